@@ -18,20 +18,23 @@ from typing import Any
 import numpy as np
 from fit_cost_model import Fit, Measured, Training
 from fit_float64_cost import HELD_OUT, Product, products
+from scipy.optimize import minimize
 
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.kernels.float64 import correction
 from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.cost import FACTORS, power
 from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.kernels.float64.limits import RATES, Limits, key_of, lies_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
-_TRAINING = Training(units=24, epochs=150, batch=256, rate=1e-2, decay=0.3)
+_TRAINING = Training(units=24, epochs=300, batch=256, rate=1e-2, decay=0.3)
 _CHIPS = ("H200", "H100")
-#: As a logarithm: how much slower than a product's best config one is that counts 37 %.
-_SLOWER = 0.06
+#: As logarithms: how near two predictions are that are chosen alike, and how much slower configs are whose errors count
+#: 37 %. How much errors and changes of factors count beside what choices lose; and fits one after the other.
+_NEAR, _FAST, _ERROR, _PRIOR, _FITS = 0.01, 0.05, 0.3, 1.0, 3
 
 
 def measured(one: Product) -> Measured:
@@ -84,23 +87,32 @@ def judged(fit: Fit, found: Sequence[Measured]) -> str:
 
 
 def factors(found: Sequence[Product]) -> dict[tuple[int, ...], float]:
-    """Return measured times by those of the limits, of products that the networks are not read for.
+    """Return factors with which choices lose least, of products that the networks are not read for."""
+    shared = [[config for config in one.times if config in SPEC.configs] for one in found]
+    keys = sorted({key_of(config) for configs in shared for config in configs})
+    numbers = [np.array([keys.index(key_of(config)) for config in configs], int) for configs in shared]
+    expected = [
+        np.log(limits(one.problem, configs, one.gpu, RATES).times * power(one.problem))
+        for one, configs in zip(found, shared, strict=True)
+    ]
+    times = [np.log([one.times[config] for config in configs]) for one, configs in zip(found, shared, strict=True)]
+    start = np.log([FACTORS.get(key, 1.0) for key in keys])
 
-    A config that is far slower than the best of a product says little of where it would be chosen.
-    """
-    logs: dict[tuple[int, ...], list[tuple[float, float]]] = {}
-    for one in found:
-        configs = [config for config in one.times if config in SPEC.configs]
-        expected = limits(one.problem, configs, one.gpu, RATES).times
-        least = min(one.times.values())
-        for config, us in zip(configs, expected, strict=True):
-            slower = math.log(one.times[config] / least)
-            entry = math.log(one.times[config] / us), math.exp(-slower / _SLOWER)
-            logs.setdefault(key_of(config), []).append(entry)
-    return {
-        key: round(math.exp(sum(log * weight for log, weight in some) / sum(weight for _, weight in some)), 3)
-        for key, some in logs.items()
-    }
+    def loss(values: Any) -> float:
+        """Return how much slower choices are, how far predictions of fast configs are off, how far factors moved."""
+        lost = 0.0
+        for number, logs, measured_logs in zip(numbers, expected, times, strict=True):
+            predicted, slower = logs + values[number], measured_logs - measured_logs.min()
+            chances, weights = np.exp((predicted.min() - predicted) / _NEAR), np.exp(-slower / _FAST)
+            # One choice that is far slower is worse than many that are a little slower.
+            lost += float(chances @ (slower + 4 * slower**2) / chances.sum())
+            lost += _ERROR * float(weights @ np.abs(predicted - measured_logs) / weights.sum())
+        return lost / len(found) + _PRIOR * float(np.square(values - start).mean())
+
+    values = start
+    for _ in range(_FITS):
+        values = minimize(loss, values, method="L-BFGS-B", options={"maxiter": 60, "eps": 1e-4}).x
+    return {key: round(math.exp(value), 3) for key, value in zip(keys, values, strict=True)}
 
 
 def main() -> None:
@@ -109,10 +121,10 @@ def main() -> None:
     parser.add_argument("records", type=Path, nargs="+")
     given = parser.parse_args()
     every = [one for path in given.records for one in products(path, "float64")]
-    whole = [one for one in every if correction.measured_share(one.problem) == 0]
+    whole = [one for one in every if correction.measured_share(one.problem) == 0 and len(one.times) > 1]
     for key, factor in factors(whole).items():
         print(f"    {key}: {factor},")
-    found = [measured(one) for one in every if one not in whole]
+    found = [measured(one) for one in every if correction.measured_share(one.problem) > 0]
     fit = fit_to([one for number, one in enumerate(found) if number % HELD_OUT])
     for chip in _CHIPS:
         print(f"{chip}: {judged(fit, [one for one in found[::HELD_OUT] if one.chip == chip])}", flush=True)

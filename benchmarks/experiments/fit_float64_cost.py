@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.float64 import limits
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
+from gemmule.kernels.float64.gemm.stream_k import registers_are_scarce
 from gemmule.kernels.float64.limits import Float64Rates
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
@@ -39,6 +40,9 @@ KINDS = {
     "complex128": (COMPLEX128_GEMM, Complex128Config, complex_cost.RATES, complex_cost.FACTORS),
 }
 _SMS = 132
+#: Until this day, a memset of so many microseconds preceded float64_gemm with stream-K, as measured beside it
+#: without; and kernels that copy many pieces spilled, so that their times say nothing of those of today.
+_MEMSET_UNTIL, _MEMSET = "20261129", 2.1
 #: As logarithms: how near two predictions are that are chosen alike, and how much slower configs are whose errors count
 #: a third; and how much what choices lose counts beside errors of predicted times, and changes of rates and factors.
 _NEAR, _FASTER, _CHOICE, _PRIOR = 0.02, 0.15, 1.5, 0.02
@@ -54,12 +58,27 @@ class Product(NamedTuple):
 
 
 def products(path: Path, dtype: str) -> list[Product]:
-    """Return the products of a record, of `config_times.py` or of a search."""
+    """Return the products of a record, of `config_times.py` or of a search, with the times of today's kernels."""
+    found = list(_recorded(path, dtype))
+    if dtype == "float64" and path.name < _MEMSET_UNTIL:
+        found = [one._replace(times=dict(_without_memset(one))) for one in found]
+    return [one for one in found if one.times]
+
+
+def _without_memset(one: Product) -> Iterator[tuple[Float64Config, float]]:
+    for config, us in one.times.items():
+        if not config.stream_k:
+            yield config, us
+        elif not registers_are_scarce(config, dict(FLOAT64_GEMM.signature(one.problem, config))):
+            yield config, us - _MEMSET
+
+
+def _recorded(path: Path, dtype: str) -> Iterator[Product]:
+    """Yield the products of a record."""
     found = [current_record(one) for one in read_records(path)]
     gpu = rates_for(found[0]["gpu"], _SMS)
     spec, config_class, _, _ = KINDS[dtype]
     configs = [config_class(**one) for x in found if x["record"] == "configs" for one in x["configs"]]
-    result = []
     for one in found:
         if one["record"] == "config_times":
             times = {configs[int(x)]: us for x, us in one["times_us"].items()}
@@ -72,8 +91,7 @@ def products(path: Path, dtype: str) -> list[Product]:
         else:
             continue
         problem = gemm_problem(one["m"], one["n"], one["k"], dtype, dtype, one["layout"])
-        result.append(Product(problem, gpu, times, first))
-    return result
+        yield Product(problem, gpu, times, first)
 
 
 def chosen(found: Sequence[Product], count: int) -> list[Float64Config]:

@@ -113,6 +113,9 @@ RECIPES: dict[str, Recipe] = {
     "mma_sync_gemm": Recipe(
         _of(HALF) * 2 + _TF32 * 2 + _of((INT8,)), ((4, 420),) * 3, aligned="some", epilogues=True, edges=0.04
     ),
+    "mma_sync_unaligned": Recipe(
+        _of(HALF), ((4, 300), (4, 300), (4, 1500)), aligned="some", epilogues=True, edges=0.04
+    ),
     "hopper_gemm": Recipe(
         _of(HALF) * 3 + _TF32 + _of((INT8,)) + _of(FLOAT8, "float8"), ((8, 640),) * 3, "along K", "all", epilogues=True
     ),

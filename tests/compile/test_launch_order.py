@@ -19,7 +19,10 @@ from support.code.launch_order import assert_in_order, assert_waits_first
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Kernels that copy by their threads, the type of their operands, and the number of a small config.
-KERNELS = [("g07_cp_async", "float32", -1), ("float64_gemm", "float64", 9), ("mma_sync_gemm", "bfloat16", -1)]
+KERNELS = [
+    *(("g07_cp_async", "float32", -1), ("float64_gemm", "float64", 9)),
+    *(("mma_sync_gemm", "bfloat16", -1), ("mma_sync_unaligned", "bfloat16", 0)),
+]
 HOPPER, BEFORE = Arch.parse("sm_90a"), Arch.parse("sm_80")
 
 

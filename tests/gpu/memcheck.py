@@ -35,7 +35,7 @@ from support.oracle import assert_product, random_matrix
 RNG = np.random.default_rng()
 #: Kernels that start copies of 16 bytes and ask for fewer (cp.async with a src-size): the sanitizer takes them to read
 #: all 16, so that their buffers end where such a copy does. The virtual GPU knows better, and checks every byte.
-PARTIAL_COPIES = {"mma_sync_gemm": 16}
+PARTIAL_COPIES = {"mma_sync_gemm": 16, "mma_sync_unaligned": 16}
 #: Kernels of a block lower triangle.
 TRIANGLES = ("simt_syrk", "float64_syrk")
 SHAPES = [(1, 1, 1), (65, 63, 17), (64, 64, 16), (130, 3, 50), (256, 256, 48), (132, 260, 36)]

@@ -36,7 +36,8 @@ def shift(torch, edge, dtype):
     [
         *[("simt_gemm", "float32", edge) for edge in (32, 64, 131, 256)],
         *[("float64_gemm", "float64", edge) for edge in (32, 77, 131, 192)],
-        *[("mma_sync_gemm", "bfloat16", edge) for edge in (47, 65)],
+        *[("mma_sync_gemm", "bfloat16", edge) for edge in (36, 100)],
+        *[("mma_sync_unaligned", "bfloat16", edge) for edge in (47, 65, 333)],
         ("hopper_gemm", "float16", 128),
     ],
 )
@@ -130,7 +131,7 @@ def test_16_bit_matrices_of_odd_pitch_behind_a_kernel_that_lets_the_next_one_beg
     a, product = torch.empty_like(given[0]), torch.empty(131, 128, device="cuda", dtype=half)
     out = torch.empty(131, 77, device="cuda", dtype=torch.float32)
     gm.matmul(a, b, out=product)
-    assert overlapping(product[:, :99], second, out) == ("mma_sync_gemm", True)
+    assert overlapping(product[:, :99], second, out) == ("mma_sync_unaligned", True)
     found = []
     for first in given:
         a.copy_(first)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+# PyTorch says so of its own first product in a thread of autograd's.
+pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS, but there was no current CUDA context")
+
 # The reference of float64 is rounded as often as the result.
 DTYPES = {"float64": 2**-49, "float32": 2**-20, "bfloat16": 2**-6}
 

@@ -11,11 +11,14 @@ import pytest
 from gemmule.core.dtype import dtype_named
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call
 from gemmule.runtime.execute import run_kernel
+from gemmule.runtime.memory import DeviceBuffer
 from gemmule.runtime.stopwatch import Graph, new_stream
 from support.gpu.device_arrays import DeviceMatrix, strides_of
 from support.gpu.kernel_products import multiply
@@ -33,6 +36,17 @@ CONFIGS = [
         {"tile_m": 256, "tile_n": 160, "stages": 3, "cluster_n": 2, "swap_ab": 1},
     )
 ]
+
+
+OF_FLOAT64 = [
+    pytest.param(Float64Config(stream_k=1, **fields), id=f"float64-{fields}")
+    for fields in ({}, {"ctas": 3}, {"tile_m": 128, "tile_n": 128, "warps_n": 4, "mma_k": 8})
+]
+
+
+def kernel_of(config):
+    """Return the kernel of a config, and a type that it multiplies."""
+    return (FLOAT64, dtype_named("float64")) if isinstance(config, Float64Config) else (SPEC, KIND)
 
 
 @pytest.fixture(autouse=True)
@@ -62,49 +76,52 @@ def test_batches(config, rng):
     assert_product(got, a, b)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", CONFIGS + OF_FLOAT64)
 def test_the_same_bits_every_time(config, rng):
-    a, b = random_matrix(rng, KIND, (1032, 2048)), random_matrix(rng, KIND, (2048, 1304))
-    first, *others = (multiply(SPEC, a, b, poisoned(KIND, (1032, 1304)), config=config) for _ in range(20))
+    spec, kind = kernel_of(config)
+    a, b = random_matrix(rng, kind, (1032, 2048)), random_matrix(rng, kind, (2048, 1304))
+    first, *others = (multiply(spec, a, b, poisoned(kind, (1032, 1304)), config=config) for _ in range(20))
     assert_product(first, a, b)
     for other in others:
-        np.testing.assert_array_equal(first.view(np.uint16), other.view(np.uint16))
+        np.testing.assert_array_equal(first.view(np.uint8), other.view(np.uint8))
 
 
 class OnTheGpu:
     """A product in device memory, computed again and again."""
 
-    def __init__(self, stack, rng, shape=(936, 1304, 2056)):
+    def __init__(self, stack, rng, config, shape=(936, 1304, 2056)):
         m, n, k = shape
+        spec, kind = kernel_of(config)
+        self.choice = Choice(spec, config)
         self.a, self.b, self.empty = (
-            random_matrix(rng, KIND, (m, k)),
-            random_matrix(rng, KIND, (k, n)),
-            poisoned(KIND, (m, n)),
+            random_matrix(rng, kind, (m, k)),
+            random_matrix(rng, kind, (k, n)),
+            poisoned(kind, (m, n)),
         )
         self.held = [
-            stack.enter_context(DeviceMatrix(KIND, x.shape, strides_of("row", (), *x.shape))).put(x)
+            stack.enter_context(DeviceMatrix(kind, x.shape, strides_of("row", (), *x.shape))).put(x)
             for x in (self.a, self.b, self.empty)
         ]
         da, db, dd = self.held
         self.problem = GemmProblem(m, n, k, (), da.matrix(), db.matrix(), None, dd.matrix())
         self.pointers = {"a": da.address, "b": db.address, "d": dd.address}
 
-    def queue(self, config, stream):
-        run_kernel(self.problem, Choice(SPEC, config), self.pointers, 0, stream)
+    def queue(self, stream):
+        run_kernel(self.problem, self.choice, self.pointers, 0, stream)
 
     def check(self):
         assert_product(self.held[2].get(), self.a, self.b)
         self.held[2].put(self.empty)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", CONFIGS + OF_FLOAT64)
 def test_a_graph_is_replayed(config, rng):
     with ExitStack() as stack:
-        product, stream = OnTheGpu(stack, rng), stack.enter_context(new_stream(0))
-        product.queue(config, stream)
+        product, stream = OnTheGpu(stack, rng, config), stack.enter_context(new_stream(0))
+        product.queue(stream)
         call("cuStreamSynchronize", stream)
         product.check()
-        graph = Graph(lambda: [product.queue(config, stream) for _ in range(3)], 0, stream)
+        graph = Graph(lambda: [product.queue(stream) for _ in range(3)], 0, stream)
         stack.callback(graph.close)
         for _ in range(5):
             graph()
@@ -112,14 +129,28 @@ def test_a_graph_is_replayed(config, rng):
             product.check()
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", CONFIGS + OF_FLOAT64)
 def test_two_streams_at_once(config, rng):
     with ExitStack() as stack:
-        products = [OnTheGpu(stack, rng) for _ in range(2)]
+        products = [OnTheGpu(stack, rng, config) for _ in range(2)]
         streams = [stack.enter_context(new_stream(0)) for _ in products]
         for _ in range(10):
             for product, stream in zip(products, streams, strict=True):
-                product.queue(config, stream)
+                product.queue(stream)
         for product, stream in zip(products, streams, strict=True):
+            call("cuStreamSynchronize", stream)
+            product.check()
+
+
+@pytest.mark.parametrize("config", CONFIGS + OF_FLOAT64)
+def test_other_work_had_the_memory(config, rng):
+    """The pool gives memory as it was left: ones, and random bits."""
+    with ExitStack() as stack:
+        product, stream = OnTheGpu(stack, rng, config), stack.enter_context(new_stream(0))
+        nbytes = sum(one.nbytes for one in product.choice.spec.launch(product.problem, config).workspaces)
+        for left in (np.full(nbytes, 0xFF, np.uint8), rng.integers(0, 256, nbytes, np.uint8)):
+            with DeviceBuffer(nbytes, 0, stream) as buffer:
+                buffer.upload(left)
+            product.queue(stream)
             call("cuStreamSynchronize", stream)
             product.check()

@@ -45,7 +45,9 @@ def test_an_element_that_is_off_is_seen():
         last = tuple(extent - 1 for extent in got.shape)
         old = got[last].float()
         # Another value than it was, NaN and infinity included.
-        got[last] = (7.0 if not old.isfinite() else float(old) / 2 + 3) if got.is_floating_point() else ~got[last]
+        # Moved across 0 from small values: half of 6, and 3 more, would be 6 again.
+        finite = float(old) / 2 + (3 if old < 0 else -3)
+        got[last] = (7.0 if not old.isfinite() else finite) if got.is_floating_point() else ~got[last]
 
     indices = [i for i in checked_by_torch(range(96)) if problem_numbered(HOST, i).operation != "staircase"]
     seen, unseen = seeing(spoil, indices)

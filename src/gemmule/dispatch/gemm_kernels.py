@@ -23,6 +23,7 @@ from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
 from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC_GEMM
+from gemmule.kernels.mma_sync.unaligned.spec import SPEC as MMA_SYNC_UNALIGNED
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as SIMT_GEMM_MN_MAJOR
@@ -40,6 +41,7 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
     HOPPER_GEMM_W8A16,
     HOPPER_GEMM_UPCAST,
     MMA_SYNC_GEMM,
+    MMA_SYNC_UNALIGNED,
     BF16X6_GEMM,
     OZAKI_GEMM,
     OZAKI_COMPLEX,

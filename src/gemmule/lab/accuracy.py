@@ -9,26 +9,24 @@ with random signs are compared as well (Freivalds). Integers must be exact.
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import math
-from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
 
-from gemmule.core.cpus import usable_cpus
 from gemmule.core.dtype import FLOAT8_SEEN, TF32_SIGNIFICAND, DType, Kind, Precision
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 
 from .products import Array, as_matrix
+from .row_products import join_parts, row_products
 
 #: Rows that are compared.
 ROWS = 16
 #: Results of up to that many elements are compared as a whole too, by sums with random signs.
 WHOLE_ELEMENTS = 1 << 26
-# Elements of B that a thread widens at a time.
+# Elements that are widened or looked at at a time.
 _BLOCK = 1 << 22
 #: Bits of the exponent of 16-bit floats: all set where they are infinite or NaN.
 _EXPONENTS = {"bfloat16": 0x7F80, "float16": 0x7C00}
@@ -40,8 +38,6 @@ _CUT_SUMS = 2.0**-11
 # Most that rounding both factors of a product to TF32 changes it by, as a share. A sum of products with random signs
 # changes by less than a third of it, as a root of the mean square: by more than all where they keep 8 bits.
 _ROUNDED_FACTORS = 2.01 * 2.0**-TF32_SIGNIFICAND
-# Bits of a float64 significand.
-_EXACT_BITS = 53
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,65 +80,63 @@ def sampled_rows(m: int, seed: int, count: int = ROWS) -> Array:
 def reference(problem: GemmProblem, inputs: dict[str, Array], rows: Array) -> Reference:
     """Compute rows of a product in a higher precision.
 
-    For inputs of 32 bits and fewer that is float64, exact for integers. float64 inputs are cut into slices whose
-    products float64 holds exactly (Ozaki, Ogita, Oishi and Rump, Numerical Algorithms 59, 2012), summed in pairs of
-    numbers. Of complex inputs, that of `real_form`.
+    For inputs of 32 bits and fewer that is float64, exact for integers. Products of float64 inputs are exact to some
+    2**-60 of their largest terms. Of complex inputs, that of `real_form`.
     """
-    factors = as_matrix(inputs["a"], problem.a), as_matrix(inputs["b"], problem.b)
-    block_of = _float64_columns
+    a, b = (as_matrix(inputs[name], matrix) for name, matrix in (("a", problem.a), ("b", problem.b)))
     if problem.accumulator.kind is Kind.COMPLEX:
-        problem, factors, block_of = *real_form(problem, *factors), _real_columns
-    a, b = factors[0][rows].astype(np.float64), factors[1]
-    high, low, size = (np.zeros((len(rows), problem.n)) for _ in range(3))
+        return _complex_reference(problem, a, b, rows)
+
+    def block_of(terms: slice, columns: slice, out: Array) -> None:
+        out[...] = b[terms, columns]
+
     signs = _signs(problem)
-    sums = np.zeros(problem.k)
-    magnitudes = np.abs(a)
-
-    def multiply(columns: slice) -> Array | None:
-        part = block_of(b, columns)
-        if problem.a.dtype.itemsize == 8:
-            high[:, columns], low[:, columns] = _sliced_product(a, part)
-        else:
-            high[:, columns] = a @ part
-        signed = part @ signs[columns] if signs is not None else None
-        size[:, columns] = magnitudes @ np.abs(part, out=part)
-        return signed
-
-    # Much of it is widening and reading B, which one thread does slowly. Sums are added up in order.
-    with concurrent.futures.ThreadPoolExecutor(usable_cpus()) as pool:
-        for signed in pool.map(multiply, _blocks(problem.k, problem.n)):
-            if signed is not None:
-                sums += signed
-    if signs is None:
-        return Reference(problem, rows, high, low, size)
-    return Reference(problem, rows, high, low, size, signs, _times(factors[0], sums))
+    vectors = np.zeros((problem.n, 0)) if signs is None else signs[:, None]
+    sliced = problem.a.dtype.itemsize == 8
+    found = row_products(a[rows].astype(np.float64), block_of, vectors, sliced=sliced)
+    sums = None if signs is None else _times(a, found.by_vectors[:, 0])
+    return Reference(problem, rows, found.high, found.low, found.size, signs, sums)
 
 
-def real_form(problem: GemmProblem, a: Array, b: Array) -> tuple[GemmProblem, tuple[Array, Array]]:
-    """Return a complex product as the real one of the parts of its elements, side by side, with its A, and complex B.
+def _complex_reference(problem: GemmProblem, a: Array, b: Array, rows: Array) -> Reference:
+    """Return the reference of `real_form`: real and imaginary parts of rows of A are multiplied by B's parts."""
+    real, conj = real_form(problem), problem.b.conj
 
-    A row of D is (Re, Im, Re, ...): the same of A, (m, 2 k), times (2 k, 2 n) with the blocks (Re, Im; -Im, Re) of B,
-    as `_real_columns` makes them. Errors are held against the bound of each part, with 2 k products.
+    def block_of(terms: slice, columns: slice, out: Array) -> None:
+        parts = out.view(np.complex128)
+        parts[...] = b[terms, columns.start // 2 : columns.stop // 2]
+        if conj:
+            np.conjugate(parts, out=parts)
+
+    of_a = a[rows].astype(np.complex128)
+    if problem.a.conj:
+        np.conjugate(of_a, out=of_a)
+    signs = _signs(real)
+    vectors = np.zeros((real.n, 0)) if signs is None else np.stack([signs, _turned(signs)], axis=1)
+    sliced = real.a.dtype.itemsize == 8
+    found = join_parts(row_products(np.concatenate([of_a.real, of_a.imag]), block_of, vectors, sliced=sliced))
+    sums = None
+    if signs is not None:
+        first = a.conj() if problem.a.conj else a
+        sums = _times(np.ascontiguousarray(first).view(real.a.dtype.numpy()), found.by_vectors.reshape(-1))
+    return Reference(real, rows, found.high, found.low, found.size, signs, sums)
+
+
+def _turned(signs: Array) -> Array:
+    """Return what B's parts are multiplied by where those of the real form's other rows, (-Im, Re), are by `signs`."""
+    turned: Array = (signs.reshape(-1, 2)[:, ::-1] * [1.0, -1.0]).reshape(-1)
+    return turned
+
+
+def real_form(problem: GemmProblem) -> GemmProblem:
+    """Return a complex product as the real one of the parts of its elements, side by side.
+
+    A row of D is (Re, Im, Re, ...): the same of A, (m, 2 k), times (2 k, 2 n) with the blocks (Re, Im; -Im, Re) of B.
+    Errors are held against the bound of each part, with 2 k products.
     """
-    a, b = (one.conj() if operand.conj else one for operand, one in ((problem.a, a), (problem.b, b)))
     part = problem.accumulator.part
     m, n, k = problem.m, 2 * problem.n, 2 * problem.k
-    real = GemmProblem(m, n, k, (), contiguous(part, m, k), contiguous(part, k, n), None, contiguous(part, m, n))
-    return real, (np.ascontiguousarray(a).view(part.numpy()), b)
-
-
-def _float64_columns(b: Array, columns: slice) -> Array:
-    return b[:, columns].astype(np.float64)
-
-
-def _real_columns(b: Array, columns: slice) -> Array:
-    """Return columns of the real form of a complex matrix, as float64: an even number of them, from an even one on."""
-    of_b = b[:, columns.start // 2 : columns.stop // 2]
-    wide: Array = np.empty((2 * of_b.shape[0], 2 * of_b.shape[1]))
-    wide[0::2, 0::2] = wide[1::2, 1::2] = of_b.real
-    wide[0::2, 1::2] = of_b.imag
-    np.negative(of_b.imag, out=wide[1::2, 0::2], casting="same_kind")
-    return wide
+    return GemmProblem(m, n, k, (), contiguous(part, m, k), contiguous(part, k, n), None, contiguous(part, m, n))
 
 
 def accuracy(reference: Reference, output: Array) -> Accuracy:
@@ -273,41 +267,5 @@ def _not_finite(output: Array) -> list[tuple[int, int]]:
     return []
 
 
-def _blocks(k: int, n: int) -> Iterator[slice]:
-    # An even number of columns: those of the parts of complex numbers.
-    step = max(2, _BLOCK // max(k, 1) // 2 * 2)
-    for start in range(0, n, step):
-        yield slice(start, min(start + step, n))
-
-
 def _smallest(dtype: DType) -> float:
     return float(ml_dtypes.finfo(dtype.numpy()).smallest_subnormal)  # type: ignore[no-untyped-call]
-
-
-def _sliced_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return a @ b of float64 matrices as sums of two numbers, to some 2**-60 of the largest terms."""
-    bits = (_EXACT_BITS - math.ceil(math.log2(max(a.shape[1], 2)))) // 2
-    count = -(-60 // bits)
-    left, right = _slices(a, bits, count, axis=1), _slices(b, bits, count, axis=0)
-    high, low = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))
-    # What two slices contribute falls with the sum of their numbers: the large first, the negligible not at all.
-    for order in range(count):
-        for i in range(order + 1):
-            term = left[i] @ right[order - i]
-            total = high + term
-            rest = total - high
-            low += (high - (total - rest)) + (term - rest)
-            high = total
-    return high, low
-
-
-def _slices(x: Array, bits: int, count: int, axis: int) -> list[Array]:
-    """Cut a matrix into parts of `bits` bits below the largest element of each row (axis 1) or column (axis 0)."""
-    _, exponent = np.frexp(np.max(np.abs(x), axis=axis, keepdims=True, initial=0.0))
-    parts = []
-    for number in range(1, count + 1):
-        unit = np.ldexp(1.0, exponent - number * bits)
-        part = np.rint(x / unit) * unit
-        x = x - part
-        parts.append(part)
-    return parts

@@ -23,8 +23,8 @@ def speed_up_line(records: Sequence[Record]) -> str:
     if not best:
         return ""
     count = f"{len(best)} product{'s' * (len(best) != 1)}"
-    mean = statistics.geometric_mean(best.values())
-    return f"fastest kernels over cuBLASLt: {mean:.3f} (geometric mean of {count}), at least {min(best.values()):.3f}"
+    mean, least = statistics.geometric_mean(best.values()), min(best.values())
+    return f"fastest kernels over cuBLASLt's best of 8: {mean:.3f} (geometric mean of {count}), at least {least:.3f}"
 
 
 def controls(records: Iterable[Record]) -> list[str]:

@@ -14,20 +14,8 @@ from gemmule.core.launch import Launch, TensorMapParam
 from .device import current
 from .driver import call, check, driver
 from .launch import LoadedKernel
-from .tensor_maps import encoded, map_at, move
+from .tensor_maps import address_word, encoded, map_at, move
 
-#: Frames that a launch keeps for addresses that come again, as those of a model's layers do, and all launches together.
-#: The largest models have more than a hundred layers, and up to two products of a kind in each.
-MOST_FRAMES, MOST_IN_ALL = 256, 4096
-#: At a limit, one of so many misses evicts the least recently used frame. If each did, a model with one layer more than
-#: there are frames would find none.
-MISSES_PER_EVICTION = 4
-#: Addresses that a launch remembers for a while, to know those that come again.
-MOST_SEEN = 4 * MOST_FRAMES
-#: How many all launches keep now.
-FRAMES_KEPT = [0]
-# What they keep: of each launch, by its id, the frames by addresses, those used last at the end.
-_kept: dict[int, dict[tuple[int, ...], Frame]] = {}
 # A tensor map stands at a multiple of 64 bytes, so all parameters do.
 _ALIGNED_WORDS = 64 // 8
 
@@ -41,8 +29,8 @@ class Packed:
     function: Any  #: CUfunction. The driver's handle of the kernel.
     config: Callable[[], Any]  #: Makes the driver's launch configuration, a new one at each call.
     params: tuple[bytes, ...]  #: The parameters in order.
-    pointers: tuple[tuple[int, int, int], ...]  #: Parameter, word in it, and operand of each pointer.
-    maps: tuple[tuple[int, int], ...]  #: Parameter and operand of each tensor map.
+    pointers: tuple[tuple[int, int, int], ...]  #: Parameter, word in it, and operand of each address.
+    maps: tuple[tuple[int, int], ...]  #: Parameter and operand of each tensor map that only the driver can change.
     addresses: tuple[int, ...]  #: The operands' addresses in them.
     keepalive: object = None  #: Object. What must live as long as the handles are used.
     serial: Callable[[], Any] | None = None  #: Of a dependent launch (PDL), what makes the configuration of another.
@@ -69,7 +57,10 @@ def packed(
     for index, param in enumerate(launch.params):
         if isinstance(param, TensorMapParam):
             params.append(encoded(param, given[param.operand]))
-            maps.append((index, order[param.operand]))
+            if (word := address_word(param)) is None:
+                maps.append((index, order[param.operand]))
+            else:
+                pointers.append((index, word, order[param.operand]))
             continue
         params.append(param.pack(given))
         # A pointer is the word that follows its operand's address.
@@ -128,6 +119,16 @@ class Frame:
         self.maps = tuple((map_at(base + 8 * starts[index]), operand) for index, operand in what.maps)
         self.addresses, self.ordinal = what.addresses, what.ordinal
 
+    def point(self, addresses: tuple[int, ...]) -> None:
+        """Write the operands' addresses. A frame that fails in the middle is not used again."""
+        words, before = self.words, self.addresses
+        for place, operand in self.pointer_places:
+            words[place] = addresses[operand]
+        for tensor_map, operand in self.maps:
+            if before[operand] != addresses[operand]:
+                move(tensor_map, addresses[operand], self.ordinal)
+        self.addresses = addresses
+
 
 class DirectLaunch:
     """A launch whose addresses and stream change from call to call; any number of threads may call it at once.
@@ -150,14 +151,10 @@ class DirectLaunch:
         write into one.
     """
 
-    __slots__ = ("_misses", "_others", "_seen", "_what", "function", "give", "queue", "take")
+    __slots__ = ("_what", "function", "give", "queue", "take")
 
     def __init__(self, what: Packed) -> None:
         self._what, self.function = what, what.function
-        self._others: dict[tuple[int, ...], Frame] = {}
-        self._misses = 0
-        self._seen: set[int] = set()
-        _kept[id(self)] = self._others
         free = [Frame(what)]
         self.take: Callable[[], Frame] = free.pop
         self.give: Callable[[Frame], None] = free.append
@@ -172,58 +169,6 @@ class DirectLaunch:
         if self._what.serial is None:
             return self
         return DirectLaunch(dataclasses.replace(self._what, config=self._what.serial, serial=None))
-
-    def __del__(self) -> None:
-        # Of a launch that could not be packed there is nothing.
-        FRAMES_KEPT[0] -= len(_kept.pop(id(self), ()))
-
-    def pointed(self, frame: Frame, addresses: tuple[int, ...]) -> Frame:
-        """Return a frame with these addresses, in exchange for one with others.
-
-        Each tensor map that is to describe another address takes a call of the driver.
-        """
-        found = self._others.pop(addresses, None)
-        if found is not None:
-            self._keep(frame)
-            FRAMES_KEPT[0] -= 1
-            return found
-        moves = any(frame.addresses[operand] != addresses[operand] for _, operand in frame.maps)
-        if moves and self._comes_again(addresses) and self._has_room():
-            self._keep(frame)
-            frame = Frame(self._what)
-        point(frame, addresses)
-        return frame
-
-    def _comes_again(self, addresses: tuple[int, ...]) -> bool:
-        """Return whether these came not long ago: a frame costs more than to write addresses into another's."""
-        found = hash(addresses)
-        if found in self._seen:
-            return True
-        if len(self._seen) >= MOST_SEEN:
-            self._seen.clear()
-        self._seen.add(found)
-        return False
-
-    def _has_room(self) -> bool:
-        """Return whether one more frame may be kept; at a limit, the least recently used one makes room at times."""
-        full = len(self._others) >= MOST_FRAMES
-        if not full and FRAMES_KEPT[0] < MOST_IN_ALL:
-            return True
-        self._misses += 1
-        if self._misses % MISSES_PER_EVICTION:
-            return False
-        frames = self._others if full else max([*_kept.values()], key=len)
-        # Copies, as other threads take frames meanwhile: those in use are not among them.
-        for addresses in [*frames][:1]:
-            if frames.pop(addresses, None) is not None:
-                FRAMES_KEPT[0] -= 1
-        return True
-
-    def _keep(self, frame: Frame) -> None:
-        # Calls at the same time may each have one with the same addresses.
-        if frame.addresses not in self._others:
-            self._others[frame.addresses] = frame
-            FRAMES_KEPT[0] += 1
 
     def again(self, frame: Frame, status: Any) -> None:
         """Queue a launch that the driver refused, if only the thread's context is not the right one.
@@ -247,7 +192,7 @@ def _queueing(direct: DirectLaunch) -> Callable[[tuple[int, ...], int], None]:
     """Return what queues a launch: a function of its own, for which all that it needs is at hand."""
     bindings = driver()
     launch, function, success = bindings.cuLaunchKernelEx, direct.function, bindings.CUresult.CUDA_SUCCESS
-    take, give, pointed = direct.take, direct.give, direct.pointed
+    take, give = direct.take, direct.give
 
     def queue(addresses: tuple[int, ...], stream: int) -> None:
         try:
@@ -256,7 +201,7 @@ def _queueing(direct: DirectLaunch) -> Callable[[tuple[int, ...], int], None]:
             frame = direct.frame()
         # Callers that keep their tuple are spared the comparison.
         if frame.addresses is not addresses and frame.addresses != addresses:
-            frame = pointed(frame, addresses)
+            frame.point(addresses)
         if frame.stream != stream:
             frame.config.hStream = stream
             frame.stream = stream
@@ -267,17 +212,6 @@ def _queueing(direct: DirectLaunch) -> Callable[[tuple[int, ...], int], None]:
 
     queue.direct = direct  # type: ignore[attr-defined]
     return queue
-
-
-def point(frame: Frame, addresses: tuple[int, ...]) -> None:
-    """Write the addresses that changed. A frame that fails in the middle is not put back."""
-    before = frame.addresses
-    for place, operand in frame.pointer_places:
-        frame.words[place] = addresses[operand]
-    for tensor_map, operand in frame.maps:
-        if before[operand] != addresses[operand]:
-            move(tensor_map, addresses[operand], frame.ordinal)
-    frame.addresses = addresses
 
 
 def direct_launch(

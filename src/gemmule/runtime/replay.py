@@ -158,7 +158,7 @@ def of_two_in_one_launch(
     from .driver import driver
 
     launch, function, success = driver().cuLaunchKernelEx, direct.function, driver().CUresult.CUDA_SUCCESS
-    take, give, pointed = direct.take, direct.give, direct.pointed
+    take, give = direct.take, direct.give
 
     def replay(a: Any, b: Any, out: Any, c: Any = None, bias: Any = None, named: int | None = None) -> Any:
         del c, bias
@@ -184,7 +184,7 @@ def of_two_in_one_launch(
             if not usable or (new is None and not apart(addresses, False)):
                 give(frame)
                 return None
-            frame = pointed(frame, addresses)
+            frame.point(addresses)
         if frame.stream != now:
             frame.config.hStream = now
             frame.stream = now

@@ -23,6 +23,8 @@ _TYPES = {
 }
 _BYTES = 128
 _UNREAD = 16
+#: Two addresses without a common bit, of all bits that the address of a tensor may have.
+_PROBES = (0x5555_5555_5500, 0xAAAA_AAAA_AA00)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -57,6 +59,24 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
         getattr(bindings.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{fill}"),
     )
     return ctypes.string_at(int(described.getPtr()), _BYTES)
+
+
+@functools.lru_cache(maxsize=1024)
+def address_word(param: TensorMapParam) -> int | None:
+    """Return which of a map's 64-bit words is the tensor's address, on which no other depends; None where none is.
+
+    The layout of tensor maps is not documented: what the driver encodes for two addresses says it.
+
+    Raises
+    ------
+    DriverError
+        If the driver refuses the description.
+    """
+    one, other = (memoryview(encoded(param, probe)).cast("Q") for probe in _PROBES)
+    changed = [word for word, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]]
+    if len(changed) == 1 and (one[changed[0]], other[changed[0]]) == _PROBES:
+        return changed[0]
+    return None
 
 
 def map_at(place: int) -> Any:

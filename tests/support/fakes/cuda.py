@@ -100,7 +100,8 @@ class FakeCuda:
 
 def _forget():
     for cached in (
-        driver.driver_module, device.device_count, device.get_device, device.primary_context, tensor_maps.encoded,
+        driver.driver_module, device.device_count, device.get_device, device.primary_context,
+        tensor_maps.encoded, tensor_maps.address_word,
     ):  # fmt: skip
         cached.cache_clear()
 

@@ -33,8 +33,9 @@ LAUNCH = Launch(
 )
 
 
-def map_of(address):
-    return address.to_bytes(8, "little") + bytes(range(120))
+def map_of(address, derived=False):
+    """Return a tensor map, which has something that derives from the address if so said."""
+    return address.to_bytes(8, "little") + bytes(range(112)) + (address >> 4 if derived else 0).to_bytes(8, "little")
 
 
 class FakeDriver(FakeCuda):
@@ -44,9 +45,9 @@ class FakeDriver(FakeCuda):
     CUtensorMapL2promotion = CUtensorMapFloatOOBfill = Constants()
     cuuint64_t = cuuint32_t = int
 
-    def __init__(self, wait=0.0, statuses=()):
+    def __init__(self, wait=0.0, statuses=(), derived=False):
         super().__init__()
-        self.wait, self.statuses = wait, list(statuses)
+        self.wait, self.statuses, self.derived = wait, list(statuses), derived
         self.seen, self.replaced = [], []
 
     def cuLaunchKernelEx(self, config, function, params, extra):
@@ -64,21 +65,21 @@ class FakeDriver(FakeCuda):
         return place
 
     def cuTensorMapEncodeTiled(self, kind, rank, address, *description):
-        described = ctypes.create_string_buffer(map_of(address), 128)
+        described = ctypes.create_string_buffer(map_of(address, self.derived), 128)
         return Result.CUDA_SUCCESS, types.SimpleNamespace(getPtr=lambda: ctypes.addressof(described))
 
     def cuTensorMapReplaceAddress(self, tensor_map, address):
         if not self.context:
             return (Result.CUDA_ERROR_INVALID_CONTEXT,)
         self.replaced.append(address)
-        ctypes.memmove(tensor_map, address.to_bytes(8, "little"), 8)
+        ctypes.memmove(tensor_map, map_of(address, self.derived), 128)
         return (Result.CUDA_SUCCESS,)
 
 
-def expected(addresses, stream):
+def expected(addresses, stream, derived=False):
     given = dict(zip(OPERANDS, addresses, strict=True))
     values = [
-        map_of(given[param.operand]) if isinstance(param, TensorMapParam) else param.pack(given)
+        map_of(given[param.operand], derived) if isinstance(param, TensorMapParam) else param.pack(given)
         for param in LAUNCH.params
     ]
     return stream, values

@@ -15,7 +15,7 @@ from gemmule.dispatch.former_names import current_record
 from gemmule.kernels.float64 import correction as learned
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.correction import measured_share
-from gemmule.kernels.float64.cost import FACTORS
+from gemmule.kernels.float64.cost import FACTORS, power
 from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.kernels.float64.limits import RATES, key_of, lies_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
@@ -96,7 +96,7 @@ def product(m, n, k, batch=()):
 def test_what_is_far_from_what_was_measured_has_factors_of_configs_alone(problem):
     assert measured_share(problem) == 0
     of_limits = limits(problem, SPEC.configs, H200_RATES, RATES).times.tolist()
-    factors = [FACTORS.get(key_of(one), 1.0) for one in SPEC.configs]
+    factors = [FACTORS.get(key_of(one), 1.0) * power(problem) for one in SPEC.configs]
     assert SPEC.costs(problem, SPEC.configs, H200_RATES) == [a * b for a, b in zip(of_limits, factors, strict=True)]
 
 

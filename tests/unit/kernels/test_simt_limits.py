@@ -47,9 +47,9 @@ def test_choices_hold_to_the_clusters_of_the_gpu(sms):
 @pytest.mark.parametrize(
     ("ctas", "clusters", "busiest"),
     [
-        *((3, 39, 1), (3, 40, 2), (3, 79, 2), (3, 80, 3)),
+        *((3, 39, 1), (3, 40, 2), (3, 79, 2), (3, 80, 3), (3, 120, 3), (3, 162, 4), (3, 168, 5)),
         *((4, 30, 1), (4, 31, 2), (4, 62, 2), (4, 63, 3), (4, 92, 3), (4, 93, 4)),
-        *((6, 17, 1), (6, 18, 2), (6, 39, 2), (6, 40, 3)),
+        *((6, 17, 1), (6, 18, 2), (6, 39, 2), (6, 40, 3), (6, 60, 3), (6, 100, 5), (6, 162, 8)),
         *((8, 15, 1), (8, 16, 2), (8, 30, 2), (8, 31, 3)),
         *((16, 6, 1), (16, 7, 2), (16, 14, 2), (16, 15, 3)),
     ],
@@ -57,7 +57,7 @@ def test_choices_hold_to_the_clusters_of_the_gpu(sms):
 def test_clusters_that_do_not_fit_take_the_time_of_one_cta_more(ctas, clusters, busiest):
     config = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=ctas)
     problem = gemm_problem(64 * clusters, 64, 4096, "float32", "float32", "tn")
-    assert limits(problem, (config,), H100_RATES).rest == [busiest]
+    assert limits(problem, (config,), H100_RATES).ctas == [busiest]
 
 
 @pytest.mark.parametrize("chip", ["NVIDIA H100 80GB HBM3", "NVIDIA H200"])

@@ -18,6 +18,14 @@ TYPES = [
 ]  # fmt: skip
 
 
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Cut products of some dozens into several blocks each way, with a rest."""
+    small = {"_DEPTH": 8, "_WIDTH": 4, "_BLOCK_DEPTH": 16, "_BLOCK_WIDTH": 8, "_BLOCK": 64, "_VECTOR_ROWS": 4}
+    for name, value in small.items():
+        monkeypatch.setattr(f"gemmule.lab.row_products.{name}", value)
+
+
 def case(dtype, out, shape=(40, 30, 50), layout="nn"):
     problem = gemm_problem(*shape, dtype, out, layout)
     inputs = random_inputs(problem, 3)
@@ -45,8 +53,7 @@ def test_a_right_product_is_within_the_bound(dtype, out, layout):
 
 @pytest.mark.parametrize("layout", ["nn", "tt"])
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_parts_of_complex_products_by_blocks(dtype, layout, monkeypatch):
-    monkeypatch.setattr("gemmule.lab.accuracy._BLOCK", 700)
+def test_parts_of_complex_products_by_blocks(dtype, layout, small_blocks):
     expected, output = case(dtype, dtype, layout=layout)
     right = accuracy(expected, output)
     assert right.failure is None
@@ -91,6 +98,50 @@ def test_the_reference_of_float64_is_far_more_exact_than_float64(k):
             exact = sum(Fraction(a) * Fraction(b) for a, b in terms)
             got = Fraction(found.high[i, j].item()) + Fraction(found.low[i, j].item())
             assert abs(float(got - exact)) <= 2.0**-57 * found.size[i, j]
+
+
+@pytest.mark.parametrize("conj", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_the_reference_of_complex_numbers_is_far_more_exact_than_they_are(dtype, conj, small_blocks):
+    problem = gemm_problem(3, 21, 50, dtype, dtype, "nt")
+    marked = {name: dataclasses.replace(getattr(problem, name), conj=True) for name in conj}
+    problem, inputs = dataclasses.replace(problem, **marked), random_inputs(problem, 1)
+    found = reference(problem, inputs, np.arange(3))
+    a, b = (np.conj(inputs[name]) if name in conj else inputs[name] for name in "ab")
+    for i in range(3):
+        for j in (0, 13, 20):
+            terms = [
+                [Fraction(float(part)) for part in (x.real, x.imag, y.real, y.imag)]
+                for x, y in zip(a[i], b[j], strict=True)
+            ]
+            real = sum(xr * yr - xi * yi for xr, xi, yr, yi in terms)
+            imag = sum(xr * yi + xi * yr for xr, xi, yr, yi in terms)
+            for column, exact in ((2 * j, real), (2 * j + 1, imag)):
+                got = Fraction(found.high[i, column].item()) + Fraction(found.low[i, column].item())
+                unit = 2.0**-57 if dtype == "complex128" else 2.0**-51
+                assert abs(float(got - exact)) <= unit * found.size[i, column]
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-300, 1e150])
+def test_the_reference_of_numbers_near_the_ends_of_float64(scale):
+    problem = gemm_problem(3, 40, 300, "float64", "float64", "nn")
+    inputs = random_inputs(problem, 1)
+    plain = reference(problem, inputs, np.arange(3))
+    inputs["a"] *= scale
+    found = reference(problem, inputs, np.arange(3))
+    np.testing.assert_allclose(found.high, scale * plain.high, rtol=1e-9, atol=scale * 1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8", "complex64"])
+def test_the_reference_is_the_same_by_small_and_by_large_blocks(dtype, request):
+    out = "int32" if dtype == "int8" else dtype
+    large, output = case(dtype, out, (20, 75, 83))
+    request.getfixturevalue("small_blocks")
+    small, _ = case(dtype, out, (20, 75, 83))
+    assert np.all(np.abs((large.high - small.high) + (large.low - small.low)) <= 2.0**-48 * large.size)
+    np.testing.assert_allclose(small.size, large.size, rtol=1e-12)
+    np.testing.assert_allclose(small.signed_sums, large.signed_sums, rtol=1e-9, atol=1e-9)
+    assert accuracy(small, output).failure is None
 
 
 def rounded_to(values, bits):

@@ -31,8 +31,9 @@ UNSEEN = {
     ("mma_sync_gemm", "bar.warp.sync -1"): "what lanes of one warp do to each other is not looked for",
     ("simt_gemm", "bar.warp.sync -1"): "the last of them comes before rows that follow, and this config has none",
 }
-#: K of kernels whose last slice of the ordinary one lies where nothing is written afterwards.
-DEPTHS = {"mma_sync_gemm": 130, "simt_gemm": 100}
+#: K of kernels whose last slice of the ordinary one lies where nothing is written afterwards, or that load all of it at
+#: once.
+DEPTHS = {"mma_sync_gemm": 130, "mma_sync_unaligned": 260, "simt_gemm": 100}
 SHAPE = (130, 129, 70)
 #: Of a kernel of small tiles, eight of them a CTA, and of one whose products take longest: two rows of tiles, the last
 #: of which is ragged.

@@ -63,8 +63,9 @@ def test_h09_with_special_values(only):
     np.testing.assert_allclose(got[[0, 2, 3, 4, 5, 6, 7]], np.tile(exact[[0, 2, 3, 4, 5, 6, 7], None], 8), 1e-5, 1e-15)
 
 
-def test_mma_sync_with_a_bias_by_row(only, rng):
-    only("mma_sync_gemm", tile_m=64, tile_n=64)
+@pytest.mark.parametrize("kernel", ["mma_sync_gemm", "mma_sync_unaligned"])
+def test_mma_sync_with_a_bias_by_row(kernel, only, rng):
+    only(kernel, tile_m=64, tile_n=64)
     finish(CASES["row_bias_silu"], rng, shape=(67, 71, 40))
 
 

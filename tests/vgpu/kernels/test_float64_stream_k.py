@@ -12,6 +12,7 @@ from gemmule.core.dtype import FLOAT64
 from gemmule.core.spec import Choice
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import READY
 from gemmule.vgpu import CheckError, Options, launch
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -82,6 +83,15 @@ def test_a_batch_with_c(rng):
     assert_product(d, a, b, c, 0.75, -1.5)
 
 
+def test_launches_that_overlap(rng):
+    """Two launches, since no one batch describes that B: the second waits for the first before it uses the memory."""
+    a, b = random_matrix(rng, FLOAT64, (2, 2, 64, 100)), random_matrix(rng, FLOAT64, (2, 1, 100, 30))
+    b = np.broadcast_to(b, (2, 2, 100, 30))
+    d = multiply(SPEC, a, b, poisoned(FLOAT64, (2, 2, 64, 30)), config=SHARED)
+    assert_product(d, a, b)
+    assert SPEC.launch(problem_of(a[0, 0], b[0, 0], d[0, 0]), SHARED).overlaps
+
+
 @pytest.mark.parametrize(
     "runs", [[{}, {"batch_lanes": 1}], pytest.param([{"schedule": one} for one in SCHEDULES], marks=SLOW)], ids=len
 )
@@ -111,6 +121,65 @@ def test_what_orders_the_partials_is_missed(change, rng):
     assert change(ptx) != ptx
     with pytest.raises(CheckError) as found:
         launch(change(ptx), recipe, arrays, options=Options(checks=True))
+    assert "race" in {finding.kind for finding in found.value.findings}
+
+
+class OneMemory:
+    """Products one after another, their partials and flags where those of the one before were, and nothing cleared."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        # As large as any product needs it; what is there first is anything.
+        self.workspaces = {
+            one.name: rng.integers(0, 256, one.nbytes).astype(np.uint8).view(np.uint64)
+            for one in SPEC.launch(self.problem((640, 320, 160))[0], SHARED).workspaces
+        }
+
+    def problem(self, shape):
+        m, n, k = shape
+        a, b = random_matrix(self.rng, FLOAT64, (m, k)), random_matrix(self.rng, FLOAT64, (k, n))
+        d = poisoned(FLOAT64, (m, n))
+        return problem_of(a, b, d), {"a": a, "b": b, "d": d}
+
+    def multiply(self, shape, change=lambda ptx: ptx, **options):
+        problem, arrays = self.problem(shape)
+        ptx = artifact_for(SPEC, SHARED, SPEC.signature(problem, SHARED), virtual_arch()).ptx
+        recipe = SPEC.launch(problem, SHARED)
+        launch(change(ptx), recipe, {**arrays, **self.workspaces}, options=Options(checks=True, **options))
+        assert_product(arrays["d"], arrays["a"], arrays["b"])
+        return arrays["d"]
+
+    @property
+    def flags_left(self):
+        return int((self.workspaces["flags"] == READY).sum())
+
+
+def without_reset(ptx):
+    assert ptx.count("st.relaxed.gpu.global.b64") == 1
+    return "\n".join(line for line in ptx.split("\n") if "st.relaxed.gpu.global.b64" not in line)
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(24, marks=SLOW)])
+def test_launches_find_the_memory_of_those_before_them(count, rng):
+    memory = OneMemory(rng)
+    for number in range(count):
+        m, n, tiles = (int(x) for x in rng.integers((1, 1, 1), (200, 100, 7)))
+        shape = m, n, 16 * tiles + int(rng.integers(16))
+        memory.multiply(shape, schedule=SCHEDULES[number % len(SCHEDULES)], seed=int(rng.integers(2**31)))
+        assert memory.flags_left == 0
+        if number % 3 == 2:
+            # What other work leaves there.
+            for words in memory.workspaces.values():
+                words[...] = rng.integers(0, 2**63, words.shape, np.uint64)
+
+
+def test_a_flag_that_nobody_resets_is_missed(rng):
+    """The next launch in that memory reads partials that are not there yet."""
+    memory = OneMemory(rng)
+    memory.multiply((64, 32, 165), without_reset)
+    assert memory.flags_left == 4
+    with pytest.raises(CheckError) as found:
+        memory.multiply((64, 32, 165))
     assert "race" in {finding.kind for finding in found.value.findings}
 
 

@@ -26,7 +26,10 @@ LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
 #: Kernels that are compiled anew for each layout and alignment of rows: little here, the rest in tests of their own.
-OWN_TESTS = ("mma_sync_gemm", "simt_gemm", "simt_batched", "float64_gemm", "complex64_gemm", "complex128_gemm")
+OWN_TESTS = (
+    *("mma_sync_gemm", "mma_sync_unaligned", "simt_gemm", "simt_batched"),
+    *("float64_gemm", "complex64_gemm", "complex128_gemm"),
+)
 CASES = [(spec, *types) for spec in GEMMS for types in types_of(spec)[: 1 if spec.name in OWN_TESTS else None]]
 LAYOUT_CASES = [case for case in CASES if case[0].name not in OWN_TESTS]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,54 +19,58 @@ from .limits import RATES, Numbers, key_of, limits
 #: of a cluster (0 with stream-K), and warps: of products that the correction was not fitted to. Of 128 x 128 and 8 by
 #: one CTA it is assumed.
 FACTORS: dict[tuple[int, ...], float] = {
-    (64, 64, 16, 16, 1, 4): 1.03,
-    (64, 64, 16, 8, 1, 4): 1.02,
-    (64, 128, 16, 8, 1, 8): 0.975,
-    (128, 128, 16, 16, 1, 8): 1.131,
+    (64, 64, 16, 16, 1, 4): 0.974,
+    (64, 64, 16, 8, 1, 4): 0.997,
+    (64, 128, 16, 8, 1, 8): 1.0,
+    (128, 128, 16, 16, 1, 8): 1.124,
     (128, 128, 16, 8, 1, 8): 1.2,
-    (64, 64, 16, 8, 2, 4): 1.059,
-    (64, 32, 16, 16, 2, 4): 0.942,
-    (32, 64, 16, 8, 1, 4): 0.9,
-    (32, 64, 16, 8, 2, 4): 0.958,
-    (32, 32, 32, 16, 2, 4): 0.952,
-    (32, 32, 32, 16, 1, 4): 0.896,
-    (16, 64, 32, 16, 2, 4): 0.927,
-    (16, 64, 32, 16, 4, 2): 0.876,
-    (64, 64, 16, 8, 4, 4): 1.021,
-    (32, 64, 16, 8, 4, 4): 0.893,
+    (64, 64, 16, 8, 2, 4): 1.068,
+    (64, 32, 16, 16, 2, 4): 0.903,
+    (32, 64, 16, 8, 1, 4): 0.879,
+    (32, 64, 16, 8, 2, 4): 0.882,
+    (32, 32, 32, 16, 2, 4): 0.956,
+    (32, 32, 32, 16, 1, 4): 0.863,
+    (16, 64, 32, 16, 2, 4): 0.87,
+    (16, 64, 32, 16, 4, 2): 0.854,
+    (64, 64, 16, 8, 4, 4): 1.02,
+    (32, 64, 16, 8, 4, 4): 0.939,
     (64, 64, 16, 8, 6, 4): 1.220,
     (64, 64, 16, 8, 8, 4): 1.147,
-    (32, 64, 16, 8, 6, 4): 1.045,
-    (32, 64, 16, 8, 8, 4): 1.022,
-    (32, 32, 32, 16, 4, 4): 0.920,
+    (32, 64, 16, 8, 6, 4): 0.996,
+    (32, 64, 16, 8, 8, 4): 1.017,
+    (32, 32, 32, 16, 4, 4): 0.92,
     (32, 32, 32, 16, 6, 4): 0.966,
-    (32, 64, 32, 8, 2, 4): 0.944,
-    (32, 64, 32, 8, 4, 4): 0.986,
-    (64, 64, 16, 16, 1, 8): 1.045,
-    (64, 64, 16, 16, 2, 8): 1.003,
-    (96, 64, 16, 8, 1, 4): 1.15,
+    (32, 64, 32, 8, 2, 4): 0.932,
+    (32, 64, 32, 8, 4, 4): 0.989,
+    (64, 64, 16, 16, 1, 8): 1.034,
+    (64, 64, 16, 16, 2, 8): 0.997,
+    (96, 64, 16, 8, 1, 4): 1.127,
     (96, 64, 16, 8, 2, 4): 1.151,
-    (64, 96, 16, 8, 1, 4): 1.15,
-    (64, 112, 16, 8, 1, 4): 1.05,
-    (64, 64, 16, 4, 1, 4): 1.013,
+    (64, 96, 16, 8, 1, 4): 1.056,
+    (64, 112, 16, 8, 1, 4): 1.019,
+    (64, 64, 16, 4, 1, 4): 1.011,
     (128, 128, 16, 4, 1, 8): 1.035,
-    (64, 64, 16, 8, 1, 8): 1.0,
-    (64, 64, 16, 16, 0, 8): 1.17,
-    (64, 64, 16, 16, 0, 4): 1.141,
-    (64, 128, 16, 8, 0, 8): 1.15,
-    (128, 64, 16, 8, 0, 8): 1.125,
+    (64, 64, 16, 8, 1, 8): 0.964,
+    (64, 64, 16, 16, 0, 8): 1.08,
+    (64, 64, 16, 16, 0, 4): 1.092,
+    (64, 128, 16, 8, 0, 8): 1.062,
+    (128, 64, 16, 8, 0, 8): 1.029,
     (96, 64, 16, 8, 0, 4): 1.14,
-    (64, 96, 16, 8, 0, 4): 1.12,
-    (64, 112, 16, 8, 0, 4): 1.11,
-    (128, 128, 16, 16, 0, 8): 0.99,
-    (64, 64, 32, 8, 2, 8): 0.977,
-    (128, 128, 32, 8, 0, 8): 0.97,
-    (128, 128, 16, 8, 0, 8): 0.95,
+    (64, 96, 16, 8, 0, 4): 1.115,
+    (64, 112, 16, 8, 0, 4): 1.101,
+    (128, 128, 16, 16, 0, 8): 0.908,
+    (64, 64, 32, 8, 2, 8): 0.973,
+    (128, 128, 32, 8, 0, 8): 0.839,
+    (128, 128, 16, 8, 0, 8): 0.85,
     (32, 64, 32, 8, 1, 4): 1.086,
     (64, 32, 32, 8, 1, 4): 1.108,
-    (32, 64, 32, 8, 0, 4): 1.083,
-    (32, 64, 16, 8, 0, 4): 1.052,
+    (32, 64, 32, 8, 0, 4): 0.927,
+    (32, 64, 16, 8, 3, 4): 0.987,
+    (32, 64, 32, 8, 8, 4): 1.006,
+    (32, 64, 16, 8, 0, 4): 0.917,
 }
+#: How much longer products take with each doubling of their operations beyond so many, at most so many times these.
+_SLOWER, _FROM, _MOST = 0.012, 2**30, 2**10
 
 
 @cache_for_configs
@@ -73,10 +78,16 @@ def _factors(configs: Sequence[Float64Config]) -> Numbers:
     return np.array([FACTORS.get(key_of(one), 1.0) for one in configs])
 
 
+def power(problem: GemmProblem) -> float:
+    """Return how much longer a product takes since the power that it needs lowers the clock."""
+    operations = 2 * problem.m * problem.n * problem.k * max((problem.batch or (1,))[0], 1)
+    return 1 + _SLOWER * math.log2(min(max(operations / _FROM, 1.0), _MOST))
+
+
 def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> Numbers:
     """Return roughly the times in microseconds: those of the limits, and what measured times add to them."""
     found = limits(problem, configs, gpu, RATES)
-    factors, share = _factors(configs), measured_share(problem)
+    factors, share = _factors(configs) * power(problem), measured_share(problem)
     if share > 0:
         learned = correction(problem, configs, found, gpu)
         factors = learned if share == 1 else factors ** (1 - share) * learned**share

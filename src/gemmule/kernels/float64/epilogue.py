@@ -11,6 +11,7 @@ import cutlass
 from cutlass import Float64, cute
 
 from gemmule.core.dataclass import dataclass
+from gemmule.kernels.parts.stage_copies import opaque
 
 from .stage import column_of
 
@@ -24,6 +25,9 @@ class Float64Epilogue:
 
     vector: int  #: Elements of D (and C) that are read and written at once, 1 or 2: they divide its rows.
     whole: bool  #: Whether all of the tile is inside the matrix.
+    #: Whether registers are scarce, of a persistent CTA. Then what a lane needs is computed again for each tile, and C
+    #: is read by halves of a block, so that no registers are held for them through the loop over K.
+    scarce: bool = False
 
     @cute.jit
     def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, m, n, alpha, beta):
@@ -36,38 +40,45 @@ class Float64Epilogue:
         rC : Tensor
             This lane's 4 accumulators of each product of 16 x 8, by rows and columns of products.
         """
-        tid, _, _ = cute.arch.thread_idx()
-        row, columns = m + tid % 32 // 4, self.columns(n)
-        count = cutlass.const_expr(cute.size(rC, mode=[2]))
+        tid = self.thread()
+        row, columns = m + tid % 32 // 4, self.columns(n, tid % 4)
+        count, loaded = cutlass.const_expr((cute.size(rC, mode=[2]), 1 if self.scarce else 2))
         for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
-            # All loads of C that a block needs are issued before its stores.
-            addends = cute.make_rmem_tensor(cute.make_layout((4, count)), Float64)
-            addends.fill(Float64(0))
-            if beta != 0:
-                for half in cutlass.range_constexpr(2):
+            for first in cutlass.range_constexpr(0, 2, loaded):
+                # All loads of C that they need are issued before their stores.
+                addends = cute.make_rmem_tensor(cute.make_layout((4, count)), Float64)
+                addends.fill(Float64(0))
+                if beta != 0:
+                    for half in cutlass.range_constexpr(first, first + loaded):
+                        for j in cutlass.range_constexpr(count):
+                            for v in cutlass.range_constexpr(0, 2, self.vector):
+                                at = row + i * _BLOCK + half * _ROWS, columns[v] + j * _COLUMNS
+                                if self.inside(gC, at):
+                                    place = 2 * half + v + cute.crd2idx((0, j), addends.layout)
+                                    vector = cute.make_tensor(addends.iterator + place, cute.make_layout(self.vector))
+                                    cute.autovec_copy(self.vector_at(gC, at), vector)
+                for half in cutlass.range_constexpr(first, first + loaded):
                     for j in cutlass.range_constexpr(count):
                         for v in cutlass.range_constexpr(0, 2, self.vector):
                             at = row + i * _BLOCK + half * _ROWS, columns[v] + j * _COLUMNS
-                            if self.inside(gC, at):
-                                place = 2 * half + v + cute.crd2idx((0, j), addends.layout)
-                                vector = cute.make_tensor(addends.iterator + place, cute.make_layout(self.vector))
-                                cute.autovec_copy(self.vector_at(gC, at), vector)
-            for half in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(count):
-                    for v in cutlass.range_constexpr(0, 2, self.vector):
-                        at = row + i * _BLOCK + half * _ROWS, columns[v] + j * _COLUMNS
-                        if self.inside(gD, at):
-                            vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float64)
-                            for w in cutlass.range_constexpr(self.vector):
-                                place = cutlass.const_expr(2 * half + v + w)
-                                vector[w] = alpha * rC[place, i, j] + beta * addends[place, j]
-                            cute.autovec_copy(vector, self.vector_at(gD, at))
+                            if self.inside(gD, at):
+                                vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float64)
+                                for w in cutlass.range_constexpr(self.vector):
+                                    place = cutlass.const_expr(2 * half + v + w)
+                                    vector[w] = alpha * rC[place, i, j] + beta * addends[place, j]
+                                cute.autovec_copy(vector, self.vector_at(gD, at))
 
     @cute.jit
-    def columns(self, n):
-        """Return the columns of this lane's accumulators in the first product."""
+    def thread(self):
+        """Return the number of this thread."""
         tid, _, _ = cute.arch.thread_idx()
-        t = tid % 4
+        if cutlass.const_expr(self.scarce):
+            tid = opaque(tid)
+        return tid
+
+    @cute.jit
+    def columns(self, n, t):
+        """Return the columns of the accumulators of lane `t` of four in the first product."""
         if cutlass.const_expr(self.vector == 2):
             return n + 2 * t, n + 2 * t + 1
         return n + column_of(2 * t), n + column_of(2 * t + 1)

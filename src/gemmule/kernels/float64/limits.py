@@ -83,8 +83,8 @@ _CACHE_LINE, _SECTOR = 128, 32
 #: Share of the multiprocessors that clusters reach, others than these, and share of their time that they use where many
 #: wait.
 _REACHED, _OTHERS_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, 0.9, {2: 0.943}
-#: Microseconds of the zeros of stream-K's flags.
-_ZEROED = 2.5
+#: Microseconds of stream-K's fix-up beside what is moved: flags, and waiting for partials.
+_FIXUP = 2.5
 
 
 class Lies(NamedTuple):
@@ -313,7 +313,7 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
     if of.streamed:
         # Each writes its part of a tile, and one reads those of all that have parts of it, one after the other.
         moved_parts = persistent + np.maximum(persistent / tiles_of_each, persistent)
-        time[numbers] += tiles_of_each * again + part * moved_parts + _ZEROED
+        time[numbers] += tiles_of_each * again + part * moved_parts + _FIXUP
         # Of a wave nothing is lost.
         each[numbers] = tiles
     time += each * moving.written

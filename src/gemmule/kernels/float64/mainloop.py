@@ -61,6 +61,8 @@ class Float64Mainloop(WarpTileMainloop):
         Tiles and stages.
     types : dict
         The signature.
+    chained : bool
+        As of `MaskedCopies`: fewer registers.
     """
 
     copies_first = True
@@ -68,7 +70,7 @@ class Float64Mainloop(WarpTileMainloop):
     parts = 1
     stage_type: type[Float64Stage] = Float64Stage
 
-    def __init__(self, config: DmmaConfig, types: dict[str, str]) -> None:
+    def __init__(self, config: DmmaConfig, types: dict[str, str], *, chained: bool = False) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.warps_n, self.threads, self.cluster_k = config.warps_n, config.threads, config.cluster_k
         self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
@@ -85,8 +87,10 @@ class Float64Mainloop(WarpTileMainloop):
         steps = self.parts * self.tile_k // (DEPTH * self.words) * self.blocks
         # The last step waits for an older k-tile.
         super().__init__(config.stages, self.stage_bytes, steps, max(steps - 1, 1))
-        self.copyA = MaskedCopies(self.stageA, int(types["a_copies"]), self.threads, self.copy_steps, whole)
-        self.copyB = MaskedCopies(self.stageB, int(types["b_copies"]), self.threads, self.copy_steps, whole)
+        self.copyA, self.copyB = (
+            MaskedCopies(stage, int(types[size]), self.threads, self.copy_steps, whole, chained)
+            for stage, size in ((self.stageA, "a_copies"), (self.stageB, "b_copies"))
+        )
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):

@@ -34,6 +34,8 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
+from gemmule.kernels.mma_sync.unaligned.spec import SPEC as MMA_SYNC_UNALIGNED
+from gemmule.kernels.mma_sync.unaligned.spec import is_faster as is_faster_unaligned
 from gemmule.kernels.parts.batched_launch import (
     batched_params,
     copies_signature,
@@ -475,6 +477,11 @@ def _lines_begin(matrix: StridedMatrix) -> int:
     return math.gcd(stride * matrix.dtype.itemsize, matrix.alignment)
 
 
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel of small products whose lines begin anywhere, where it is expected to be faster."""
+    return MMA_SYNC_UNALIGNED.name if is_faster_unaligned(problem, cost, gpu) else None
+
+
 SPEC = KernelSpec(
     name="mma_sync_gemm",
     operation="gemm",
@@ -489,6 +496,7 @@ SPEC = KernelSpec(
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,
+    faster_alternative=faster_alternative,
     epilogues=True,
     gated=True,
     absmax=True,

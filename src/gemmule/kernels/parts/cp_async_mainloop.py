@@ -153,5 +153,8 @@ class WarpTileMainloop(CpAsyncMainloop):
         """Return the first row and column of this warp's part of the tile."""
         tid, _, _ = cute.arch.thread_idx()
         # The same for all threads of a warp, which the compiler would not know.
-        warp = cute.arch.make_warp_uniform(tid // 32)
+        return self.corner_of(cute.arch.make_warp_uniform(tid // 32))
+
+    def corner_of(self, warp: Any) -> tuple[Any, Any]:
+        """Return the first row and column of a warp's part of the tile."""
         return warp // self.warps_n * self.warp_m, warp % self.warps_n * self.warp_n

@@ -19,6 +19,13 @@ def wait_for_predecessor():
 
 
 @cute.jit
+def launch_dependents():
+    """Let the dependent grid launch, after `wait_for_predecessor`; its CTAs wait for all of this one."""
+    if cutlass.const_expr(BaseDSL._get_dsl().get_arch_enum() >= Arch.sm_90):
+        cute.arch.griddepcontrol_launch_dependents()
+
+
+@cute.jit
 def overlap_predecessor(addresses: tuple[Int64, ...] = ()):
     """Wait for the predecessor grid's writes, then let the dependent grid launch; its CTAs wait for all of this one.
 

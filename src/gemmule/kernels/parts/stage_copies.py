@@ -57,6 +57,9 @@ class StageCopies:
     threads: int  #: Threads that share the work.
     parts: int  #: Parts that the copies of a k-tile are spread over.
     whole: bool  #: Whether all of every k-tile is inside the matrix.
+    #: Whether the address of a K-major operand's piece is that of the one before, plus a number, for fewer registers.
+    #: Else the compiler computes before the loop over K where each piece is, and holds these addresses in two each.
+    chained: bool = False
 
     @property
     def by_element(self) -> bool:
@@ -116,7 +119,11 @@ class StageCopies:
     def k_tile_stride(self, gX: cute.Tensor):
         """Return the bytes between a piece of one k-tile and that of the next."""
         stride = cutlass.const_expr(1) if self.stage.k_major else gX.stride[1]
-        return Int64(stride) * (self.stage.depth * self.stage.itemsize)
+        nbytes = Int64(stride) * (self.stage.depth * self.stage.itemsize)
+        if cutlass.const_expr(self.chained and not self.stage.k_major):
+            # Else its factors are held, and multiplied in each k-tile.
+            nbytes = opaque(nbytes)
+        return nbytes
 
     @cute.jit
     def target(self):
@@ -131,6 +138,16 @@ class StageCopies:
         stride = gX.stride[0] if self.stage.k_major else gX.stride[1]
         lines, along = (row, k) if self.stage.k_major else (k, row)
         return source + Int64(stride) * (lines * self.stage.itemsize) + along * self.stage.itemsize
+
+    @cute.jit
+    def piece_address(self, gX: cute.Tensor, source, before, p: cutlass.Constexpr[int], first: cutlass.Constexpr[int]):
+        """Return the address of piece p of a part that begins with piece `first`, given that of the one before."""
+        if cutlass.const_expr(not (self.chained and self.stage.k_major)):
+            before = self.piece_source(gX, source, p)
+        elif cutlass.const_expr(p > 0):
+            step = Int64(gX.stride[0]) * (self.lines * self.stage.itemsize)
+            before = _sum(before, step, p if p == first else 1)
+        return before
 
     @cute.jit
     def piece_target(self, target, p):
@@ -163,12 +180,15 @@ class StageCopies:
         part : int
             Which part.
         """
-        for p in cutlass.range_constexpr(*self.pieces(part)):
+        first, last = cutlass.const_expr(self.pieces(part))
+        address = source
+        for p in cutlass.range_constexpr(first, last):
             valid = None
             if cutlass.const_expr(not self.whole):
                 valid = self.inside(gX, row0, k0, p) * self.stage.itemsize
             sPiece = _bytes_at(self.piece_target(target, p), cute.AddressSpace.smem, self.size)
-            gPiece = _bytes_at(self.piece_source(gX, source, p), cute.AddressSpace.gmem, self.size)
+            address = self.piece_address(gX, source, address, p, first)
+            gPiece = _bytes_at(address, cute.AddressSpace.gmem, self.size)
             copy_vector_async(sPiece, gPiece, self.size, valid)
 
     @cute.jit
@@ -185,7 +205,7 @@ class StageCopies:
             valid = self.inside(gX, row0, k0, p)
             address = self.piece_source(gX, source, p)
             for v in cutlass.range_constexpr(cute.size(loaded, mode=[0])):
-                loaded[v, p - first] = _load_or_zero(address + v * self.stage.itemsize, v, valid, self.stage.itemsize)
+                loaded[v, p - first] = load_or_zero(address + v * self.stage.itemsize, v, valid, self.stage.itemsize)
 
     @cute.jit
     def store(self, loaded: cute.Tensor, target, part: cutlass.Constexpr[int]):
@@ -217,8 +237,12 @@ class MaskedCopies(StageCopies):
     @cute.jit
     def issue_masked(self, gX: cute.Tensor, source, target, mask, part: cutlass.Constexpr[int]):
         """Issue the asynchronous copies of one part of a k-tile."""
-        for p in cutlass.range_constexpr(*self.pieces(part)):
-            copy_masked_async(self.piece_target(target, p), self.piece_source(gX, source, p), self.size, mask, p)
+        first, last = cutlass.const_expr(self.pieces(part))
+        address = source
+        for p in cutlass.range_constexpr(first, last):
+            place = self.piece_target(target, p)
+            address = self.piece_address(gX, source, address, p, first)
+            copy_masked_async(place, address, self.size, mask, p)
 
 
 @dataclass(frozen=True)
@@ -278,14 +302,25 @@ def _issue_masked(operand, source, stage, k_tile, part: cutlass.Constexpr[int]):
     operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, part)
 
 
-@cute.jit
-def opaque(value):
-    """Return an Int32 of which the compiler does not know how it was computed."""
-    return cute.arch.inline_ptx("mov.b32 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[value])
+def opaque(value: Any) -> Any:
+    """Return an Int32 or Int64 of which the compiler does not know how it was computed."""
+    return cute.arch.inline_ptx(
+        f"mov.b{value.width} {{$w0}}, {{$r0}};", write_only_types=[type(value)], read_only_args=[value]
+    )
 
 
 @cute.jit
-def _load_or_zero(address, number: cutlass.Constexpr[int], valid, itemsize: cutlass.Constexpr[int]):
+def _sum(address, step, number: cutlass.Constexpr[int]):
+    """Return an Int64 plus so many times another one, computed here: the compiler cannot move it before a loop."""
+    return cute.arch.inline_ptx(
+        f"mad.lo.s64 {{$w0}}, {{$r1}}, {number}, {{$r0}};" if number > 1 else "add.s64 {$w0}, {$r0}, {$r1};",
+        write_only_types=[Int64],
+        read_only_args=[address, step],
+    )
+
+
+@cute.jit
+def load_or_zero(address, number: cutlass.Constexpr[int], valid, itemsize: cutlass.Constexpr[int]):
     """Return the bits of an element, or 0 where fewer than `number` + 1 are valid, without a branch."""
     return cute.arch.inline_ptx(
         f"{{ .reg .pred inside; setp.gt.s32 inside, {{$r1}}, {number}; mov.b32 {{$w0}}, 0; "

@@ -88,9 +88,9 @@ class SimtFacts:
         Fields of the configs.
     depth : array
         k of a k-tile of all CTAs of a cluster.
-    share, slack, fits : array
-        CTAs of a tile for each SM that clusters can fill; CTAs an SM that are too many and fit; and the share of these
-        SMs that they can fill with one CTA an SM.
+    share, slack, fits, more : array
+        CTAs of a tile for each SM that clusters can fill; CTAs an SM that are too many and fit; and CTAs an SM beyond
+        which a small whole number no longer fits, with a little more than that number.
     resident : array
         CTAs of an SM in a full wave.
     warps : array
@@ -109,6 +109,7 @@ class SimtFacts:
     share: Any
     slack: Any
     fits: Any
+    more: Any
     resident: Any
     warps: Any
     products: Any
@@ -204,47 +205,47 @@ RATES = SimtRates(
     memory=3.5e6,
 )
 #: Measured times by predicted ones, of aligned operands and of others: by rows, columns, k-tile, groups of warps and
-#: CTAs of a cluster. Those of aligned 64 x 64 in two groups are 3 to 4 % above the fitted ones: in large products of
-#: MN-major operands they took 6 % longer than those said.
+#: CTAs of a cluster. Fitted like the rates, then by `benchmarks/experiments/fit_simt_choices.py`, so that choices lose
+#: least.
 FACTORS = {
-    (64, 64, 16, 1, 1): (0.910, 0.940),
-    (64, 64, 16, 1, 2): (0.921, 0.940),
-    (64, 64, 16, 1, 3): (1.000, 0.922),
-    (64, 64, 16, 1, 4): (0.914, 0.925),
-    (64, 64, 16, 1, 8): (0.905, 0.909),
-    (64, 128, 16, 1, 1): (0.998, 1.082),
-    (64, 128, 16, 1, 2): (1.019, 1.075),
-    (64, 128, 16, 1, 3): (0.997, 1.017),
-    (64, 128, 16, 1, 4): (1.015, 1.044),
-    (64, 128, 16, 1, 8): (1.014, 1.037),
-    (128, 64, 8, 1, 1): (0.906, 1.025),
-    (128, 64, 16, 1, 1): (1.021, 1.101),
-    (128, 64, 16, 1, 2): (1.013, 1.075),
-    (128, 64, 16, 1, 3): (0.970, 1.010),
-    (128, 64, 16, 1, 4): (1.010, 1.039),
-    (128, 64, 16, 1, 6): (1.021, 1.012),
-    (128, 256, 8, 1, 1): (1.020, 1.142),
+    (64, 64, 16, 1, 1): (0.907, 0.933),
+    (64, 64, 16, 1, 2): (0.922, 0.936),
+    (64, 64, 16, 1, 3): (1.000, 0.920),
+    (64, 64, 16, 1, 4): (0.912, 0.926),
+    (64, 64, 16, 1, 8): (0.908, 0.909),
+    (64, 128, 16, 1, 1): (0.994, 1.094),
+    (64, 128, 16, 1, 2): (1.021, 1.078),
+    (64, 128, 16, 1, 3): (1.020, 1.023),
+    (64, 128, 16, 1, 4): (1.017, 1.048),
+    (64, 128, 16, 1, 8): (1.016, 1.035),
+    (128, 64, 8, 1, 1): (0.907, 1.011),
+    (128, 64, 16, 1, 1): (1.031, 1.105),
+    (128, 64, 16, 1, 2): (1.012, 1.065),
+    (128, 64, 16, 1, 3): (1.029, 1.021),
+    (128, 64, 16, 1, 4): (1.013, 1.033),
+    (128, 64, 16, 1, 6): (1.037, 1.030),
+    (128, 256, 8, 1, 1): (1.015, 1.146),
     (128, 256, 16, 1, 1): (1.108, 1.169),
-    (128, 128, 16, 1, 1): (1.079, 1.166),
-    (32, 32, 16, 1, 1): (1.000, 1.046),
-    (32, 32, 16, 1, 4): (0.950, 0.992),
-    (32, 32, 16, 1, 8): (0.958, 0.990),
-    (32, 32, 16, 1, 16): (1.048, 1.071),
-    (64, 32, 16, 1, 6): (0.978, 1.051),
-    (128, 32, 16, 1, 1): (0.949, 0.994),
-    (128, 32, 16, 1, 8): (0.924, 0.976),
-    (32, 128, 16, 1, 1): (0.951, 0.991),
-    (32, 128, 16, 1, 8): (0.940, 0.985),
-    (32, 32, 32, 4, 1): (0.871, 0.902),
-    (32, 32, 32, 4, 6): (1.000, 0.863),
-    (32, 32, 64, 4, 1): (1.036, 1.057),
-    (32, 32, 64, 4, 8): (1.067, 1.034),
-    (64, 32, 32, 2, 1): (0.981, 1.040),
-    (64, 64, 32, 2, 1): (1.040, 1.026),
-    (64, 64, 32, 2, 2): (1.030, 1.013),
-    (64, 64, 32, 2, 3): (0.990, 1.000),
-    (64, 64, 32, 2, 4): (0.988, 1.010),
-    (64, 64, 32, 2, 8): (1.007, 1.035),
+    (128, 128, 16, 1, 1): (1.080, 1.167),
+    (32, 32, 16, 1, 1): (0.999, 1.035),
+    (32, 32, 16, 1, 4): (0.955, 0.993),
+    (32, 32, 16, 1, 8): (0.970, 0.996),
+    (32, 32, 16, 1, 16): (1.049, 1.068),
+    (64, 32, 16, 1, 6): (0.983, 1.058),
+    (128, 32, 16, 1, 1): (0.950, 0.995),
+    (128, 32, 16, 1, 8): (0.923, 0.971),
+    (32, 128, 16, 1, 1): (0.952, 0.989),
+    (32, 128, 16, 1, 8): (0.932, 0.989),
+    (32, 32, 32, 4, 1): (0.870, 0.906),
+    (32, 32, 32, 4, 6): (1.000, 0.881),
+    (32, 32, 64, 4, 1): (1.033, 1.059),
+    (32, 32, 64, 4, 8): (1.066, 1.035),
+    (64, 32, 32, 2, 1): (0.979, 1.033),
+    (64, 64, 32, 2, 1): (1.028, 1.036),
+    (64, 64, 32, 2, 2): (1.019, 1.013),
+    (64, 64, 32, 2, 3): (1.004, 1.012),
+    (64, 64, 32, 2, 4): (0.987, 1.008),
+    (64, 64, 32, 2, 8): (1.012, 1.039),
 }
 #: Further factors of the largest tiles, one CTA an SM, where operands are aligned and the result is written by element:
 #: 4095 cubed with prepared operands.
@@ -266,15 +267,17 @@ _IN_GROUPS = {
 }
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With two CTAs an SM 79 clusters of three fit,
 #: 62 of four, 39 of six, 30 of eight and 14 of sixteen; with one more the kernel took the time of three CTAs an SM.
-_SMS, _FILLED = 132, {3: 119, 4: 123.5, 6: 117, 8: 120, 16: 112}
-#: CTAs an SM that are too many and fit: 62 clusters of four with two; with three 92 fit and not 93.
-_SLACK = {4: 0.01}
-#: Clusters that fit with one CTA an SM as a share of half of those with two, where they are fewer: 30 of four, 17 of
-#: six and 6 of sixteen.
-_ALONE = {4: 0.97, 6: 0.88, 16: 0.86}
+#: More CTAs an SM fill more SMs: 120 clusters of three fit with three, 162 with four, and 162 of six with eight.
+_SMS, _FILLED = 132, {3: 122.3, 4: 123.5, 6: 122.5, 8: 120, 16: 112}
+#: CTAs an SM that are too many and fit: 62 clusters of four with two; with three 92 fit and not 93. Below 0, that do
+#: not fit though they are not too many: of 40 clusters of three with one, and of 40 of six with two.
+_SLACK = {3: -0.0225, 4: 0.01, 6: -0.045}
 #: The same of others, so that a whole number of CTAs an SM stays one.
 _ROUNDING = 1e-9
-#: A little more than one CTA an SM.
+#: CTAs an SM beyond which a whole number no longer fits, and that number: 79 clusters of three fit with two, 30 of
+#: four, 17 of six and 6 of sixteen with one.
+_FITS = {3: (1.97, 2), 4: (0.97, 1), 6: (0.9, 1), 16: (0.86, 1)}
+#: A little more than a whole number of CTAs an SM.
 _MORE = 1 + 1e-6
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
@@ -304,8 +307,8 @@ def _work(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
     """Return what configs do for so many tiles each, with `k` products an element."""
     each = tiles * facts.share
     each -= facts.slack
-    # One more than a whole one, where no more CTAs fit with one an SM.
-    ctas = np.ceil(np.maximum(each, (each > facts.fits) * _MORE))
+    # One more than a whole one, where no more CTAs fit with so few an SM.
+    ctas = np.ceil(np.maximum(each, (each > facts.fits) * facts.more))
     waves = np.floor((ctas - 1) / facts.resident)
     return SimtWork(facts, ctas, waves, ctas - waves * facts.resident, np.ceil(k / facts.depth), moved)
 
@@ -323,7 +326,8 @@ def _facts(
             **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element),
             "share": config.cluster_k * _SMS / (multiprocessors * _FILLED.get(config.cluster_k, _SMS)),
             "slack": _SLACK.get(config.cluster_k, _ROUNDING),
-            "fits": _ALONE.get(config.cluster_k, 1.0),
+            "fits": _FITS.get(config.cluster_k, (1.0, 1))[0],
+            "more": _FITS.get(config.cluster_k, (1.0, 1))[1] * _MORE,
         }
         for a, b in operands
         for config in configs

@@ -13,6 +13,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT16, Precision, dtype_named
 from gemmule.core.spec import Choice
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import READY
 from gemmule.vgpu import CheckError, Options, launch
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -79,7 +80,7 @@ def test_a_batch_with_c(schedule, rng):
 
 
 def test_launches_one_after_another(rng):
-    """Two launches, since no one batch describes that B: the second finds zeros again."""
+    """Two launches, since no one batch describes that B: the second finds no flags of the first."""
     m, n, k = 64, 8, 1032
     a = random_matrix(rng, BFLOAT16, (2, 2, m, k))
     b = np.broadcast_to(random_matrix(rng, BFLOAT16, (2, 1, k, n)), (2, 2, k, n))
@@ -191,12 +192,26 @@ def test_what_orders_the_sums_is_missed(change, rng):
     assert "race" in {finding.kind for finding in found.value.findings}
 
 
-def test_flags_that_were_not_zero(rng):
-    """Sums are read before they are there; the executor's zeros are what keeps that from happening."""
+def test_launches_find_the_memory_of_those_before_them(rng):
+    """Nothing is cleared between them; each flag is reset by whoever waited for it."""
     subject = Subject(rng)
-    (size,) = (one.nbytes for one in subject.recipe.workspaces if one.zeroed)
+    held = {
+        one.name: rng.integers(0, 2**63, one.nbytes // 8, np.uint64).view(kind)
+        for one, kind in zip(subject.recipe.workspaces, (np.float32, np.uint64), strict=True)
+    }
+    first, *others = (subject.run(subject.ptx, **held) for _ in range(3))
+    assert_product(first, subject.a, subject.b)
+    for other in others:
+        np.testing.assert_array_equal(other.view(np.uint16), first.view(np.uint16))
+    assert not (held["flags"] == READY).any()
+
+
+def test_flags_that_were_set(rng):
+    """Sums are read before they are there: what a launch leaves set, the next one believes."""
+    subject = Subject(rng)
+    flags = subject.recipe.workspaces[1].nbytes // 8
     with pytest.raises(CheckError, match="race"):
-        subject.run(subject.ptx, flags=np.ones(size // 4, np.int32))
+        subject.run(subject.ptx, flags=np.full(flags, READY, np.uint64))
 
 
 def test_ctas_stay_in_one_process(rng):

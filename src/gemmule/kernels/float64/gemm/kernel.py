@@ -81,6 +81,6 @@ def buildable(
         from .shared_tiles import SharedTiles
         from .stream_k import StreamKFloat64Gemm
 
-        shares = (tensor_1d(element), tensor_1d("int32"), *(Int32(1) for _ in SharedTiles._fields))
+        shares = (tensor_1d(element), tensor_1d("uint64"), *(Int32(1) for _ in SharedTiles._fields))
         return Buildable(StreamKFloat64Gemm(config, types), (*arguments, shares))
     return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT32
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import Launch, ScalarParam, TensorParam, Workspace
+from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
@@ -20,13 +20,12 @@ from gemmule.kernels.float64.cost import costs
 from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
 #: Most copies of single elements of a k-tile by a thread, which holds their addresses in registers.
 _MAX_COPIES = 32
 #: Most registers of a thread for these, accumulators and fragments, and elements of K of a fragment's word.
 _MAX_REGISTERS, _DEPTH = 224, 4
-#: Bytes of a flag of stream-K.
-_FLAG_BYTES = 4
 #: Elements of D that a thread writes at once.
 _VECTOR = 2
 
@@ -103,18 +102,12 @@ def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     k_tiles = max(-(-problem.k // config.tile_k), 1)
     # Shares have a k-tile at least.
     ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)
-    workspaces = (
-        Workspace("stream-K partials", ctas * config.outputs * FLOAT64.itemsize),
-        Workspace("flags", ctas * config.threads // WARPGROUP * _FLAG_BYTES, zeroed=True),
-    )
-    lengths = (ctas * config.outputs, workspaces[1].nbytes // _FLAG_BYTES)
-    tensors = (TensorParam(one.name, (length,), ()) for one, length in zip(workspaces, lengths, strict=True))
+    warpgroups = config.threads // WARPGROUP
+    workspaces, tensors = stream_k_workspaces(ctas, config.outputs, FLOAT64.itemsize, warpgroups)
     return dataclasses.replace(
         recipe,
         grid=(ctas, 1, 1),
         params=(*recipe.params, *tensors, *_division_params(problem, config, ctas, k_tiles)),
-        # A memset zeroes the flags between two launches.
-        overlaps=False,
         workspaces=workspaces,
     )
 

@@ -23,6 +23,19 @@ from .shared_tiles import SharedTiles, SharedTileScheduler
 _BARRIER = 1
 
 
+#: Most copies of a k-tile by a thread whose addresses registers hold: of several resident CTAs, and of one.
+_SEVERAL, _ONE = 8, 16
+
+
+def registers_are_scarce(config: Float64Config, types: dict[str, str]) -> bool:
+    """Return whether a thread copies so many pieces of a k-tile that it would spill their addresses.
+
+    With fewer pieces, computing addresses and coordinates again costs 1 to 3 %.
+    """
+    copies = (config.tile_m + config.tile_n) * config.tile_k * config.itemsize // int(types["a_copies"])
+    return copies // config.threads > (_SEVERAL if config.resident > 1 else _ONE)
+
+
 class _Warpgroup(NamedTuple):
     """A warpgroup of a CTA, and its named barrier."""
 
@@ -37,16 +50,14 @@ class StreamKFloat64Gemm(TileGemm):
         # As many as the launch recipe has: what waits for a place would begin a second wave.
         self.threads, self.cluster_k, self.resident = config.threads, 1, config.resident
         self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n, config.group, 1)
-        self.mainloop = Float64Mainloop(config, types)
-        self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole")
+        self.scarce = registers_are_scarce(config, types)
+        self.mainloop = Float64Mainloop(config, types, chained=self.scarce)
+        self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole", self.scarce)
         self.shares = SharedTileScheduler(config.threads // WARPGROUP, config.tile_m, config.tile_n, config.group)
 
     @cute.jit
     def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
         """Compute this CTA's tiles, and its parts of others; `first` are the workspaces and `SharedTiles`."""
-        tid, _, _ = cute.arch.thread_idx()
-        warpgroup = cute.arch.make_warp_uniform(tid // WARPGROUP)
-        ctx = _Warpgroup(warpgroup, _BARRIER + warpgroup)
         own = self.mainloop.begin()
         wait_for_predecessor()
         (partials, flags), tiles = first[:2], SharedTiles(*first[2:])
@@ -59,6 +70,9 @@ class StreamKFloat64Gemm(TileGemm):
             self.multiply_filled(own, (mA, mB), self.shares.work_tile(tiles, work_index, every), alpha)
             # Computed again, not held in registers through the mainloop.
             again = opaque(work_index)
+            warp = cute.arch.make_warp_uniform(self.epilogue.thread() // 32)
+            warpgroup = warp // (WARPGROUP // 32)
+            ctx = _Warpgroup(warpgroup, _BARRIER + warpgroup)
             coord, k_range = self.shares.work_tile(tiles, again, every)
             # The last stages may still be read.
             cute.arch.sync_threads()
@@ -68,7 +82,7 @@ class StreamKFloat64Gemm(TileGemm):
             accumulators = own.accumulators
             flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
             if self.shares.fixup((partials, flags), flat, tiles, k_range, num_k_tiles, ctx):
-                (m0, n0), (row, col) = self.origin(coord), own.corner
+                (m0, n0), (row, col) = self.origin(coord), self.mainloop.corner_of(warp)
                 gC, gD = mC[None, None, coord[2]], mD[None, None, coord[2]]
                 self.epilogue.write(gD, gC, accumulators, m0 + row, n0 + col, alpha, beta)
 

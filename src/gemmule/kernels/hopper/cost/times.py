@@ -23,9 +23,8 @@ _QUANTITIES = 12
 #: or half where there are not twice as many; and at least a share of all. Of 8-bit floats, promotions are added then.
 _ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 6, 3
 #: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
-#: measured on an H200 within a sixth, of sums that one of them reads, and zeros for the flags with launches that do not
-#: overlap then.
-_LEFT, _LEFT_TO_ONE, _ZEROS = 5.5e6, 0.028e6, 4.0
+#: measured on an H200 within a sixth, of sums that one of them reads.
+_LEFT, _LEFT_TO_ONE = 5.5e6, 0.028e6
 
 
 @cache_for_configs
@@ -133,5 +132,5 @@ def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) 
     every = (tiles * k_tiles + (sharers - 1)) // sharers
     moved = 2 * of.sum_bytes * sharers * of.cluster / _LEFT
     read = of.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
-    left = of.stream_k * _ZEROS + splits * np.maximum(moved, read)
+    left = splits * np.maximum(moved, read)
     return np.where(splits, fewer, waves), np.where(splits, every / fewer, each), left

@@ -326,7 +326,7 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     acc = cute_type(types["acc"])
     kernel = HopperGemm(config, types)
     aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
-    workspaces = (tensor_1d(types["acc"]), tensor_1d("int32")) if config.stream_k else None
+    workspaces = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.stream_k else None
     b_up = tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
     scales = fake_scales(types)

@@ -61,6 +61,7 @@ from gemmule.kernels.hopper.tma_tiles import (
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.mma_sync.spec import is_faster
 from gemmule.kernels.parts.hopper_facts import SMS
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
 from .config import CONFIGS, HopperGemmConfig, every_config, offered_to
 
@@ -84,8 +85,6 @@ _SKINNY_ROWS, _MAX_IDLE_SMS, _EARLY_ROWS = 64, 8, 128
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
-#: Bytes of a partial sum and of a flag.
-_WORD_BYTES = 4
 #: Most columns of which wgmma on 8-bit integers takes any multiple of 8.
 _INT8_COLUMNS = 24
 #: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
@@ -269,7 +268,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
     # Shares of stream-K have a k-tile at least.
     clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.clusters)
-    workspaces = _workspaces(clusters, config) if config.stream_k else ()
+    workspaces, tensors = _workspaces(clusters, config, problem.accumulator.itemsize) if config.stream_k else ((), ())
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
     epi_tile_n = config.epi_tile_n(item, num_b)
@@ -282,7 +281,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         *result_params("d", problem.d, batch, box, swap_ab=bool(config.swap_ab)),
         *scale_params(problem),
         *epilogue_params(epilogue, batch[0], problem.accumulator),
-        *(TensorParam(x.name, (x.nbytes // _WORD_BYTES,), ()) for x in workspaces),
+        *tensors,
     )
     if epilogue is not None and epilogue.second is not None:
         params += operand_params(SECOND, epilogue.second.transposed(), batch, config.tile_n // num_b, config.cluster_m)
@@ -293,20 +292,17 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes + _scale_bytes(problem, config),
         cluster=(config.cluster, 1, 1),
-        # A memset zeroes the flags of stream-K between two launches.
-        overlaps=_uses_pdl(problem, tiles, clusters, config) and not workspaces,
+        overlaps=_uses_pdl(problem, tiles, clusters, config),
         params=params,
         workspaces=workspaces,
     )
 
 
-def _workspaces(clusters: int, config: HopperGemmConfig) -> tuple[Workspace, ...]:
-    """Return the workspaces of stream-K: a tile of partial sums a CTA, and a flag a warpgroup that shares the tile."""
-    ctas = clusters * config.cluster
-    return (
-        Workspace("stream-K partials", ctas * config.outputs * _WORD_BYTES),
-        Workspace("flags", ctas * config.warpgroups_per_tile * _WORD_BYTES, zeroed=True),
-    )
+def _workspaces(
+    clusters: int, config: HopperGemmConfig, itemsize: int
+) -> tuple[tuple[Workspace, ...], tuple[TensorParam, ...]]:
+    """Return the workspaces of stream-K and their parameters; `itemsize` is that of accumulators."""
+    return stream_k_workspaces(clusters * config.cluster, config.outputs, itemsize, config.warpgroups_per_tile)
 
 
 def _uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGemmConfig) -> bool:

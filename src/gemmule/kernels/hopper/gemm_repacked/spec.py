@@ -23,6 +23,8 @@ from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_tma
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.mma_sync.spec import is_faster
+from gemmule.kernels.mma_sync.unaligned.spec import SPEC as MMA_SYNC_UNALIGNED
+from gemmule.kernels.mma_sync.unaligned.spec import is_faster as is_faster_unaligned
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
 
@@ -165,13 +167,21 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
     if _by_fma(problem):
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
-    return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
+    if is_faster(problem, cost, gpu):
+        return MMA_SYNC.name
+    return MMA_SYNC_UNALIGNED.name if is_faster_unaligned(problem, cost, gpu) else None
+
+
+#: Microseconds on an H200 that no repacked product takes less than: two launches.
+_LEAST = 4.5
 
 
 def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
-    """Return the kernel of small products by FMA units."""
-    del gpu
-    return SIMT_GEMM.name if _by_fma(problem) and is_small(problem) else None
+    """Return the kernel of small products by FMA units, or of 16-bit ones that takes less than two launches."""
+    if _by_fma(problem):
+        return SIMT_GEMM.name if is_small(problem) else None
+    least = _LEAST * min(gpu.launch, gpu.load)
+    return MMA_SYNC_UNALIGNED.name if is_faster_unaligned(problem, least, gpu) else None
 
 
 SPEC = KernelSpec(

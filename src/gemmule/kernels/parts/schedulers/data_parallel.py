@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.block_triangle import STEP
@@ -47,8 +48,37 @@ class RasterTileScheduler:
         return tile_m, tile_n, cta // (tiles_m * tiles_n), rank
 
 
+class GridTileScheduler:
+    """All tiles of a batch of results, without divisions: for few tiles, whose order makes no difference.
+
+    The grid's dimensions are tiles along M times the CTAs of a cluster, tiles along N, and matrices.
+
+    Parameters
+    ----------
+    tile_m, tile_n, cluster_k : int
+        As of `RasterTileScheduler`; `cluster_k` is a power of two.
+    """
+
+    def __init__(self, tile_m: int, tile_n: int, cluster_k: int) -> None:
+        self.tile_m, self.tile_n, self.cluster_k = tile_m, tile_n, cluster_k
+
+    @cute.jit
+    def grid(self, mD: cute.Tensor):
+        """Return the grid; the launch recipe decides."""
+        tiles_m, tiles_n = cute.ceil_div(mD.shape[0], self.tile_m), cute.ceil_div(mD.shape[1], self.tile_n)
+        return tiles_m * self.cluster_k, tiles_n, mD.shape[2]
+
+    @cute.jit
+    def tile(self):
+        """As of `RasterTileScheduler`."""
+        x, tile_n, batch = cute.arch.block_idx()
+        # Not negative, which a division does not know.
+        shift = cutlass.const_expr(self.cluster_k.bit_length() - 1)
+        return x >> shift, tile_n, batch, x & self.cluster_k - 1
+
+
 class LowerTriangularTileScheduler(RasterTileScheduler):
-    """The tiles of one result on and below its block diagonal; every CTA has a tile, and no cluster shares one."""
+    """The tiles of one result on and below its block diagonal, in groups of rows; no CTA is without a tile."""
 
     @staticmethod
     def fake_args() -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
 """Stream-K fix-up: partial sums that a CTA writes to global memory for the CTA that owns their tile.
 
 All threads of a warpgroup write its partials; then one of them sets a flag, which publishes them to the whole GPU
-(release). In the owner one thread waits for the flag (acquire) before the warpgroup reads. Flags are zero when a launch
-begins, and each is set once.
+(release). In the owner one thread waits for the flag (acquire) before the warpgroup reads, and resets it. Each flag is
+set once a launch, and one thread waits for it; `stream_k_workspaces` says why memory that nobody cleared will do.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import Int64, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
+
+from .stream_k_workspaces import FLAG_BYTES, READY
 
 #: Bytes that a thread moves at once.
 _BYTES = 16
@@ -56,8 +58,8 @@ class StreamKPartials:
         tid, _, _ = cute.arch.thread_idx()
         if tid % WARPGROUP == 0:
             cute.arch.inline_ptx(
-                "st.release.gpu.global.b32 [{$r0}], {$r1};",
-                read_only_args=[self.flag(flags, cta, warpgroup_idx), Int32(1)],
+                "st.release.gpu.global.b64 [{$r0}], {$r1};",
+                read_only_args=[self.flag(flags, cta, warpgroup_idx), Int64(READY)],
             )
 
     @cute.jit
@@ -78,9 +80,11 @@ class StreamKPartials:
         words = cutlass.const_expr(", ".join(f"{{$w{v}}}" for v in range(length)))
         for cta in cutlass.range(first, end, stride):
             if tid % WARPGROUP == 0:
-                is_set = self.load_flag(self.flag(flags, cta, warpgroup_idx))
-                while is_set == 0:
-                    is_set = self.load_flag(self.flag(flags, cta, warpgroup_idx))
+                flag = self.flag(flags, cta, warpgroup_idx)
+                found = self.load_flag(flag)
+                while found != READY:
+                    found = self.load_flag(flag)
+                cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(0)])
             # Reconverge the warp of the waiting thread.
             cute.arch.sync_warp()
             cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
@@ -104,12 +108,12 @@ class StreamKPartials:
 
     def flag(self, flags: Any, cta: Any, warpgroup_idx: Any) -> Any:
         """Return the address of a flag."""
-        return flags.iterator.toint() + (cta * self.warpgroups + warpgroup_idx) * 4
+        return flags.iterator.toint() + (cta * self.warpgroups + warpgroup_idx) * FLAG_BYTES
 
     def load_flag(self, address: Any) -> Any:
         """Load a flag; where it is set, the writes before it are visible."""
         return cute.arch.inline_ptx(
-            "ld.acquire.gpu.global.b32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[address]
+            "ld.acquire.gpu.global.b64 {$w0}, [{$r0}];", write_only_types=[Int64], read_only_args=[address]
         )
 
 

@@ -1,0 +1,167 @@
+"""Spec of the products of few tiles whose matrices begin anywhere, by mma.sync."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
+from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
+from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
+from gemmule.kernels.parts.batched_launch import batched_params, copies_signature, tiles_signature
+from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
+
+from .config import UnalignedMmaConfig
+from .cost import times_us
+
+DTYPES = (FLOAT16, BFLOAT16)
+#: Bytes that a copy may move at once; 2 are those of an element.
+COPIES = (16, 8, 4, 2)
+
+
+@cache_last_call
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where that depends on the config."""
+    del arch
+    inner = inner_problem(problem, SPEC.batch_dims)
+    return why_not_inputs(problem) or why_not_strides(inner) or why_not_extents(inner)
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    del arch
+    a, b, c, d, _ = types
+    if a not in DTYPES or b != a:
+        return f"A is {a} and B is {b}; this kernel takes both as float16 or both as bfloat16"
+    if d not in (a, FLOAT32):
+        return f"the output is {d}; from {a} this kernel makes {a} and float32"
+    if c is not None and c != d:
+        return f"C is {c} and the output {d}; this kernel takes both of one type"
+    return None
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: UnalignedMmaConfig) -> str | None:
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
+    if reason := why_not_cluster(config, config.cluster_k, arch):
+        return reason
+    if config.shared_bytes > (most := arch.shared_bytes_per_block):
+        return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
+    return why_not_grid(_grid(_oriented(problem), config))
+
+
+@cache_last_call
+def _oriented(problem: GemmProblem) -> GemmProblem:
+    """Return a launch's problem, its result in rows."""
+    return row_result(inner_problem(problem, SPEC.batch_dims))[0]
+
+
+def _grid(problem: GemmProblem, config: UnalignedMmaConfig) -> tuple[int, int, int]:
+    tiles_m, tiles_n = -(-problem.m // config.tile_m), -(-problem.n // config.tile_n)
+    return tiles_m * config.cluster_k, tiles_n, (problem.batch or (1,))[0]
+
+
+def _lead(matrix: StridedMatrix) -> LeadingDimension:
+    return leading_dimension(matrix, COPIES)
+
+
+def signature(problem: GemmProblem, config: UnalignedMmaConfig) -> Signature:
+    """Specialise for types, the major modes of A and B, and the widths of copies and of what is written."""
+    del config
+    oriented, _, _ = row_result(problem)
+    a, b = _lead(oriented.a), _lead(oriented.b)
+    majors = ("k" if a.row_major else "m", a.copy_bytes), ("n" if b.row_major else "k", b.copy_bytes)
+    plain = _signature(problem.a.dtype, problem.d.dtype, *majors, result_vector(oriented, 2))
+    return (*plain, *epilogue_signature(oriented.epilogue))
+
+
+def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], vector: int) -> Signature:
+    return (
+        ("a", element.name),
+        ("b", element.name),
+        ("c", out.name),
+        ("d", out.name),
+        ("acc", FLOAT32.name),
+        *copies_signature(a, b, vector),
+        *tiles_signature(False),
+    )
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return the layouts with lines that begin anywhere, then wider copies and results."""
+    del arch
+    return (
+        *(_signature(FLOAT16, FLOAT16, (a, 2), (b, 2), 1) for a, b in itertools.product("km", "nk")),
+        _signature(BFLOAT16, BFLOAT16, ("k", 2), ("n", 2), 1),
+        _signature(BFLOAT16, FLOAT32, ("m", 16), ("k", 4), 2),
+    )
+
+
+def launch(problem: GemmProblem, config: UnalignedMmaConfig) -> Launch:
+    """Return the launch recipe: one CTA, or cluster along K, for each tile of D and matrix of the batch."""
+    problem, first, second = row_result(problem)
+    if problem.epilogue is not None and problem.epilogue.expression.names_c:
+        # Where beta is 0, C is not read.
+        problem = dataclasses.replace(problem, beta=1)
+    batch = (problem.batch or (1,))[0]
+    return Launch(
+        grid=_grid(problem, config),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared_bytes,
+        cluster=(config.cluster_k, 1, 1),
+        params=(
+            *batched_params(problem, first, second, *(_lead(x).stride for x in (problem.a, problem.b))),
+            *epilogue_params(problem.epilogue, batch, problem.accumulator),
+        ),
+        overlaps=problem.bytes_min <= FEW_BYTES,
+    )
+
+
+def costs(problem: GemmProblem, configs: Sequence[UnalignedMmaConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds."""
+    oriented = _oriented(problem)
+    copies = _lead(oriented.a).copy_bytes, _lead(oriented.b).copy_bytes
+    return times_us(oriented, configs, gpu, copies)
+
+
+#: Bytes of a problem from which on it is no small one, and of copies that other kernels are as good with: both assumed.
+_MOST_BYTES, _WIDE = 1 << 23, 8
+
+
+def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
+    """Return whether less than `cost` microseconds are predicted; of large problems and aligned operands none is."""
+    if problem.a.dtype not in DTYPES or problem.bytes_min > _MOST_BYTES:
+        return False
+    oriented = _oriented(problem)
+    if min(_lead(oriented.a).copy_bytes, _lead(oriented.b).copy_bytes) >= _WIDE:
+        return False
+    return SPEC.least_cost(problem, gpu) < cost
+
+
+SPEC = KernelSpec(
+    name="mma_sync_unaligned",
+    operation="gemm",
+    summary="float16 and bfloat16, few tiles, any alignment: mma.sync, one wait for device memory",
+    package=__package__,
+    archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
+    configs=(
+        UnalignedMmaConfig(),
+        *(UnalignedMmaConfig(k_tiles=4, cluster_k=parts) for parts in (1, 2, 4, 8)),
+        *(UnalignedMmaConfig(tile_m=64, tile_n=64, warps_n=4, warps_k=1, cluster_k=parts) for parts in (1, 2, 4, 8)),
+    ),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    epilogues=True,
+    refuses=refuses,
+    refuses_types=_refuses_types,
+    costs=costs,
+    cost_in_us=True,
+)
