@@ -1,8 +1,8 @@
 """Fit the cost model's learned correction to records, and choose which configs to register.
 
-Reads the records of `config_times.py`, and those of `untuned_choices.py` for sizes beyond them. Every eighth product is
-left out of the fit, and what the fitted model would choose of it is printed beside cuBLASLt's first choice and beside
-the best config of the record. Needs PyTorch, and no GPU.
+Reads the records of `config_times.py`, and those of `untuned_choices.py` for sizes beyond them. Every eighth product,
+and of listed ones every third, is left out of the fit, and what the fitted model would choose of it is printed beside
+cuBLASLt's first choice and beside the best config of the record. Needs PyTorch, and no GPU.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from gemmule.lab.records import read_records
 
 #: Of each record every so many-th product is left out of the fit, the first one too.
 HELD_OUT = 8
+#: Of products that were listed by kind, fewer, every so many-th.
+_HELD_OUT_OF_KINDS = 3
 _SMS = 132
 _TYPES = ("bfloat16", "float16", "int8", "float32-tf32")
 #: Weight of records of registered configs alone.
@@ -174,8 +176,9 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 times = np.array([record["times_us"][str(place)] for place in places])
                 every = [configs[place] for place in places]
                 leading = leads(one, dtype, gpu, expected[places])
+                held_out = number % (_HELD_OUT_OF_KINDS if "kind" in record else HELD_OUT) == 0
                 found = Measured(chip, dtype, every, times, expected[places], features[places], 1.0,
-                                 record["cublaslt_us"][0], number % HELD_OUT == 0, leading)  # fmt: skip
+                                 record["cublaslt_us"][0], held_out, leading)  # fmt: skip
                 if one.float8:
                     of = rates_of(tuple(every), gpu)
                     found.weight, found.promoted, found.factor = _WEIGHT_FLOAT8, promote_us(one, of), crowded(one, of)
