@@ -125,7 +125,7 @@ RECIPES: dict[str, Recipe] = {
     "hopper_gemm_upcast": Recipe(
         _of(FLOAT8) + _of(FLOAT8, "float8") + _of(MIXED), ((8, 500),) * 3, epilogues=True, edges=0.08
     ),
-    "ozaki_gemm": Recipe(tuple((*DOUBLE, one) for one in INT8_PRODUCTS), ((1500, 2400), (1500, 2400), (1500, 2600))),
+    "ozaki_gemm": Recipe(tuple((*DOUBLE, one) for one in INT8_PRODUCTS), ((2000, 2700), (2000, 2700), (2200, 3200))),
     "hopper_syrk": Recipe(_of(HALF) * 2 + _TF32, ((60, 1400), (60, 1400), (16, 1200)), "any", "some", gram=True),
     "hopper_gemm_w8a16": Recipe(
         _of(MIXED) + _of(FLOAT8), ((1, 90), (64, 1200), (64, 1600)), "along K", "all", epilogues=True

@@ -15,6 +15,7 @@ from gemmule.core.problem import contiguous_gemm
 from gemmule.core.quantities import short_quantity
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import FLAG_BYTES
 
 X, X32 = np.ones((4, 4)), np.ones((16, 16), np.float32)
 SPECS = {spec.name: spec for spec in REGISTRY}
@@ -86,7 +87,7 @@ def test_the_workspaces_of_stream_k_are_told():
     plan = plan_on_a_gpu("hopper_gemm", stream_k=1)
     # For each of the CTAs the sums of a tile, and a flag for each warpgroup that shares it.
     config = plan.choice.config
-    assert plan.workspace_bytes == 132 * (config.outputs + config.warpgroups_per_tile) * 4
+    assert plan.workspace_bytes == 132 * (config.outputs * 4 + config.warpgroups_per_tile * FLAG_BYTES)
     assert f"workspace: {short_quantity(plan.workspace_bytes, 'B')}" in str(plan).splitlines()
 
 
