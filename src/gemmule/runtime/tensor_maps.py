@@ -23,7 +23,7 @@ _TYPES = {
 }
 _BYTES = 128
 _UNREAD = 16
-#: Two addresses without a common bit, of all bits that the address of a tensor may have.
+#: Two addresses without a common bit, multiples of 256 below 2**48, as are those of memory that repeated launches take.
 _PROBES = (0x5555_5555_5500, 0xAAAA_AAAA_AA00)
 
 
