@@ -7,7 +7,7 @@ import functools
 import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Config:
         """Elements of the result that a CTA computes; 1 where configs do not differ in them."""
         return 1
 
-    def on(self, multiprocessors: int) -> Config:
+    def on(self, multiprocessors: int) -> Self:
         """Return the config with one CTA an SM, if it is persistent, i.e. has the field `ctas`."""
         ctas = vars(self).get("ctas", multiprocessors)
         if ctas == multiprocessors:

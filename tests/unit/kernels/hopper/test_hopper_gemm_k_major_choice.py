@@ -6,6 +6,7 @@ import dataclasses
 import math
 import random
 
+import numpy as np
 import pytest
 
 from gemmule.core.arch import Arch
@@ -172,7 +173,9 @@ def test_both_ways_of_a_tf32_product_are_predicted_at_once_as_each_is_alone():
         alone = [costs(one, configs, H200_RATES) for one in (problem, prepared)]
         together = costs_with_prepared(problem, H200_RATES)
         for one, other in zip(alone, together, strict=True):
-            assert other == pytest.approx(one, rel=1e-4)
+            # Behind the configs that lead, times are bounds.
+            assert min(other) == pytest.approx(min(one), rel=1e-4)
+            assert np.argmin(other) == np.argmin(one)
 
 
 def test_a_tf32_operand_whose_transpose_cannot_pay_is_multiplied_as_it_is_without_predicting_the_transpose():

@@ -1,34 +1,88 @@
-"""What measured times add to the limits of the cost model: see `gemmule.kernels.parts.learned_correction`."""
+"""What measured times add to the limits of the cost model: a small network, shipped as data.
+
+It reads what a config is, what a product is and what the limits say of both, and gives the logarithm of the factor by
+which measured times differ from the limits. It is evaluated for the configs that lead by the limits, as the best is
+among these: so it can be larger than one that is evaluated for all, in the same time.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
+from collections.abc import Sequence
 from math import log2
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gemmule.kernels.parts.learned_correction import Given, Networks
-
 from .rates import Numbers, OperandLayout, Operation, TileRates
 
-#: The largest factor, as a logarithm to base 2.
-_MOST = 0.8
+#: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
+_MOST = np.array(0.8, np.float32)
+_LEAST = np.array(-_MOST)
 #: Numbers of a product among its features, which stand before how its operands lie.
 NUMBERS = 6
+#: Quantities of the limits that are read as logarithms, before others.
+_LOGARITHMS = 6
+
+
+class _Network:
+    """A network of two hidden layers.
+
+    Attributes
+    ----------
+    chips : tuple of str
+        Chips that it was fitted to.
+    first : dict
+        Weights of the first layer by parts of the features, a row for each; ``chips`` are its biases.
+    """
+
+    def __init__(self, path: Path) -> None:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        self.chips = tuple(content["chips"])
+        weights = {name: np.array(value, np.float32) for name, value in content["network"].items()}
+        self._hidden, self._biases, self._out, self._out_bias = (
+            weights.pop(name) for name in ("hidden", "biases", "out", "out_bias")
+        )
+        self.first: dict[str, Numbers] = weights
+        # Weights of what is not given: what the limits say of a product, and its numbers.
+        self._read = np.ascontiguousarray(np.concatenate((weights["mixed"], weights["problem"][:NUMBERS])))
+        self._units = self._read.shape[1]
+
+    def given(self, first: Numbers, chip: str) -> Numbers:
+        """Return what is given of the sums of the first layer by a part of the features: a row for each config.
+
+        That is the negative biases of the first layer, those of the second layer, and the bias of the result.
+        """
+        layer = first + self.first["chips"][self.chips.index(chip)]
+        second = layer @ self._hidden + self._biases
+        out = second @ self._out + self._out_bias
+        return np.ascontiguousarray(np.column_stack((-layer, -second, out)), np.float32)
+
+    def factors(self, read: Numbers, given: Numbers) -> Numbers:
+        """Return the factors of configs by what is read of each, a column for each, and what is given, a row."""
+        # max(x + bias, 0) is max(x, -bias) + bias, whose last term is part of the next layer's biases. NumPy is slower
+        # with `@` than with `dot`.
+        layer = read.T.dot(self._read)
+        np.maximum(layer, given[:, : self._units], out=layer)
+        layer = layer.dot(self._hidden)
+        np.maximum(layer, given[:, self._units : -1], out=layer)
+        found: Numbers = layer.dot(self._out)
+        found += given[:, -1]
+        np.maximum(found, _LEAST, out=found)
+        np.minimum(found, _MOST, out=found)
+        return np.exp2(found, out=found)
 
 
 @functools.cache
-def _networks() -> tuple[Networks, Numbers]:
-    """Return the networks, and their weights of what the limits say of a product and of its numbers."""
-    found = Networks(Path(__file__).with_name("correction.json"), _MOST)
-    numbers = np.concatenate((found.first["mixed"], found.first["problem"][:NUMBERS]))
-    return found, np.ascontiguousarray(numbers.T)
+def _network() -> _Network:
+    return _Network(Path(__file__).with_name("correction.json"))
 
 
 def learned_chips() -> tuple[str, ...]:
     """Return the chips that the correction was fitted to."""
-    return _networks()[0].chips
+    return _network().chips
 
 
 def problem_features(one: Operation) -> list[list[float]]:
@@ -54,8 +108,16 @@ def _of_lines(lines: OperandLayout) -> tuple[bool, bool, bool]:
     return lines.begin in (1, 2), lines.begin == 3, lines.across
 
 
-def correction(of: TileRates, one: Operation, read: Numbers) -> Numbers:
-    """Return for each column of `read` the factor by which that is expected to take longer than the limits say.
+def read_of(quantities: Numbers, places: Any) -> Numbers:
+    """Return what is read of some configs' quantities of `times.limits`: a column for each."""
+    read: Numbers = quantities.take(places, axis=1).astype(np.float32)
+    logarithms = read[:_LOGARITHMS]
+    np.log2(logarithms, out=logarithms)
+    return read
+
+
+def correction(of: TileRates, one: Operation, quantities: Numbers, leading: Any) -> Numbers:
+    """Return for each of some configs the factor by which that is expected to take longer than the limits say.
 
     Parameters
     ----------
@@ -63,24 +125,26 @@ def correction(of: TileRates, one: Operation, read: Numbers) -> Numbers:
         The configs, on a GPU.
     one : Operation
         The product.
-    read : array
-        What `times.limits` returns of both, a row for each quantity.
+    quantities : array
+        Those of `times.limits`, of all configs.
+    leading : array
+        The places of some configs.
     """
-    nets, weights = _networks()
+    net = _network()
     lies = one.a, one.b, one.prepared, one.result_begin, one.result_item, one.float8
-    return nets.factors(weights, read, of.remembered(lies, lambda: _given_of_each(nets, of, one)))
+    given = of.remembered(lies, lambda: _given_of_each(net, of, one))
+    return net.factors(read_of(quantities, leading), given.take(leading, axis=0))
 
 
-def _given_of_each(nets: Networks, of: TileRates, one: Operation) -> Given:
+def _given_of_each(net: _Network, of: TileRates, one: Operation) -> Numbers:
     """Return what is given, of a product and of a prepared one."""
-    every = [nets.given(_first(nets, of, x), of.gpu.learned) for x in one.each()]
-    joined = [of.of_each([array.T for array in arrays]).T for arrays in zip(*every, strict=True)]
-    return Given(*(np.ascontiguousarray(array) for array in joined))
+    every: Sequence[Numbers] = [net.given(_first(net, of, x), of.gpu.learned) for x in one.each()]
+    return of.of_each(every)
 
 
-def _first(nets: Networks, of: TileRates, one: Operation) -> Numbers:
+def _first(net: _Network, of: TileRates, one: Operation) -> Numbers:
     """Return the sums of the first layer by what configs and elements are, and by how operands and the result lie."""
-    lines = np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ nets.first["problem"][NUMBERS:]
-    found: Numbers = of.features() @ nets.first["config"] + of.of_layout(one).features @ nets.first["operands"]
-    found += lines.take(of.side, axis=0) + one.float8 * nets.first["float8"]
+    lines = np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ net.first["problem"][NUMBERS:]
+    found: Numbers = of.features() @ net.first["config"] + of.of_layout(one).features @ net.first["operands"]
+    found += lines.take(of.side, axis=0) + one.float8 * net.first["float8"]
     return found

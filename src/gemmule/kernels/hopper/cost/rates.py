@@ -141,7 +141,9 @@ class TileRates:
     """
 
     def __init__(self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None) -> None:
-        self.configs, self.gpu, self.count, self._own = configs, gpu, len(configs), own
+        self.configs, self.gpu, self.count = configs, gpu, len(configs)
+        self.own = self.count if own is None else own
+        self.places = np.arange(self.count)
         each = self.each
         self.side = each(lambda c: c.swap_ab, np.intp)
         # Places in the arguments of `of_sides`.
@@ -218,7 +220,7 @@ class TileRates:
 
     def of_each(self, arrays: Sequence[Numbers]) -> Numbers:
         """Return a product's array where configs are its own, elsewhere that of the prepared one, by the first axis."""
-        return arrays[0] if len(arrays) == 1 else np.concatenate((arrays[0][: self._own], arrays[1][self._own :]))
+        return arrays[0] if len(arrays) == 1 else np.concatenate((arrays[0][: self.own], arrays[1][self.own :]))
 
     def _layout_rates(self, a: OperandLayout, b: OperandLayout, result_item: int, writes: float) -> LayoutRates:
         aligned, longer, carried, multicast = (

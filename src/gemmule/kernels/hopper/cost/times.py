@@ -19,6 +19,9 @@ from .rates import Numbers, Operation, TileRates
 
 #: Quantities that the correction reads of the limits.
 _QUANTITIES = 12
+#: How many configs the correction is evaluated for: up to a number all, else so many, of each of two products fewer,
+#: or half where there are not twice as many; and at least a share of all. Of 8-bit floats, promotions are added then.
+_ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 6, 3
 #: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
 #: measured on an H200 within a sixth, of sums that one of them reads.
 _LEFT, _LEFT_TO_ONE = 5.5e6, 0.028e6
@@ -33,6 +36,9 @@ def rates_of(configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, ow
 def times_us(one: Operation, of: TileRates) -> Numbers:
     """Return roughly the time in microseconds of every config.
 
+    The correction is evaluated for the configs that lead by the limits; the others' times are those of the limits by
+    the largest factor of these, so that none of them is the least.
+
     Parameters
     ----------
     one : Operation
@@ -40,15 +46,39 @@ def times_us(one: Operation, of: TileRates) -> Numbers:
     of : TileRates
         The configs, on a GPU: those with swap_ab compute the transpose.
     """
-    total, read = limits(one, of)
-    total *= correction(of, one, read)
-    return total
+    total, quantities = limits(one, of)
+    leading = _leading(one, of, total)
+    factors = correction(of, one, quantities, leading)
+    found: Numbers = total * factors.max()
+    found[leading] = total.take(leading) * factors
+    return found
+
+
+def leading_count(count: int, float8: bool, lead: int = _LEAD) -> int:
+    """Return for how many of so many configs the correction is evaluated."""
+    share = _SHARE_FLOAT8 if float8 else _SHARE
+    return max(min(count, _ALL), min(lead, count // 2), count // share)
+
+
+def _leading(one: Operation, of: TileRates, total: Numbers) -> Numbers:
+    """Return the places of the configs that lead by the limits, of a product and of a prepared one."""
+    if of.own == of.count:
+        return _first(total, leading_count(of.count, one.float8))
+    own, others = (
+        _first(part, leading_count(part.size, one.float8, _LEAD_OF_TWO)) for part in (total[: of.own], total[of.own :])
+    )
+    return np.concatenate((own, others + of.own))
+
+
+def _first(total: Numbers, count: int) -> Numbers:
+    """Return the places of the least so many."""
+    return np.arange(count) if count == total.size else total.argpartition(count)[:count]
 
 
 def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
-    """Return the microseconds in which three limits hold together, and what the correction reads of both.
+    """Return the microseconds in which three limits hold together, and quantities that the correction reads of both.
 
-    That has a row for each quantity, the product's numbers last, and a column for each config.
+    These have a row for each quantity, the product's numbers last, and a column for each config.
     The limits are what an SM computes, tile after tile; what the L2 cache delivers; and what memory moves.
     """
     # NumPy's calls take longer than what they compute: each result is written to where it is read.
@@ -56,7 +86,8 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     numbers = of.of_sides(one.rows, one.cols, one.k_tiles, *product_numbers(one))
     extents = numbers[:3] / of.cluster_shape
     whole = np.ceil(extents)
-    quantities = np.empty((_QUANTITIES, of.count))
+    quantities = np.empty((_QUANTITIES + NUMBERS, of.count))
+    quantities[_QUANTITIES:] = numbers[3:]
     waves, each = quantities[3], quantities[4]
     tiles = whole[0] * whole[1]
     if one.tiles is not None:
@@ -89,10 +120,7 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     np.reciprocal(waves, out=quantities[6])
     np.divide(extents[:2], whole[:2], out=quantities[8:10])
     np.minimum(tiles * of.cluster_share, of.share, out=quantities[10])
-    read = np.empty((_QUANTITIES + NUMBERS, of.count), np.float32)
-    read[:_QUANTITIES], read[_QUANTITIES:] = quantities, numbers[3:]
-    np.log2(read[:6], out=read[:6])
-    return total, read
+    return total, quantities
 
 
 def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:

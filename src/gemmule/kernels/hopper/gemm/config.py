@@ -8,6 +8,7 @@ import itertools
 from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
+from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.tile_config import CLUSTERS, CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, WarpScheduleConfig
 from gemmule.kernels.parts.hopper_facts import SMS
@@ -173,6 +174,26 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=16, stages=6, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=8, stages=6, cluster_m=1, swap_ab=1),
 )
+#: Configs for elements of 16 bits, of which alone they were timed: for products of which others leave much of a wave
+#: idle, or with which cuBLASLt was faster. The cost model offers them to no other type.
+FOR_16_BIT = (
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=176, stages=5, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=2, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=4, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=72, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=160, stages=5, pingpong=1, cluster_m=4),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=2),
+    HopperGemmConfig(tile_m=64, tile_n=40, stages=15, pingpong=1, cluster_m=1, cluster_n=4),
+)
 #: Configs that a call chooses among; the first is the default. 345 were timed on an H100 and H200s: the best of these
 #: comes closest to the best of all (benchmarks/experiments/fit_cost_model.py --choose).
 CONFIGS = (
@@ -274,11 +295,17 @@ CONFIGS = (
     HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
+    *FOR_16_BIT,
     *FOR_FLOAT8,
 )
 #: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six
 #: shapes and as fast on one, and the search would be twice as long: see docs/notebook/hopper/hopper_gemm.md.
 SEARCH_STREAM_K = False
+
+
+def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
+    """Return whether the cost model offers a config, for the SMs of an H100, to elements of a type."""
+    return dtype.is_float8 if config in FOR_FLOAT8 else dtype.itemsize == 2 or config not in FOR_16_BIT
 
 
 def every_config() -> tuple[HopperGemmConfig, ...]:

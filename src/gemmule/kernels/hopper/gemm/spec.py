@@ -65,7 +65,7 @@ from gemmule.kernels.mma_sync.spec import is_faster
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
-from .config import CONFIGS, FOR_FLOAT8, HopperGemmConfig, every_config
+from .config import CONFIGS, HopperGemmConfig, every_config, offered_to
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -399,7 +399,7 @@ def _suitable(
 
     def suits(one: HopperGemmConfig, across: tuple[bool, bool]) -> bool:
         k_major = not across[one.swap_ab], not across[1 - one.swap_ab]
-        return not _why_not_columns(dtype, k_major, one) and (dtype.is_float8 or one.on(SMS) not in FOR_FLOAT8)
+        return not _why_not_columns(dtype, k_major, one) and offered_to(dtype, one.on(SMS))
 
     found = [[one for one in configs if suits(one, lies)] for lies in (across, (False, False))[: 1 + prepares]]
     every, before = [], 0
