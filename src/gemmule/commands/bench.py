@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.cpus import usable_cpus
 from ..core.dtype import Precision
 from ..core.errors import ArgumentError, FileFormatError, UnsupportedError
 from ..lab.sizes import SIZE_SETS
@@ -19,7 +20,6 @@ from .choice import NameChoice
 from .command_line import RecordedCommand, command_line
 from .json_output import json_option
 from .option_values import check_finite
-from .progress import steps_progress
 from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ..lab.bench_records import Record
     from ..runtime.bench import BenchGpu
 
+#: Products whose kernels are compiled at once in a draw, at least; two for each CPU where that is more.
+_LEAST_GROUP = 16
 #: Products beyond which ratios are summed up only.
 _MOST_RATIOS = 60
 # Columns that a narrow terminal omits, the first first.
@@ -175,6 +177,9 @@ def _gemm(options: _Options) -> None:
         torch = device.torch_gemm() if options.with_torch else None
         chosen = _chosen_on(device, tuned=not options.untuned) if asks_chosen else None
         drawn = len(shapes.draws) > 0
+        if chosen is not None and drawn:
+            # One kernel after another, each at its turn, would take most of the time; all first, a run that is cut.
+            chosen = _CompiledInGroups(problems, chosen, device.arch)
         plan = BenchPlan(
             problems, choices, seconds=options.seconds or (SECONDS if drawn else 1.0), seed=options.seed, chosen=chosen,
             about={"untuned": options.untuned} | ({"draws": [vars(draw) for draw in shapes.draws]} if drawn else {}),
@@ -183,9 +188,6 @@ def _gemm(options: _Options) -> None:
         block = experiment(command_line(), device.pci_bus_id) | bench.about()
         if device.no_sensors is not None:
             click.echo(device.no_sensors, err=True)
-        if chosen is not None and drawn:
-            # One kernel after another, at its turn, would take most of the time.
-            _compile(problems, chosen, device.arch)
         records = measured(
             bench,
             block,
@@ -197,14 +199,37 @@ def _gemm(options: _Options) -> None:
     end(block, records, _print_end, _draw, plot=options.plot, as_json=options.as_json)
 
 
-def _compile(problems: Sequence[GemmProblem], chosen: Callable[[GemmProblem], Choice], arch: Arch) -> None:
-    """Compile the chosen kernels that the cache lacks, in parallel processes; errors appear at the measurement."""
-    from ..compiler.pool import compile_all, jobs_of
+class _CompiledInGroups:
+    """What chooses kernels, and at a group's first product compiles those of the group that the cache lacks, at once.
 
-    jobs = list(dict.fromkeys(job for problem in problems for job in jobs_of(chosen(problem), problem, arch)))
-    with steps_progress("compiling", len(jobs)) as step:
-        for job, _ in compile_all(jobs):
-            step(job.spec.name, 1)
+    Errors of the compiler appear at the measurement.
+
+    Parameters
+    ----------
+    problems : sequence of GemmProblem
+        The products, in the order in which they are measured.
+    chosen : callable
+        Gives a product's kernel and config.
+    arch : Arch
+        The GPU's architecture.
+    """
+
+    def __init__(self, problems: Sequence[GemmProblem], chosen: Callable[[GemmProblem], Choice], arch: Arch) -> None:
+        self._chosen, self._arch = chosen, arch
+        size = max(_LEAST_GROUP, 2 * usable_cpus())
+        self._groups = {problems[at]: problems[at : at + size] for at in range(0, len(problems), size)}
+
+    def __call__(self, problem: GemmProblem) -> Choice:
+        """Return the kernel and config of a product."""
+        if group := self._groups.pop(problem, None):
+            self._compile(group)
+        return self._chosen(problem)
+
+    def _compile(self, group: Sequence[GemmProblem]) -> None:
+        from ..compiler.pool import compile_all, jobs_of
+
+        # The bar of the measurement shows time pass; a second one would write over it.
+        list(compile_all(dict.fromkeys(job for one in group for job in jobs_of(self._chosen(one), one, self._arch))))
 
 
 def _chosen_on(device: BenchGpu, *, tuned: bool) -> Callable[[GemmProblem], Choice]:

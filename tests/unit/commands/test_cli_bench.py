@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
-from gemmule.commands import gpu
+from gemmule.commands import bench, gpu
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.lab import plots
 from gemmule.lab.drawing import canvas
@@ -334,6 +334,28 @@ def test_chosen_is_what_a_call_would_run(device, tmp_path, laboratory):
     assert [one["chosen_by"] for one in timed].count("dispatch") == 2
     # What is chosen is not measured twice.
     assert len({(one["m"], tuple(one["config"].values())) for one in timed}) == len(timed) == 6
+
+
+def test_kernels_of_a_draw_are_compiled_in_groups(device, laboratory, monkeypatch):
+    device.multiprocessors = 132
+    specs = [dataclasses.replace(spec, cost=lambda problem, config, _: config.tile_m) for spec in SPECS]
+    laboratory.register(*specs)
+    monkeypatch.setattr(bench, "_LEAST_GROUP", 2)
+    monkeypatch.setattr(bench, "usable_cpus", lambda: 1)
+    compiled = []
+
+    def jobs_of(_choice, problem, _arch):
+        compiled.append(problem.m)
+        return []
+
+    monkeypatch.setattr("gemmule.compiler.pool.jobs_of", jobs_of)
+    before = []
+    monkeypatch.setattr(bench, "_line", lambda _: before.append(len(compiled)))
+    sizes = ("--sizes", "random:5:0x10:32:64", "--dtype", "float32")
+    result = run("gemm", "--kernels", "chosen", *sizes, "--seconds", "0.01")
+    assert result.exit_code == 0, result.output
+    # A product's line is printed when the next one's kernels are there.
+    assert before == [2, 4, 4, 5, 5]
 
 
 def test_a_draw_is_measured_by_what_a_call_would_run_without_tables(device, tmp_path, laboratory):
