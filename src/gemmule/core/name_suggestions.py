@@ -71,8 +71,8 @@ def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
     near = [candidate for candidate in names if (number := _number(name)) and number == _number(candidate)]
     matches = difflib.get_close_matches(name.casefold(), folded, n=_MOST_SUGGESTED, cutoff=_SIMILAR)
     near += [folded[match] for match in matches]
-    # A part of the name, such as its beginning g03; a letter is in most.
-    near += [candidate for candidate in names if len(name) > 1 and name.casefold() in candidate.casefold()]
+    # A part of the name that begins a word of it, such as g03; a letter is in most.
+    near += [one for one in names if len(name) > 1 and f"_{name}".casefold() in f"_{one}".casefold()]
     return tuple(dict.fromkeys(near))[:_MOST_SUGGESTED]
 
 

@@ -58,4 +58,5 @@ def test_large_products_go_to_kernels_of_the_chip(arch, _, edge):
         assert shared <= Arch.parse(arch).shared_bytes_per_block
         chosen = choice.spec.name
         transposed = chosen == "simt_gemm_mn_major" and kernel == "simt_gemm" and edge >= 1000
-        assert chosen == kernel or transposed or (edge == 96 and chosen in ("simt_batched", "mma_sync_gemm"))
+        small = edge == 96 and chosen in ("simt_batched", "mma_sync_gemm", "mma_sync_small")
+        assert chosen == kernel or transposed or small
