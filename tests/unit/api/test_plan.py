@@ -122,7 +122,8 @@ def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
 def test_a_plan_says_what_chose_and_what_is_expected():
     plan = gm.matmul.plan(X32, X32, executor="vgpu")
     assert plan.chosen_by == "single"
-    assert "chosen by: single (nothing to compare)" in str(plan).splitlines()
+    assert "chosen by: single (no times are predicted for the virtual GPU)" in str(plan).splitlines()
+    assert "chosen by: single (nothing to compare)" in str(dataclasses.replace(plan, executor="gpu")).splitlines()
     tuned = dataclasses.replace(plan, chosen_by="tuned", chosen_from="tuned.json: H200, today", predicted_us=9.04)
     assert "chosen by: tuned (tuned.json: H200, today)" in str(tuned).splitlines()
     assert str(tuned).splitlines()[0].endswith(f"; expected 9.0 us, {2 * 16**3 / 9.04:.4g} MFLOP/s")

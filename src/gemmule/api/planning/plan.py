@@ -166,7 +166,10 @@ class Plan:
         """
         lines = [self._verdict(), f"why: {self.reason}"]
         if self.chosen_by:
-            source = self.chosen_from or ("nothing to compare" if self.chosen_by == "single" else "")
+            source = self.chosen_from
+            if not source and self.chosen_by == "single":
+                virtual = self.executor == "vgpu"
+                source = "no times are predicted for the virtual GPU" if virtual else "nothing to compare"
             lines.append(f"chosen by: {self.chosen_by}{source and f' ({source})'}")
         if self.config:
             lines.append(f"config: {' '.join(f'{name}={value}' for name, value in self.config.items())}")

@@ -145,7 +145,7 @@ def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
 SPEC = KernelSpec(
     name="mma_sync_small",
     operation="gemm",
-    summary="float16 and bfloat16, few tiles, any alignment: mma.sync, one wait for device memory",
+    summary="float16 and bfloat16, few tiles, any alignment: mma.sync, all k-tiles of a round loaded at once",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
