@@ -42,6 +42,7 @@ from gemmule.kernels.parts.batched_launch import (
     tile_grid,
     tiles_divide,
     tiles_signature,
+    types_signature,
 )
 from gemmule.kernels.parts.leading_dimension import leading_dimension, result_vector
 
@@ -196,15 +197,7 @@ def _signature(
     element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool
 ) -> Signature:
     acc = INT32 if element == INT8 else FLOAT32
-    return (
-        ("a", element.name),
-        ("b", element.name),
-        ("c", out.name),
-        ("d", out.name),
-        ("acc", acc.name),
-        *copies_signature(a, b, vector),
-        *tiles_signature(whole),
-    )
+    return (*types_signature(element, out, acc), *copies_signature(a, b, vector), *tiles_signature(whole))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:

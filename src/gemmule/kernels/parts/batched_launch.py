@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gemmule.core.dtype import DType
 from gemmule.core.launch import FEW_BYTES, Launch, Param, TensorParam, scalar_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -23,6 +24,11 @@ def tile_grid(problem: GemmProblem, tile_m: int, tile_n: int, ctas: int = 1) -> 
 def tiles_divide(problem: GemmProblem, tile: tuple[int, int, int]) -> bool:
     """Whether a tile's extents divide M, N and K."""
     return all(extent % side == 0 for extent, side in zip((problem.m, problem.n, problem.k), tile, strict=True))
+
+
+def types_signature(element: DType, out: DType, acc: DType) -> Signature:
+    """Return the part of a signature for the types of A and B, of C and D, and of accumulators."""
+    return (("a", element.name), ("b", element.name), ("c", out.name), ("d", out.name), ("acc", acc.name))
 
 
 def copies_signature(a: tuple[str, int], b: tuple[str, int], vector: int) -> Signature:

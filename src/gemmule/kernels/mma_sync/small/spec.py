@@ -16,7 +16,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
-from gemmule.kernels.parts.batched_launch import batched_params, copies_signature, tiles_signature
+from gemmule.kernels.parts.batched_launch import batched_params, copies_signature, tiles_signature, types_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
 
 from .config import SmallMmaConfig
@@ -82,15 +82,7 @@ def signature(problem: GemmProblem, config: SmallMmaConfig) -> Signature:
 
 
 def _signature(element: DType, out: DType, a: tuple[str, int], b: tuple[str, int], vector: int) -> Signature:
-    return (
-        ("a", element.name),
-        ("b", element.name),
-        ("c", out.name),
-        ("d", out.name),
-        ("acc", FLOAT32.name),
-        *copies_signature(a, b, vector),
-        *tiles_signature(False),
-    )
+    return (*types_signature(element, out, FLOAT32), *copies_signature(a, b, vector), *tiles_signature(False))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
