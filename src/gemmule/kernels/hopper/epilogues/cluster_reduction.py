@@ -42,6 +42,7 @@ class ClusterReduction:
     cluster_k: int  #: CTAs of the cluster, each with a part of K.
     mma_tiles_m: int  #: wgmma tiles of 64 rows that the warpgroup has of a CTA tile.
     nbytes: int  #: Bytes of its accumulators.
+    stride: int = 1  #: From the rank in the cluster of a CTA to that of the one with the next part of K.
 
     def barriers(self, smem: Any) -> tuple[Any, Any]:
         """Allocate full and empty barriers."""
@@ -93,7 +94,8 @@ class ClusterReduction:
         cute.arch.mbarrier_wait(empty, phase ^ 1)
         if thread_in_warpgroup == 0:
             cute.arch.mbarrier_arrive_and_expect_tx(full, self.nbytes)
-        self.send(accumulators, address, full.toint(), cta % self.cluster_k)
+        first, cta_k = self.first_peer(cta), self.cta_k(cta)
+        self.send(accumulators, address, full.toint(), cta_k, first)
         cute.arch.mbarrier_wait(full, phase)
         layout = cute.make_layout(cute.size(accumulators) // self.cluster_k)
         reduced = cute.make_rmem_tensor(layout, accumulators.element_type)
@@ -102,19 +104,28 @@ class ClusterReduction:
         if has_next:
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             if thread_in_warpgroup < self.cluster_k:
-                cute.arch.mbarrier_arrive(empty, thread_in_warpgroup)
+                cute.arch.mbarrier_arrive(empty, first + thread_in_warpgroup * self.stride)
         return reduced
 
+    def first_peer(self, cta: Any) -> Any:
+        """Return the rank in the cluster of the CTA with the first part of K of this CTA's tile."""
+        return 0 if self.stride == 1 else cta % self.stride
+
+    def cta_k(self, cta: Any) -> Any:
+        """Return which part of K a CTA has."""
+        return cta % self.cluster_k if self.stride == 1 else cta // self.stride % self.cluster_k
+
     @cute.jit
-    def send(self, accumulators: cute.Tensor, address, barrier, cta_k):
-        """Send every CTA of the cluster its columns of this CTA's partial sums: the first CTA gets the first ones."""
+    def send(self, accumulators: cute.Tensor, address, barrier, cta_k, first_peer):
+        """Send every CTA that shares the tile its columns of this CTA's partial sums: the first gets the first ones."""
         tid, _, _ = cute.arch.thread_idx()
         thread_in_warpgroup = tid % WARPGROUP
         per_mma_tile = cutlass.const_expr(cute.size(accumulators) // (self.cluster_k * self.mma_tiles_m))
         vectors = cutlass.const_expr(per_mma_tile // 4)
         source = address + (cta_k * (self.mma_tiles_m * vectors * WARPGROUP) + thread_in_warpgroup) * _BYTES
         for peer in cutlass.range_constexpr(self.cluster_k):
-            target, remote_barrier = _in_cta(source, peer), _in_cta(barrier, peer)
+            rank = first_peer + peer * self.stride
+            target, remote_barrier = _in_cta(source, rank), _in_cta(barrier, rank)
             for mma_tile in cutlass.range_constexpr(self.mma_tiles_m):
                 for vector in cutlass.range_constexpr(vectors):
                     first = (mma_tile * self.cluster_k + peer) * per_mma_tile + 4 * vector
@@ -146,7 +157,7 @@ class ClusterReduction:
 
 
 @cute.jit
-def _in_cta(address, rank: cutlass.Constexpr[int]):
+def _in_cta(address, rank):
     """Return the address of the same offset in another CTA's shared memory."""
     return cute.arch.inline_ptx(
         "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};",

@@ -40,13 +40,14 @@ class HopperGemmConfig(WarpScheduleConfig):
     group: int = 8  #: Clusters' tiles that the raster goes down before it goes to the right (CUTLASS: swizzle size).
     ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
     stream_k: int = 0  #: 1: the tiles that do not fill a wave are shared k-tile by k-tile, see `schedulers.stream_k`.
+    split_k: int = 0  #: 1: so many clusters share a tile along K as all tiles leave, see `schedulers.split_k`.
 
-    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "stream_k"})
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "stream_k", "split_k"})
 
     def _why_not_cluster(self) -> str | None:
         if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4):
             return "cluster_m and cluster_n must be 1, 2 or 4"
-        if self.cluster > (most := min(8, self.ctas)):
+        if self.cluster > (most := min(16, self.ctas)):
             return f"cluster_m * cluster_n * cluster_k is {self.cluster}, of at most {most} (8, or fewer ctas)"
         if self.tile_n % (8 * self.cluster_m):
             return (
@@ -54,10 +55,10 @@ class HopperGemmConfig(WarpScheduleConfig):
             )
         if self.tile_n % (8 * self.cluster_k):
             return f"tile_n must be a multiple of 8 * cluster_k = {8 * self.cluster_k}: each CTA writes whole 8 columns"
-        if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
-            return "a cluster shares loads (cluster_m, cluster_n) or accumulators (cluster_k), not both"
-        if self.stream_k and self.cluster_k > 1:
-            return "a tile is shared along K by a cluster (cluster_k) or by stream_k, not by both"
+        if (self.stream_k or self.split_k) and self.cluster_k > 1:
+            return "a tile is shared along K by a cluster (cluster_k) or by stream_k or split_k, not by both"
+        if self.stream_k and self.split_k:
+            return "k-tiles are shared by stream_k or by split_k, not by both"
         return None
 
     @property

@@ -51,6 +51,7 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, M
 from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
+from gemmule.kernels.parts.schedulers.split_k import SplitKScheduler
 from gemmule.kernels.parts.schedulers.stream_k import StreamKScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
@@ -95,6 +96,8 @@ class HopperGemm:
         self.divides_early = small or config.divides_early
         if config.stream_k:
             scheduler = functools.partial(StreamKScheduler, config.warpgroups_per_tile)
+        if config.split_k:
+            scheduler = functools.partial(SplitKScheduler, config.warpgroups_per_tile)
         self.scheduler = scheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.operands = OperandStages(
             (self.tile_m, self.mma_n, self.tile_k), (elements[0], elements[1]),
@@ -111,7 +114,8 @@ class HopperGemm:
         self.mainloop = mainloop(config.stages, stage_bytes, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         mma_tiles_m = config.mma_tiles_m
         accumulator_bytes = MMA_M * mma_tiles_m * self.mma_n * _ACC_BYTES
-        self.reduction = ClusterReduction(config.cluster_k, mma_tiles_m, accumulator_bytes)
+        stride = config.cluster_m * config.cluster_n
+        self.reduction = ClusterReduction(config.cluster_k, mma_tiles_m, accumulator_bytes, stride)
         itemsize = d_element.width // 8
         epi_tile_n = config.epi_tile_n(itemsize, self.num_b)
         self.epi_layout = EpiTileLayout(
@@ -326,7 +330,7 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     acc = cute_type(types["acc"])
     kernel = HopperGemm(config, types)
     aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
-    workspaces = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.stream_k else None
+    workspaces = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.stream_k or config.split_k else None
     b_up = tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
     scales = fake_scales(types)

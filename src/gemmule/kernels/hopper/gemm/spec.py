@@ -85,6 +85,8 @@ _L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
 _SKINNY_ROWS, _MAX_IDLE_SMS, _EARLY_ROWS = 64, 8, 128
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
+#: K-tiles that each part of K has at least, where clusters share a tile.
+_LEAST_PART = 4
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
 #: Most columns of which wgmma on 8-bit integers takes any multiple of 8.
@@ -124,8 +126,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
             return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
-        if config.stream_k:
-            return "stream_k=1 computes no gated epilogue"
+        if config.stream_k or config.split_k:
+            return "stream_k=1 and split_k=1 compute no gated epilogue"
         return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols)
     return None
 
@@ -273,7 +275,10 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
     # Shares of stream-K have a k-tile at least.
     clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.clusters)
-    workspaces, tensors = _workspaces(clusters, config, problem.accumulator.itemsize) if config.stream_k else ((), ())
+    if config.split_k:
+        clusters *= _splits(tiles, k_tiles_of(problem), config)
+    shares = config.stream_k or config.split_k
+    workspaces, tensors = _workspaces(clusters, config, problem.accumulator.itemsize) if shares else ((), ())
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
     epi_tile_n = config.epi_tile_n(item, num_b)
@@ -308,6 +313,11 @@ def _workspaces(
 ) -> tuple[tuple[Workspace, ...], tuple[TensorParam, ...]]:
     """Return the workspaces of stream-K and their parameters; `itemsize` is that of accumulators."""
     return stream_k_workspaces(clusters * config.cluster, config.outputs, itemsize, config.warpgroups_per_tile)
+
+
+def _splits(tiles: int, k_tiles: int, config: HopperGemmConfig) -> int:
+    """Return how many clusters share a tile along K."""
+    return max(min(config.clusters // tiles, k_tiles // _LEAST_PART), 1)
 
 
 def _uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGemmConfig) -> bool:

@@ -255,15 +255,20 @@ def release_cluster(scheduler, empty, stage, threads: cutlass.Constexpr[int] = W
         other_col = index - ctas_m
         other_col = other_col + 1 if other_col >= col else other_col
         cta = col * ctas_m + index if index < ctas_m else other_col * ctas_m + row
+        cta = cta + scheduler.first_of_part()
         if index < ctas_m + ctas_n - 1:
             cute.arch.mbarrier_arrive(empty + stage, cta)
 
 
 def multicast_ctas_a(scheduler: Any, row: Any) -> Any:
     """Return the CTAs that receive a load of A, those of this row of the cluster: first, stride and count."""
-    return None if scheduler.cluster_n == 1 else (row, scheduler.cluster_m, scheduler.cluster_n)
+    if scheduler.cluster_n == 1:
+        return None
+    return row + scheduler.first_of_part(), scheduler.cluster_m, scheduler.cluster_n
 
 
 def multicast_ctas_b(scheduler: Any, col: Any) -> Any:
     """Return the CTAs that receive a load of B, those of this column of the cluster: first, stride and count."""
-    return None if scheduler.cluster_m == 1 else (col * scheduler.cluster_m, 1, scheduler.cluster_m)
+    if scheduler.cluster_m == 1:
+        return None
+    return col * scheduler.cluster_m + scheduler.first_of_part(), 1, scheduler.cluster_m

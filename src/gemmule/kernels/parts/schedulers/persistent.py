@@ -91,9 +91,20 @@ class PersistentScheduler:
 
     @cute.jit
     def cta_k_in_cluster(self):
-        """Return this CTA's index among those of its cluster that split a tile's K."""
+        """Return this CTA's index among those of its cluster that split a tile's K: those of one index are contiguous."""
         cta, _, _ = cute.arch.block_idx()
-        return cta % self.cluster_k
+        if cutlass.const_expr(self.is_multicast):
+            cta = cta % self.cluster_size // (self.cluster_m * self.cluster_n)
+        else:
+            cta = cta % self.cluster_k
+        return cta
+
+    @cute.jit
+    def first_of_part(self):
+        """Return the rank in the cluster of the first CTA that has the same part of K as this one."""
+        if cutlass.const_expr(self.cluster_k == 1):
+            return 0
+        return self.cta_k_in_cluster() * (self.cluster_m * self.cluster_n)
 
     @cute.jit
     def k_range(self, num_k_tiles):

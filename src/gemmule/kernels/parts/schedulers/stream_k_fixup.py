@@ -78,16 +78,17 @@ class StreamKPartials:
         first, stride, end = peers
         length, kind = _vector(accumulators)
         words = cutlass.const_expr(", ".join(f"{{$w{v}}}" for v in range(length)))
-        for cta in cutlass.range(first, end, stride):
-            if tid % WARPGROUP == 0:
-                flag = self.flag(flags, cta, warpgroup_idx)
+        # Each thread waits for another peer, so that the latencies of the flags overlap.
+        for cta in cutlass.range(first + tid % WARPGROUP * stride, end, WARPGROUP * stride):
+            flag = self.flag(flags, cta, warpgroup_idx)
+            found = self.load_flag(flag)
+            while found != READY:
                 found = self.load_flag(flag)
-                while found != READY:
-                    found = self.load_flag(flag)
-                cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(0)])
-            # Reconverge the warp of the waiting thread.
-            cute.arch.sync_warp()
-            cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
+            cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(0)])
+        # Reconverge the warps of the waiting threads.
+        cute.arch.sync_warp()
+        cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
+        for cta in cutlass.range(first, end, stride):
             address = self.address(partials, accumulators, cta, warpgroup_idx)
             for vector in cutlass.range_constexpr(cute.size(accumulators) // length):
                 partial = cute.arch.inline_ptx(
