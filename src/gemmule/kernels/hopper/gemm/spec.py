@@ -275,10 +275,9 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
     # Shares of stream-K have a k-tile at least.
     clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.clusters)
-    if config.split_k:
-        clusters *= _splits(tiles, k_tiles_of(problem), config)
+    parts = _parts_of_k(tiles, k_tiles_of(problem), config) if config.split_k else 1
     shares = config.stream_k or config.split_k
-    workspaces, tensors = _workspaces(clusters, config, problem.accumulator.itemsize) if shares else ((), ())
+    workspaces, tensors = _workspaces(clusters * parts, config, problem.accumulator.itemsize) if shares else ((), ())
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
     epi_tile_n = config.epi_tile_n(item, num_b)
@@ -298,11 +297,11 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     if epilogue is not None:
         params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(
-        grid=(clusters * config.cluster, 1, 1),
+        grid=(clusters * config.cluster, parts, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes + _scale_bytes(problem, config),
         cluster=(config.cluster, 1, 1),
-        overlaps=_uses_pdl(problem, tiles, clusters, config),
+        overlaps=_uses_pdl(problem, tiles, clusters * parts, config),
         params=params,
         workspaces=workspaces,
     )
@@ -315,8 +314,8 @@ def _workspaces(
     return stream_k_workspaces(clusters * config.cluster, config.outputs, itemsize, config.warpgroups_per_tile)
 
 
-def _splits(tiles: int, k_tiles: int, config: HopperGemmConfig) -> int:
-    """Return how many clusters share a tile along K."""
+def _parts_of_k(tiles: int, k_tiles: int, config: HopperGemmConfig) -> int:
+    """Return into how many parts K is divided with `split_k`: as many as let all tiles' clusters run at once."""
     return max(min(config.clusters // tiles, k_tiles // _LEAST_PART), 1)
 
 

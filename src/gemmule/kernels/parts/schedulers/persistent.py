@@ -91,7 +91,10 @@ class PersistentScheduler:
 
     @cute.jit
     def cta_k_in_cluster(self):
-        """Return this CTA's index among those of its cluster that split a tile's K: those of one index are contiguous."""
+        """Return this CTA's index among those of its cluster that split a tile's K.
+
+        CTAs of one index, which share loads, have contiguous ranks.
+        """
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.is_multicast):
             cta = cta % self.cluster_size // (self.cluster_m * self.cluster_n)

@@ -1,46 +1,62 @@
-"""Split-K scheduler: a tile's k-tiles are divided evenly among several clusters, whose partial sums the last one adds.
+"""Split-K scheduler: the k-tiles of each tile are divided evenly among the CTAs of a column of the grid.
 
-A launch has whole parts for all tiles, or one part a tile: with fewer tiles than half of the clusters that run at once,
-the clusters' number is a multiple of the tiles', and each has one part.
+The grid has a row of clusters for each part of K, with a cluster for each tile at least. All parts but the last are
+written to a workspace as partial sums; the CTA with the last part adds them, in the order of the parts, and writes the
+tile. So a CTA waits only for CTAs of lower indices, which start before it.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
-from cutlass import cute
+from cutlass import Int32, cute
 
-from .persistent import KTileRange, WorkRange
-from .stream_k import StreamKScheduler
+from .persistent import KTileRange, PersistentScheduler, WorkRange
+from .stream_k_fixup import StreamKPartials
 
 
-class SplitKScheduler(StreamKScheduler):
-    """As `StreamKScheduler`, with parts that are as long as one another and none of which is of two tiles.
+class SplitKScheduler(PersistentScheduler):
+    """Every cluster computes a part of a tile's K; where K is in one piece, it computes every n-th tile.
 
-    A cluster waits only for clusters of lower indices, as there.
+    Parameters
+    ----------
+    warpgroups : int
+        Warpgroups that share a CTA's tile.
+    shape : int
+        The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
     """
 
-    @cute.jit
-    def splits(self, mD: cute.Tensor):
-        """Return the parts of a tile's K."""
-        _, num_clusters, num_tiles = self.tile_range(mD)
-        return cutlass.max(num_clusters // num_tiles, 1)
+    requires_fixup = True
+
+    def __init__(self, warpgroups: int, *shape: int) -> None:
+        super().__init__(*shape)
+        self.partials = StreamKPartials(warpgroups)
 
     @cute.jit
-    def work(self, mD: cute.Tensor, num_k_tiles):
-        """Return the indices of this cluster's work tiles."""
-        cluster_id, num_clusters, num_tiles = self.tile_range(mD)
-        return WorkRange(cluster_id, num_clusters, num_tiles * self.splits(mD))
+    def k_range(self, num_k_tiles):
+        """Return the k-tiles of this CTA's part of K."""
+        _, part, _ = cute.arch.block_idx()
+        _, parts, _ = cute.arch.grid_dim()
+        start, end = Int32(0), Int32(num_k_tiles)
+        if parts > 1:
+            start, end = num_k_tiles * part // parts, num_k_tiles * (part + 1) // parts
+        return KTileRange(start, end - start)
 
     @cute.jit
-    def linear_work_tile(self, mD: cute.Tensor, work_index, num_k_tiles):
-        """Return the index of a work tile's tile, and its k-tiles."""
-        splits = self.splits(mD)
-        tile_index, part = work_index // splits, work_index % splits
-        start = num_k_tiles * part // splits
-        return tile_index, KTileRange(start, num_k_tiles * (part + 1) // splits - start)
+    def fixup(self, workspaces, accumulators: cute.Tensor, mD: Any, k_range: Any, num_k_tiles: Any, ctx):
+        """Add the other parts to the last one's accumulators, or write another part; return whether it is the last.
 
-    @cute.jit
-    def first_peer(self, mD: cute.Tensor, num_k_tiles):
-        """Return the cluster that has the first k-tiles of this cluster's tile."""
-        cluster_id, _, _ = self.tile_range(mD)
-        return cluster_id - (self.splits(mD) - 1)
+        The parameters are those of `StreamKScheduler.fixup`, of which D and the k-tiles are not read.
+        """
+        column, part, _ = cute.arch.block_idx()
+        columns, parts, _ = cute.arch.grid_dim()
+        warpgroup_idx = ctx.warpgroup_idx if self.partials.warpgroups > 1 else 0
+        is_last = part == parts - 1
+        if is_last:
+            if parts > 1:
+                peers = WorkRange(column, columns, part * columns)
+                self.partials.add(workspaces, accumulators, peers, warpgroup_idx, ctx.barrier_id)
+        else:
+            self.partials.write(workspaces, accumulators, part * columns + column, warpgroup_idx, ctx.barrier_id)
+        return is_last
