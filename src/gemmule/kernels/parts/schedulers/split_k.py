@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import cutlass
 from cutlass import Int32, cute
 
 from .persistent import KTileRange, PersistentScheduler, WorkRange
