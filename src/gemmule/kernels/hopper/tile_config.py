@@ -30,7 +30,7 @@ MAX_SCALED_N = 160
 #: Limit of mma_tiles_m * tile_n of cooperative tiles of more than 128 rows, which are promoted by 64 rows.
 MAX_TALL_COLUMNS = 224
 #: Clusters that an H100 or H200 SXM runs at once with a CTA on each SM, by CTAs of a cluster.
-CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15, 12: 8, 16: 7}
+CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
 
 
 class Registers(NamedTuple):

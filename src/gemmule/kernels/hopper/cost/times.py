@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
-from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig, parts_of_k
 
 from .correction import NUMBERS, correction, product_numbers
 from .rates import Numbers, Operation, TileRates
@@ -25,6 +25,9 @@ _ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 6, 3
 #: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
 #: measured on an H200 within a sixth, of sums that one of them reads.
 _LEFT, _LEFT_TO_ONE = 5.5e6, 0.028e6
+#: What parts of K add that go through a workspace: publishing the sums, and for each part that the last one adds, and
+#: for each 64 x 64 sums of it.
+_PUBLISH, _PART, _PART_SUMS = 1.4, 0.2, 0.2
 
 
 @cache_for_configs
@@ -94,11 +97,18 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
         tiles = np.array(one.tiles, np.float64)
     elif one.batch != 1:
         tiles *= one.batch
+    once, each[:] = layout.once, whole[2]
+    delivered = np.multiply(tiles, numbers[2], out=quantities[2])
+    delivered *= layout.carried
+    if of.any_split_k:
+        parts, added = _divided(of, tiles, one.k_tiles)
+        np.ceil(one.k_tiles / parts, out=each, where=of.split_k)
+        once, tiles = once + added, tiles * parts
     in_turn = tiles / of.clusters
     np.ceil(in_turn, out=waves)
     np.divide(in_turn, waves, out=quantities[7])
     both = np.greater(tiles, of.alone)
-    once, each[:], quantities[11] = layout.once, whole[2], both
+    quantities[11] = both
     if of.any_stream_k:
         waves[:], each[:], left = _shared_out(of, tiles, waves, each, one.k_tiles)
         once = once + left
@@ -106,8 +116,6 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     computed = np.add(multiplied, layout.write, out=quantities[1])
     computed *= waves
     computed += once
-    delivered = np.multiply(tiles, numbers[2], out=quantities[2])
-    delivered *= layout.carried
     # The fourth root of the sum of fourth powers.
     powers = quantities[1:3] * quantities[1:3]
     powers *= powers
@@ -121,6 +129,13 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     np.divide(extents[:2], whole[:2], out=quantities[8:10])
     np.minimum(tiles * of.cluster_share, of.share, out=quantities[10])
     return total, quantities
+
+
+def _divided(of: TileRates, tiles: Numbers, k_tiles: int) -> tuple[Numbers, Numbers]:
+    """Return into how many parts each config divides K with `split_k`, and what their sums add."""
+    parts = np.where(of.split_k, parts_of_k(of.clusters, tiles, k_tiles), 1)
+    added = (parts > 1) * _PUBLISH + (parts - 1) * (_PART + _PART_SUMS * of.sums)
+    return parts, added * of.gpu.load
 
 
 def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:

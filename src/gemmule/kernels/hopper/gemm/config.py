@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
+
+import numpy as np
 
 from gemmule.core.dataclass import dataclass
-from gemmule.core.dtype import DType
+from gemmule.core.dtype import FLOAT32, DType
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.tile_config import CLUSTERS, CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, WarpScheduleConfig
 from gemmule.kernels.parts.hopper_facts import SMS
@@ -47,7 +50,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     def _why_not_cluster(self) -> str | None:
         if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4):
             return "cluster_m and cluster_n must be 1, 2 or 4"
-        if self.cluster > (most := min(16, self.ctas)):
+        if self.cluster > (most := min(8, self.ctas)):
             return f"cluster_m * cluster_n * cluster_k is {self.cluster}, of at most {most} (8, or fewer ctas)"
         if self.tile_n % (8 * self.cluster_m):
             return (
@@ -195,6 +198,41 @@ FOR_16_BIT = (
     HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=2),
     HopperGemmConfig(tile_m=64, tile_n=40, stages=15, pingpong=1, cluster_m=1, cluster_n=4),
 )
+#: Configs for few tiles by a long K, of 16-bit elements and TF32, in clusters that share loads: with parts of K as rows
+#: of the grid, and split among CTAs of a cluster.
+FOR_LONG_K = (
+    HopperGemmConfig(tile_m=256, tile_n=80, stages=5, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=192, tile_n=64, stages=5, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=192, tile_n=48, stages=6, pingpong=1, cluster_m=1, cluster_n=4, split_k=1),
+    HopperGemmConfig(tile_m=192, tile_n=48, stages=6, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4, cluster_n=2, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=1, cluster_n=4, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4, cluster_n=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=4, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=4, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=5, cluster_m=1, cluster_n=2, cluster_k=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_k=4),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_k=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=9, pingpong=1, cluster_m=2, cluster_n=2, cluster_k=2),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_n=2, cluster_k=4),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_n=4, cluster_k=2),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_n=2, cluster_k=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_n=4, cluster_k=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_n=4, cluster_k=2),
+    HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_n=4, cluster_k=2, swap_ab=1),
+)
 #: Configs that a call chooses among; the first is the default. 345 were timed on an H100 and H200s: the best of these
 #: comes closest to the best of all (benchmarks/experiments/fit_cost_model.py --choose).
 CONFIGS = (
@@ -297,6 +335,7 @@ CONFIGS = (
     HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
     *FOR_16_BIT,
+    *FOR_LONG_K,
     *FOR_FLOAT8,
 )
 #: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six
@@ -304,9 +343,28 @@ CONFIGS = (
 SEARCH_STREAM_K = False
 
 
+def parts_of_k(clusters: Any, tiles: Any, k_tiles: int) -> Any:
+    """Return into how many parts K is divided with `split_k`.
+
+    As many as let all tiles' clusters run at once, and no more than pay for the sums that the last one adds.
+
+    Parameters
+    ----------
+    clusters, tiles : int, or array for several configs
+        Clusters that run at once, and tiles of clusters.
+    k_tiles : int
+        K-tiles of K.
+    """
+    return np.clip(clusters // tiles, 1, math.isqrt(k_tiles) // 2 + 1)
+
+
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
     """Return whether the cost model offers a config, for the SMs of an H100, to elements of a type."""
-    return dtype.is_float8 if config in FOR_FLOAT8 else dtype.itemsize == 2 or config not in FOR_16_BIT
+    if config in FOR_FLOAT8:
+        return dtype.is_float8
+    if config in FOR_LONG_K:
+        return dtype.itemsize == 2 or dtype == FLOAT32
+    return dtype.itemsize == 2 or config not in FOR_16_BIT
 
 
 def every_config() -> tuple[HopperGemmConfig, ...]:

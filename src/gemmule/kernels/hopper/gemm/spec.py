@@ -65,7 +65,7 @@ from gemmule.kernels.mma_sync.spec import is_faster
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
-from .config import CONFIGS, HopperGemmConfig, every_config, offered_to
+from .config import CONFIGS, HopperGemmConfig, every_config, offered_to, parts_of_k
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -85,8 +85,6 @@ _L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
 _SKINNY_ROWS, _MAX_IDLE_SMS, _EARLY_ROWS = 64, 8, 128
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
-#: K-tiles that each part of K has at least, where clusters share a tile.
-_LEAST_PART = 4
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
 #: Most columns of which wgmma on 8-bit integers takes any multiple of 8.
@@ -275,9 +273,12 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
     # Shares of stream-K have a k-tile at least.
     clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.clusters)
-    parts = _parts_of_k(tiles, k_tiles_of(problem), config) if config.split_k else 1
-    shares = config.stream_k or config.split_k
-    workspaces, tensors = _workspaces(clusters * parts, config, problem.accumulator.itemsize) if shares else ((), ())
+    parts = int(parts_of_k(config.clusters, tiles, k_tiles_of(problem))) if config.split_k else 1
+    workspaces, tensors = (), ()
+    if config.stream_k or config.split_k:
+        # Of parts of K, the last one's sums stay in registers.
+        slots = max(clusters * (parts - 1), 1) if config.split_k else clusters
+        workspaces, tensors = _workspaces(slots, config, problem.accumulator.itemsize)
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
     epi_tile_n = config.epi_tile_n(item, num_b)
@@ -312,11 +313,6 @@ def _workspaces(
 ) -> tuple[tuple[Workspace, ...], tuple[TensorParam, ...]]:
     """Return the workspaces of stream-K and their parameters; `itemsize` is that of accumulators."""
     return stream_k_workspaces(clusters * config.cluster, config.outputs, itemsize, config.warpgroups_per_tile)
-
-
-def _parts_of_k(tiles: int, k_tiles: int, config: HopperGemmConfig) -> int:
-    """Return into how many parts K is divided with `split_k`: as many as let all tiles' clusters run at once."""
-    return max(min(config.clusters // tiles, k_tiles // _LEAST_PART), 1)
 
 
 def _uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGemmConfig) -> bool:
