@@ -54,7 +54,7 @@ def test_every_share_has_a_slice():
 
 
 def test_what_cannot_be():
-    with pytest.raises(ArgumentError, match="by stream_k, not by both"):
+    with pytest.raises(ArgumentError, match="by stream_k or split_k, not by both"):
         HopperGemmConfig(cluster_m=1, cluster_k=2, stages=2, stream_k=1)
     with pytest.raises(ArgumentError, match="stream_k must be 0 or 1"):
         dataclasses.replace(PLAIN, stream_k=2)

@@ -42,12 +42,17 @@ class SplitKScheduler(PersistentScheduler):
             start, end = num_k_tiles * part // parts, num_k_tiles * (part + 1) // parts
         return KTileRange(start, end - start)
 
-    @cute.jit
-    def fixup(self, workspaces, accumulators: cute.Tensor, mD: Any, k_range: Any, num_k_tiles: Any, ctx):
+    def fixup(self, workspaces: Any, accumulators: Any, mD: Any, k_range: Any, num_k_tiles: Any, ctx: Any) -> Any:
         """Add the other parts to the last one's accumulators, or write another part; return whether it is the last.
 
-        The parameters are those of `StreamKScheduler.fixup`, of which D and the k-tiles are not read.
+        The parameters are those of `StreamKScheduler.fixup`.
         """
+        del mD, k_range, num_k_tiles
+        return self.add_or_write(workspaces, accumulators, ctx)
+
+    @cute.jit
+    def add_or_write(self, workspaces, accumulators: cute.Tensor, ctx):
+        """Do what `fixup` says."""
         column, part, _ = cute.arch.block_idx()
         columns, parts, _ = cute.arch.grid_dim()
         warpgroup_idx = ctx.warpgroup_idx if self.partials.warpgroups > 1 else 0
