@@ -175,10 +175,10 @@ class TileRates:
         exchanged = np.where(self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.outputs) * others, 0)
         self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster > c.cluster_k else 0.0)) * gpu.load
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
-        self.split_k = each(lambda c: getattr(c, "split_k", 0), np.bool_)
-        self.any_split_k = bool(self.split_k.any())
-        # 64 x 64 sums of a warpgroup.
-        self.sums = each(lambda c: c.outputs / c.warpgroups_per_tile / 2**12)
+        # Of configs with `split_k`: their places, clusters that run at once, and 64 x 64 sums of a warpgroup.
+        self.split_k = np.array([place for place, c in enumerate(configs) if getattr(c, "split_k", 0)], np.intp)
+        self.split_clusters = self.clusters[self.split_k]
+        self.split_sums = each(lambda c: c.outputs / c.warpgroups_per_tile / 2**12)[self.split_k]
         self.launch = np.full(self.count, _LAUNCH * gpu.launch)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)

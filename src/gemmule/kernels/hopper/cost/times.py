@@ -100,10 +100,8 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     once, each[:] = layout.once, whole[2]
     delivered = np.multiply(tiles, numbers[2], out=quantities[2])
     delivered *= layout.carried
-    if of.any_split_k:
-        parts, added = _divided(of, tiles, one.k_tiles)
-        np.ceil(one.k_tiles / parts, out=each, where=of.split_k)
-        once, tiles = once + added, tiles * parts
+    if of.split_k.size:
+        once = _divide(of, tiles, each, once, one.k_tiles)
     in_turn = tiles / of.clusters
     np.ceil(in_turn, out=waves)
     np.divide(in_turn, waves, out=quantities[7])
@@ -131,11 +129,22 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     return total, quantities
 
 
-def _divided(of: TileRates, tiles: Numbers, k_tiles: int) -> tuple[Numbers, Numbers]:
-    """Return into how many parts each config divides K with `split_k`, and what their sums add."""
-    parts = np.where(of.split_k, parts_of_k(of.clusters, tiles, k_tiles), 1)
-    added = (parts > 1) * _PUBLISH + (parts - 1) * (_PART + _PART_SUMS * of.sums)
-    return parts, added * of.gpu.load
+def _divide(of: TileRates, tiles: Numbers, each: Numbers, once: Numbers, k_tiles: int) -> Numbers:
+    """Divide K of the configs with `split_k`: change their tiles, k-tiles of each, and return what is added once."""
+    places = of.split_k
+    whole = tiles.take(places)
+    parts = parts_of_k(of.split_clusters, whole, k_tiles)
+    others = parts - 1
+    if not others.any():
+        return once
+    tiles[places] = whole * parts
+    each[places] = np.ceil(k_tiles / parts)
+    added = (_PART + _PART_SUMS * of.split_sums) * others
+    added += _PUBLISH * (others > 0)
+    added *= of.gpu.load
+    once = once.copy()
+    once[places] += added
+    return once
 
 
 def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:

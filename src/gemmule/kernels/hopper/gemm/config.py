@@ -355,7 +355,7 @@ def parts_of_k(clusters: Any, tiles: Any, k_tiles: int) -> Any:
     k_tiles : int
         K-tiles of K.
     """
-    return np.clip(clusters // tiles, 1, math.isqrt(k_tiles) // 2 + 1)
+    return np.maximum(np.minimum(clusters // tiles, math.isqrt(k_tiles) // 2 + 1), 1)
 
 
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
