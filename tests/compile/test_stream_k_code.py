@@ -1,11 +1,11 @@
-"""Stream-K's code: sums stay in registers, and nothing touches them while a product is under way."""
+"""The code of stream-K and split-K: sums stay in registers, and nothing touches them while a product is under way."""
 
 from __future__ import annotations
 
 import pytest
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import FOR_LONG_K, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.code.wgmma_waits import ARCH, early
 
@@ -15,6 +15,7 @@ CONFIGS = [
     HopperGemmConfig(cluster_m=1, stream_k=1),
     HopperGemmConfig(tile_n=192, pingpong=1, swap_ab=1, stream_k=1),
     HopperGemmConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1, stream_k=1),
+    *(config for config in FOR_LONG_K if config.split_k),
 ]
 
 

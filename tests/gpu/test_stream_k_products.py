@@ -1,4 +1,4 @@
-"""Stream-K on the GPU: ragged products, the same bits however CTAs meet, replayed graphs, two streams at once."""
+"""Stream-K and split-K on the GPU: ragged products, the same bits in every run, replayed graphs, two streams."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from support.oracle import assert_product, poisoned, random_matrix
 
 KIND = dtype_named("bfloat16")
 SHARED = HopperGemmConfig(cluster_m=1, stream_k=1)
+PARTS = {"stream_k": 0, "split_k": 1}
 CONFIGS = [
     pytest.param(dataclasses.replace(SHARED, **fields), id=",".join(f"{name}={x}" for name, x in fields.items()) or "-")
     for fields in (
@@ -34,6 +35,9 @@ CONFIGS = [
         {"tile_n": 192, "pingpong": 1, "swap_ab": 1, "cluster_m": 2},
         {"tile_m": 64, "tile_n": 64, "stages": 8, "pingpong": 1},
         {"tile_m": 256, "tile_n": 160, "stages": 3, "cluster_n": 2, "swap_ab": 1},
+        PARTS,
+        PARTS | {"tile_n": 96, "stages": 6, "cluster_m": 4, "cluster_n": 2},
+        PARTS | {"tile_m": 64, "tile_n": 96, "stages": 8, "pingpong": 1, "cluster_n": 4, "swap_ab": 1},
     )
 ]
 

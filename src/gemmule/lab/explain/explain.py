@@ -157,9 +157,9 @@ def explain(
 def _why_not_sampled(choice: Choice, recipe: Launch) -> str:
     """Say why small problems cannot stand for a launch with workspaces, and what can be explained."""
     fields = choice.config.as_dict()
-    if fields.get("stream_k"):
+    if sharing := [name for name in ("stream_k", "split_k") if fields.get(name)]:
         # A grid of other CTAs would share other tiles.
-        alone = ",".join(f"{name}={value}" for name, value in (fields | {"stream_k": 0}).items())
+        alone = ",".join(f"{name}={value}" for name, value in (fields | dict.fromkeys(sharing, 0)).items())
         return (
             f"{choice.spec.name} ({choice.config}) shares tiles out among CTAs, which small problems cannot stand for; "
             f"explain '{choice.spec.name}[{alone}]', which does not, or run it by gm.matmul.plan(..., executor='vgpu', "

@@ -8,9 +8,9 @@ Idea
 Compared with h08_pingpong
     A scheduler, a mainloop and an epilogue are composed, each of several kinds. With `pingpong` each warpgroup has
     tiles of its own, and one multiplies while the other writes; without, both share a tile (cooperative). CTAs of a
-    cluster share loads (multicast), or split a tile's K and add the partial sums in CTA-rank order: deterministic.
-    With swap_ab the kernel computes the transpose of D. With `stream_k` the k-tiles of tiles that do not fill a wave
-    are divided evenly.
+    cluster share loads (multicast), and split a tile's K and add the partial sums in CTA-rank order: deterministic.
+    With swap_ab the kernel computes the transpose of D. With `split_k` several clusters split a tile's K; with
+    `stream_k` the k-tiles of tiles that do not fill a wave are divided evenly.
 Data movement
     The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types; a wgmma of 64 x 256 x 16 reads 2 KB of A and 8 KB of
     B from shared memory for 524,288 FLOP.
