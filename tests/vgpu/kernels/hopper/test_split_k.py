@@ -10,7 +10,7 @@ import pytest
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT16, Precision, dtype_named
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import FOR_LONG_K, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.vgpu import CheckError, Options, launch
 from gemmule.vgpu.arch import virtual_arch
@@ -54,6 +54,12 @@ def product(config, shape, rng, dtype=BFLOAT16, out=BFLOAT16, batch=(), adds=Fal
 @pytest.mark.parametrize("config", [*CONFIGS.values(), *CLUSTERS.values()], ids=[*CONFIGS, *CLUSTERS])
 def test_ragged_shapes(config, shape, rng):
     product(config, shape, rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", FOR_LONG_K, ids=str)
+def test_registered_configs(config, rng):
+    product(config, (200, 136, 1224), rng)
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
