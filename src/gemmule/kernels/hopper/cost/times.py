@@ -25,9 +25,10 @@ _ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 6, 3
 #: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
 #: measured on an H200 within a sixth, of sums that one of them reads.
 _LEFT, _LEFT_TO_ONE = 5.5e6, 0.028e6
-#: What parts of K add that go through a workspace: publishing the sums, and for each part that the last one adds, and
-#: for each 64 x 64 sums of it.
-_PUBLISH, _PART, _PART_SUMS = 1.4, 0.2, 0.2
+#: What `split_k` adds: publishing partial sums, and, for each part that the last one adds, 64 x 64 sums of a warpgroup.
+#: Fitted to records 20261129T045322 and 20261129T054750, an H200. The first is added where K stays in one piece, too: of
+#: products whose choice it changed, those took longer with it than without.
+_PUBLISH, _PART_SUMS = 2.0, 0.4
 
 
 @cache_for_configs
@@ -134,16 +135,10 @@ def _divide(of: TileRates, tiles: Numbers, each: Numbers, once: Numbers, k_tiles
     places = of.split_k
     whole = tiles.take(places)
     parts = parts_of_k(of.split_clusters, whole, k_tiles)
-    others = parts - 1
-    if not others.any():
-        return once
     tiles[places] = whole * parts
     each[places] = np.ceil(k_tiles / parts)
-    added = (_PART + _PART_SUMS * of.split_sums) * others
-    added += _PUBLISH * (others > 0)
-    added *= of.gpu.load
     once = once.copy()
-    once[places] += added
+    once[places] += (_PUBLISH + _PART_SUMS * of.split_sums * (parts - 1)) * of.gpu.load
     return once
 
 
