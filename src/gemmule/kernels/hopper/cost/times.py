@@ -26,7 +26,7 @@ _ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 6, 3
 #: measured on an H200 within a sixth, of sums that one of them reads.
 _LEFT, _LEFT_TO_ONE = 5.5e6, 0.028e6
 #: What `split_k` adds: publishing partial sums, and, for each part that the last one adds, 64 x 64 sums of a warpgroup.
-#: Fitted to records 20261129T045322 and 20261129T054750, an H200. The first is added where K stays in one piece, too: of
+#: Fitted to record 20261129T054750, an H200. The first is added where K stays in one piece, too: of
 #: products whose choice it changed, those took longer with it than without.
 _PUBLISH, _PART_SUMS = 2.0, 0.4
 

@@ -274,11 +274,11 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     # Shares of stream-K have a k-tile at least.
     clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.clusters)
     parts = int(parts_of_k(config.clusters, tiles, k_tiles_of(problem))) if config.split_k else 1
-    workspaces, tensors = (), ()
-    if config.stream_k or config.split_k:
-        # Of parts of K, the last one's sums stay in registers.
-        slots = max(clusters * (parts - 1), 1) if config.split_k else clusters
-        workspaces, tensors = _workspaces(slots, config, problem.accumulator.itemsize)
+    slots = clusters if config.stream_k else 0
+    if config.split_k:
+        # The sums of the last part stay in registers.
+        slots = max(clusters * (parts - 1), 1)
+    workspaces, tensors = _workspaces(slots, config, problem.accumulator.itemsize) if slots else ((), ())
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
     epi_tile_n = config.epi_tile_n(item, num_b)
