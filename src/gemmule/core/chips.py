@@ -248,17 +248,25 @@ CHIPS = (B200, H200_SXM, H100_SXM, RTX_4090, A100_SXM, V100_SXM2, V100_PCIE, GTX
 _BY_NAME = {alias.casefold(): chip for chip in CHIPS for alias in (chip.name, *chip.aliases)}
 
 
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+_BY_LETTERS = {_letters(name): chip for name, chip in _BY_NAME.items()}
+
+
 def chip_named(name: str) -> Chip:
-    """Return the chip of a short name or the driver's, in any case.
+    """Return the chip of a short name or the driver's, whatever its case, spaces and hyphens.
 
     Raises
     ------
     ArgumentError
         If the table has no such chip.
     """
+    found = _BY_LETTERS.get(_letters(name))
+    if found is not None:
+        return found
     wanted = " ".join(name.split()).casefold()
-    if wanted in _BY_NAME:
-        return _BY_NAME[wanted]
     near = dict.fromkeys(_BY_NAME[match].name for match in similar_names(wanted, _BY_NAME))
     listed = f"choose one of {', '.join(chip.name for chip in CHIPS)}"
     remedy = f"{did_you_mean([*near])} Else {listed}" if near else listed
