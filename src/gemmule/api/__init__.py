@@ -44,6 +44,7 @@ def matmul(
     precision: str | None = None,
     stream: Any = None,
     executor: str | None = None,
+    **unknown: Never,
 ) -> Any:
     """Multiply two arrays, by the rules of the array API standard's matmul.
 
@@ -111,6 +112,8 @@ def matmul(
     array([[1., 2.],
            [3., 4.]])
     """
+    if unknown:
+        raise unknown_argument(matmul, unknown, gemm)
     if type(a) is type(b) is ndarray and out is out_dtype is precision is stream is executor is None:
         # Of types that differ none is cached.
         multiply = _multiply_of((_executor(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
@@ -269,6 +272,7 @@ def transpose(
     out: Any = None,
     stream: Any = None,
     executor: str | None = None,
+    **unknown: Never,
 ) -> Any:
     """Return an array with its axes permuted, as a new C-contiguous array, not a view.
 
@@ -304,11 +308,15 @@ def transpose(
            [1, 4],
            [2, 5]])
     """
+    if unknown:
+        raise unknown_argument(transpose, unknown)
     return transposed(x, axes, axes_as_given(axes), out, stream, executor)
 
 
 @plans.attached(plans.matrix_transpose)
-def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor: str | None = None) -> Any:
+def matrix_transpose(
+    x: Any, /, *, out: Any = None, stream: Any = None, executor: str | None = None, **unknown: Never
+) -> Any:
     """Exchange the last two dimensions of an array, as a new C-contiguous array.
 
     Parameters
@@ -338,4 +346,6 @@ def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor
            [2],
            [3]])
     """
+    if unknown:
+        raise unknown_argument(matrix_transpose, unknown)
     return transposed(x, LAST_TWO, last_two_exchanged, out, stream, executor)

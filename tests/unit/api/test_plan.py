@@ -28,8 +28,7 @@ PLANNED = (gm.matmul, gm.gemm, gm.transpose, gm.matrix_transpose)
 def test_a_plan_takes_the_arguments_of_the_call(function):
     plan, call = inspect.signature(function.plan), inspect.signature(function)
     *parameters, kernel, chip = plan.parameters.values()
-    # gemm takes unknown names to say what is to be done instead.
-    assert parameters == [one for one in call.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    assert parameters == [*call.parameters.values()]
     assert (kernel.name, kernel.kind, kernel.default) == ("kernel", kernel.KEYWORD_ONLY, None)
     assert (chip.name, chip.kind, chip.default) == ("chip", chip.KEYWORD_ONLY, None)
     # Calls cost what those of a plain function cost.
@@ -57,6 +56,20 @@ def test_arguments_are_refused_as_the_call_refuses_them():
         gm.gemm(X, X, epilog="relu")
     with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'aplha'; did you mean alpha\?$"):
         gm.gemm(X, X, aplha=2)
+    for function in PLANNED:
+        name = function.__name__
+        with pytest.raises(
+            TypeError,
+            match=rf"^{name}\(\) got an unexpected keyword argument 'kernel'; gemmule\.{name}\.plan takes it, "
+            r"with executor='vgpu' or chip='h100'$",
+        ):
+            function(X, *[X] * (function in (gm.matmul, gm.gemm)), kernel="simt_gemm")
+    with pytest.raises(TypeError, match=r"^matmul\(\) got .* argument 'chip'; gemmule\.matmul\.plan takes it$"):
+        gm.matmul(X, X, chip="h100")
+    with pytest.raises(TypeError, match=r"^matmul\(\) got .* argument 'epilogue'; gemmule\.gemm takes it$"):
+        gm.matmul(X, X, epilogue="relu")
+    with pytest.raises(TypeError, match=r"^transpose\(\) got .* argument 'axis'; did you mean axes\?$"):
+        gm.transpose(X, axis=0)
     with pytest.raises(TypeError, match=r"^gemm\(\) got .* argument 'zzz'; help\(gemmule\.gemm\) lists all$"):
         gm.gemm(X, X, zzz=2)
     with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'transb'; .* pass a\.T or b\.T"):

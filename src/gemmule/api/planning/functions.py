@@ -38,6 +38,10 @@ def attached(
     """Return a decorator that makes `plan` an attribute of a function, which stays a plain one: calls cost no more."""
 
     def attach(function: Callable[_Call, _Result_co]) -> PlannedFunction[_Call, _Planning, _Result_co]:
+        signature = inspect.signature(function)
+        # Unknown names are taken for the sake of the error.
+        shown = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        vars(function)["__signature__"] = signature.replace(parameters=shown)
         plan.__name__, plan.__qualname__ = "plan", f"{function.__name__}.plan"
         vars(function)["plan"] = plan
         return cast("PlannedFunction[_Call, _Planning, _Result_co]", function)
