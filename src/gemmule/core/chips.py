@@ -7,6 +7,7 @@ A figure without a source is absent (None). Rates are the vendor's, dense; a fus
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from .chip import Chip, PeakRates
 from .errors import ArgumentError
@@ -255,8 +256,10 @@ def _letters(name: str) -> str:
 _BY_LETTERS = {_letters(name): chip for name, chip in _BY_NAME.items()}
 
 
-def chip_named(name: str) -> Chip:
+def chip_named(name: str, suggested: Sequence[Chip] = CHIPS) -> Chip:
     """Return the chip of a short name or the driver's, whatever its case, spaces and hyphens.
+
+    The error for an unknown name suggests some chips.
 
     Raises
     ------
@@ -267,7 +270,8 @@ def chip_named(name: str) -> Chip:
     if found is not None:
         return found
     wanted = " ".join(name.split()).casefold()
-    near = dict.fromkeys(_BY_NAME[match].name for match in similar_names(wanted, _BY_NAME))
-    listed = f"choose one of {', '.join(chip.name for chip in CHIPS)}"
+    known = [alias for alias, chip in _BY_NAME.items() if chip in suggested]
+    near = dict.fromkeys(_BY_NAME[match].name for match in similar_names(wanted, known))
+    listed = f"choose one of {', '.join(chip.name for chip in suggested)}"
     remedy = f"{did_you_mean([*near])} Else {listed}" if near else listed
     raise ArgumentError(f"chip {name!r} is not in the table; {remedy}")

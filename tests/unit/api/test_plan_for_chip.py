@@ -135,6 +135,10 @@ def test_what_is_refused():
     a, b = operands((64, 64, 64), "float32")
     with pytest.raises(gm.ArgumentError, match=r"chip 'h1000' is not in the table; did you mean H100 SXM 80 GB"):
         gm.matmul.plan(a, b, chip="h1000")
+    with pytest.raises(
+        gm.ArgumentError, match=r"chip 'l40s' is not in the table; choose one of B200, .* A100 SXM 80 GB$"
+    ):
+        gm.matmul.plan(a, b, chip="l40s")
     with pytest.raises(gm.UnsupportedError, match=r"^chip='v100': no kernels are compiled for a V100.*one of B200, "):
         gm.matmul.plan(a, b, chip="v100")
     with pytest.raises(gm.ArgumentError, match=r"^chip=3 is no name; give one, as chip='h100'$"):

@@ -57,9 +57,10 @@ def target_of(executor: Any, name: Any) -> Target:
         raise ArgumentError(f"chip={shown(name)} is no name; give one, as chip='h100'")
     if executor == "cpu":
         raise ArgumentError(f"chip={name!r} plans for a GPU, but executor='cpu' is given; leave one of them out")
-    chip = chip_named(name)
-    if _arch_of(chip) is None:
-        known = ", ".join(one.name for one in CHIPS if _arch_of(one) is not None)
+    supported = [one for one in CHIPS if _arch_of(one) is not None]
+    chip = chip_named(name, supported)
+    if chip not in supported:
+        known = ", ".join(one.name for one in supported)
         raise UnsupportedError(f"chip={name!r}: no kernels are compiled for a {chip.name}; choose one of {known}")
     # What the environment chooses is of calls on this machine.
     return Target(None if executor is None else wanted_executor(executor), chip)
