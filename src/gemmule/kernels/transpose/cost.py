@@ -212,14 +212,10 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
 def rows_cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
     """Return about the seconds that copies of rows take: their sectors, with those of idle lanes."""
     units = units_of(problem)
-    unit = units.itemsize
-    tiles_i, tiles_j = config.tiles(units)
-    ctas = tiles_i * tiles_j * math.prod(units.batch)
-    # Fewer lanes than make whole sectors touch as many.
-    row = max(config.lanes * unit, SECTOR)
-    # Shorter accesses to a row are more requests.
-    moved = 2 * ctas * config.rows(unit) * (row + SECTOR)
-    return moved / (gpu.multiprocessors * _BYTES_A_SECOND)
+    ctas = math.prod(config.grid(units))
+    moved = 2 * ctas * config.outputs
+    # Shorter vectors are more instructions.
+    return moved / (gpu.multiprocessors * _BYTES_A_SECOND) * (1 + 4 / config.vector)
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

@@ -427,12 +427,9 @@ class SkinnyConfig(TileConfig):
         """Return whether threads exchange the elements of words of all rows in registers."""
         return itemsize < WORD and 1 < short <= _WOVEN
 
-    def padding(self, short: int, itemsize: int) -> int:
-        """Return the bytes in shared memory after structures of the source, which fill whole units.
-
-        With them the lanes of a warp are an odd number of units apart.
-        """
-        return self.unit(itemsize) * (1 - short % 2)
+    def padding(self, short: int, itemsize: int) -> int | None:
+        """Return the power of 2 of the units of structures after which one of padding follows, None for no padding."""
+        return _padding(short, self.unit(itemsize))
 
     def pitch(self, problem: TransposeProblem) -> int:
         """Return the bytes in shared memory from a long row of the source to the next."""
@@ -443,7 +440,8 @@ class SkinnyConfig(TileConfig):
         """Return the shared memory of a CTA: long rows, or structures with padding."""
         short, item = min(problem.rows, problem.cols), problem.itemsize
         if structures_side(problem) == "source":
-            return self.span_bytes * short + self.span_bytes // self.unit(item) * self.padding(short, item)
+            padding, size = self.padding(short, item), self.span_bytes * short
+            return size if padding is None else size + (size >> padding) + self.unit(item)
         woven = self.threads * (short | 1) * WORD if self.weaves(short, item) else 0
         return max(short * self.pitch(problem) + WORD, woven)
 
@@ -473,6 +471,18 @@ def _row_units(short: int, itemsize: int, span_bytes: int) -> int:
     return min(range(least, least + WARP), key=conflicts)
 
 
+@functools.lru_cache(maxsize=256)
+def _padding(short: int, unit: int) -> int | None:
+    """Return the padding with which lanes that read a unit of every structure have fewest conflicts, and the least."""
+    lanes = [lane * short for lane in range(LINE // unit)]
+
+    def conflicts(padding: int) -> int:
+        return most_words_of_a_bank([(place + (place >> padding)) * unit for place in lanes])
+
+    # Lanes of a row are half a warp at least, and structures of an odd number of units need none.
+    return None if short % 2 else min(range(5, 0, -1), key=conflicts)
+
+
 def most_words_of_a_bank(offsets: Sequence[int]) -> int:
     """Return the most words of one bank that lanes access at such offsets in bytes."""
     banks: dict[int, set[int]] = {}
@@ -484,31 +494,38 @@ def most_words_of_a_bank(offsets: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class RowsConfig(TileConfig):
-    """Rows that a CTA copies."""
+    """Rows that a CTA copies, by vectors of the target."""
 
-    lanes: int = 32  #: Lanes of a row, a power of 2 up to 32: a thread moves one unit of each of several rows.
+    vector: int = 16  #: Bytes of a vector: 4, 8 or 16, and a unit at least.
+    passes: int = 4  #: Vectors of a thread, each of another row.
     threads: int = 256  #: Threads of a CTA.
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require_threads()
-        if WARP % self.lanes:
-            raise ArgumentError(f"config {self}: lanes must divide the {WARP} of a warp")
+        if self.vector not in (4, 8, 16):
+            raise ArgumentError(f"config {self}: vector must be 4, 8 or 16")
 
     @property
     def outputs(self) -> int:
-        return self.threads
+        return self.threads * self.passes * self.vector
 
-    def passes(self, unit: int) -> int:
-        """Return the units in flight of a thread: a few of many bytes, or more of few."""
-        return 4 if unit > WORD else 8
+    def held(self, cols: int, unit: int) -> int:
+        """Return the vectors that hold a row at most, which may begin at any unit of the first."""
+        return -(-(cols * unit + self.vector - unit) // self.vector)
 
-    def rows(self, unit: int) -> int:
-        """Return the rows of a CTA."""
-        return self.threads // self.lanes * self.passes(unit)
+    def lanes(self, problem: TransposeProblem) -> int:
+        """Return the threads of a row."""
+        held = self.held(problem.cols, problem.itemsize)
+        return -(-held // -(-held // self.threads))
+
+    def rows(self, problem: TransposeProblem) -> int:
+        """Return the rows that a CTA copies at once."""
+        return self.threads // self.lanes(problem)
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        return -(-problem.rows // self.rows(problem.itemsize)), -(-problem.cols // self.lanes)
+        held = self.held(problem.cols, problem.itemsize)
+        return -(-problem.rows // (self.rows(problem) * self.passes)), -(-held // self.lanes(problem))
 
     def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
         return math.prod(super().grid(problem)), 1, 1

@@ -2,11 +2,12 @@
 
 Idea
     Where source and target are contiguous along the same axis nothing is transposed within a row: rows change their
-    places. Threads move units of up to 16 bytes, as large as all rows are aligned to, a few lanes a row.
+    places. A thread writes vectors of 16 bytes, wherever a row begins. It reads the units that they are made of, as
+    large as all rows are aligned to; for units of 1 and 2 bytes it reads the words that hold them, and shifts.
 Data movement
-    Every element is read once and written once, in the widest accesses that the alignment allows.
+    Every element is read once and written once, vectors at the ends of rows in words and elements.
 Limits
-    Device memory; with units of 1 and 2 bytes the number of accesses.
+    Device memory.
 Sources
     "CUDA C++ Programming Guide", device memory accesses: sectors of 32 bytes.
 """
@@ -14,11 +15,13 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import Int32, Int64, Uint32, cute
 
+from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
-from gemmule.kernels.transpose.frame import Transpose
-from gemmule.kernels.transpose.tile_config import RowsConfig
+from gemmule.kernels.parts.words import shifted
+from gemmule.kernels.transpose.frame import Transpose, device_memory
+from gemmule.kernels.transpose.tile_config import WORD, RowsConfig, TileConfig
 
 
 class RowsTranspose(Transpose):
@@ -27,7 +30,7 @@ class RowsTranspose(Transpose):
     Parameters
     ----------
     config : RowsConfig
-        The lanes of a row.
+        The vectors.
     types : dict
         ``element``, the opaque type of a unit.
     """
@@ -36,15 +39,34 @@ class RowsTranspose(Transpose):
 
     def __init__(self, config: RowsConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
-        self.lanes, self.passes = config.lanes, config.passes(self.item)
-        self.rows, self.step = config.rows(self.item), config.threads // config.lanes
+        self.passes, self.vector = config.passes, config.vector
+        # Bytes of a word; words of a vector, and those that hold its bytes wherever they begin.
+        self.size = max(self.item, WORD)
+        self.words = self.vector // self.size
+        self.held = self.words + (1 if self.pack > 1 else 0)
+        # Whether all rows begin and end where vectors do.
+        self.is_aligned = self.item == self.vector
+
+    @cute.jit
+    def __call__(self, mS: cute.Tensor, mD: cute.Tensor, lanes: Int32, abreast: Int32):
+        self.kernel(mS, mD, lanes, abreast).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+
+    @classmethod
+    def buildable(cls, config: TileConfig, types: dict[str, str]) -> Buildable:
+        found = super().buildable(config, types)
+        return Buildable(found.function, (*found.arguments, Int32(1), Int32(1)))
 
     @cute.kernel
-    def kernel(self, mS: cute.Tensor, mD: cute.Tensor):
+    def kernel(self, mS: cute.Tensor, mD: cute.Tensor, lanes: Int32, abreast: Int32):
+        """Copy vectors of rows; `lanes` are the threads of a row, `abreast` the rows that are copied at once."""
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
-        tiles_j = (mS.shape[1] + (self.lanes - 1)) // self.lanes
-        tiles_i = (mS.shape[0] + (self.rows - 1)) // self.rows
+        # As RowsConfig.held.
+        length = mS.shape[1] * self.item
+        vectors = (length + (2 * self.vector - self.item - 1)) // self.vector
+        tiles_j, tiles_i = (vectors + lanes - 1) // lanes, (mS.shape[0] + abreast * self.passes - 1) // (
+            abreast * self.passes
+        )
         tile, l0, l1, l2 = Int32(cta), Int32(0), Int32(0), Int32(0)
         # A single matrix divides once only.
         if cta >= tiles_i * tiles_j:
@@ -52,17 +74,94 @@ class RowsTranspose(Transpose):
             tile = cta - batch * (tiles_i * tiles_j)
             l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
         gS, gD = mS[None, None, l0, l1, l2], mD[None, None, l0, l1, l2]
-        j = tile % tiles_j * self.lanes + tid % self.lanes
-        i = tile // tiles_j * self.rows + tid // self.lanes
+        row = tid // lanes
+        place = (tile % tiles_j * lanes + (tid - row * lanes)) * self.vector
+        # Threads beyond the last row have none.
+        i = tile // tiles_j * (abreast * self.passes) + row if row < abreast else gS.shape[0]
+        lines = Int64(gS.stride[0]) * self.item, Int64(gD.stride[0]) * self.item
+        begins = gS.iterator.toint() + lines[0] * i, gD.iterator.toint() + lines[1] * i
+        steps = lines[0] * abreast, lines[1] * abreast
+        memory = self.memory_of(mS)
         overlap_predecessor()
-        if j < gS.shape[1]:
-            units = cute.make_rmem_tensor(cute.make_layout(self.passes), self.element)
-            for p in cutlass.range_constexpr(self.passes):
-                # Beyond the last row it is read again, and not written.
-                units[p] = gS[cutlass.min(i + p * self.step, gS.shape[0] - 1), j]
-            for p in cutlass.range_constexpr(self.passes):
-                if i + p * self.step < gD.shape[0]:
-                    gD[i + p * self.step, j] = units[p]
+        read = cute.make_rmem_tensor(cute.make_layout((self.held, self.passes)), self.word)
+        for p in cutlass.range_constexpr(self.passes):
+            source, target = begins[0] + steps[0] * p, begins[1] + steps[1] * p
+            offset = place - Int32(target & (self.vector - 1))
+            words = self.words_of(source + offset)
+            if i + abreast * p < gS.shape[0] and offset < length and self.is_inside(words, memory):
+                for w in cutlass.range_constexpr(self.held):
+                    read[w, p] = device_memory(self.word, words + w * self.size)[0]
+        for p in cutlass.range_constexpr(self.passes):
+            source, target = begins[0] + steps[0] * p, begins[1] + steps[1] * p
+            offset = place - Int32(target & (self.vector - 1))
+            if i + abreast * p < gS.shape[0] and offset < length:
+                if self.is_inside(self.words_of(source + offset), memory):
+                    vector = cute.make_rmem_tensor(cute.make_layout(self.words), self.word)
+                    bits = Uint32(Int32(source + offset) & (WORD - 1)) * 8
+                    for w in cutlass.range_constexpr(self.words):
+                        vector[w] = read[w, p]
+                        if cutlass.const_expr(self.pack > 1):
+                            vector[w] = shifted(read[w, p], read[w + 1, p], bits)
+                    self.write(vector, target, offset, length)
+        # The first and the last vector of all memory.
+        for p in cutlass.range(0 if self.is_aligned else self.passes, unroll=1):
+            source, target = begins[0] + steps[0] * p, begins[1] + steps[1] * p
+            offset = place - Int32(target & (self.vector - 1))
+            if i + abreast * p < gS.shape[0] and offset < length:
+                if not self.is_inside(self.words_of(source + offset), memory):
+                    self.copy_elements(source, target, offset, length)
+
+    def words_of(self, address):
+        """Return the address of the first word that holds bytes from an address on."""
+        return address & -WORD if self.pack > 1 else address
+
+    @cute.jit
+    def is_inside(self, words, memory):
+        """Return whether the words that hold a vector are within memory."""
+        if cutlass.const_expr(self.is_aligned):
+            return True
+        return words >= memory[0] and words + self.held * self.size <= memory[1]
+
+    @cute.jit
+    def memory_of(self, mS: cute.Tensor):
+        """Return the addresses at which the memory of all matrices begins and ends."""
+        begin = mS.iterator.toint()
+        end = begin + mS.shape[1] * self.item
+        for axis in cutlass.range_constexpr(5):
+            if cutlass.const_expr(axis != 1):
+                far = Int64(mS.stride[axis]) * self.item * (mS.shape[axis] - 1)
+                begin, end = begin + cutlass.min(far, Int64(0)), end + cutlass.max(far, Int64(0))
+        return begin, end
+
+    @cute.jit
+    def write(self, vector: cute.Tensor, target, offset, length):
+        """Write those elements of a vector that are in a row."""
+        if self.is_aligned or (offset >= 0 and offset + self.vector <= length):
+            device_memory(self.word, target + offset, self.words).store(vector.load())
+        else:
+            for w in cutlass.range_constexpr(self.words):
+                at = offset + w * self.size
+                if at >= 0 and at + self.size <= length:
+                    self.put(self.word, target + at, vector[w])
+                elif cutlass.const_expr(self.pack > 1):
+                    for e in cutlass.range_constexpr(self.pack):
+                        if at + e * self.item >= 0 and at + (e + 1) * self.item <= length:
+                            element = self.element(vector[w] >> (8 * e * self.item))
+                            self.put(self.element, target + at + e * self.item, element)
+
+    @cute.jit
+    def copy_elements(self, source, target, offset, length):
+        """Copy those elements of a vector that are in a row."""
+        count = cutlass.const_expr(self.vector // self.item)
+        elements = cute.make_rmem_tensor(cute.make_layout(count), self.element)
+        for e in cutlass.range_constexpr(count):
+            at = offset + e * self.item
+            if at >= 0 and at < length:
+                elements[e] = device_memory(self.element, source + at)[0]
+        for e in cutlass.range_constexpr(count):
+            at = offset + e * self.item
+            if at >= 0 and at < length:
+                self.put(self.element, target + at, elements[e])
 
 
 buildable = RowsTranspose.buildable

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from gemmule.core.launch import Launch
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import INT32
+from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.cost import rows_cost
@@ -33,17 +35,30 @@ def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
     params = tuple(
         batched_param(name, units, matrix, (matrix.row_stride,)) for name, matrix in units.operands().items()
     )
-    return dataclasses.replace(launch_tiles(units, config), params=params)
+    scalars = (
+        ScalarParam("lanes", INT32, config.lanes(units)),
+        ScalarParam("abreast", INT32, config.rows(units)),
+    )
+    return dataclasses.replace(launch_tiles(units, config), params=(*params, *scalars))
+
+
+def _why_not(problem: TransposeProblem, arch: Arch, config: RowsConfig) -> str | None:
+    del arch
+    units = units_of(problem)
+    if units.itemsize > config.vector:
+        return f"rows are moved in units of {units.itemsize} bytes, more than a vector"
+    return config.why_not(units)
 
 
 SPEC = transpose_spec(
     name="transpose_rows",
     summary="elements of 1 to 16 bytes, source and target contiguous along the same axis, batch: rows are copied",
     package=__package__,
-    configs=(RowsConfig(), RowsConfig(16), RowsConfig(8), RowsConfig(4)),
+    configs=(RowsConfig(), RowsConfig(16, 2), RowsConfig(16, 4, 128), RowsConfig(8, 4), RowsConfig(4, 8)),
     itemsizes=ITEMSIZES,
     signature=_signature,
     refuses=_refuses,
     launch=_launch,
+    why_not=_why_not,
     cost=rows_cost,
 )
