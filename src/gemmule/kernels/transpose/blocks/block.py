@@ -19,7 +19,7 @@ AXES, BLOCK_AXES = 6, 4
 # Pitches that are tried along an axis: words of shared memory beyond the elements of a smaller axis.
 _PITCHES = 33
 # CTAs of an SM that its registers hold.
-_RESIDENT = 3
+_RESIDENT = 7
 
 
 class Axis(NamedTuple):
@@ -39,11 +39,6 @@ class Block(NamedTuple):
     read: tuple[int, ...]  #: The same axes in the source's order.
 
     @property
-    def volume(self) -> int:
-        """Return the elements of a block."""
-        return math.prod(self.extents)
-
-    @property
     def counts(self) -> tuple[int, ...]:
         """Return the blocks along each axis; the last one begins earlier where extents are no multiples."""
         return tuple(-(-axis.extent // extent) for axis, extent in zip(self.axes, self.extents, strict=True))
@@ -54,7 +49,7 @@ class BlocksConfig(TileConfig):
     """Threads of a CTA, and elements of a thread."""
 
     threads: int = 128  #: Threads of a CTA.
-    each: int = 16  #: Elements of a block that a thread moves, at most.
+    each: int = 16  #: Elements of a block that a thread moves, at most; of 8 or 16 bytes fewer.
     ctas: int = _RESIDENT * SMS  #: CTAs that share all blocks.
 
     def __post_init__(self) -> None:
@@ -68,24 +63,30 @@ class BlocksConfig(TileConfig):
     def on(self, multiprocessors: int) -> BlocksConfig:
         return dataclasses.replace(self, ctas=_RESIDENT * multiprocessors)
 
+    def of(self, problem: TransposeProblem) -> Block:
+        """Return the block that a CTA moves."""
+        return block_of(problem, self.threads, self.count(problem.itemsize))
+
+    def count(self, itemsize: int) -> int:
+        """Return the elements of a thread at most."""
+        return max(min(self.each, 64 // itemsize), 1)
+
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        return math.prod(block_of(problem, self.outputs).counts), 1
+        return math.prod(self.of(problem).counts), 1
 
     def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
         return min(self.tiles(problem)[0], self.ctas), 1, 1
 
     def why_not(self, problem: TransposeProblem) -> str | None:
-        block, item = block_of(problem, self.outputs), problem.itemsize
+        block, item = self.of(problem), problem.itemsize
         spans = [
             item * sum(abs(getattr(block.axes[one], side)) * (block.extents[one] - 1) for one in block.inner)
             for side in ("source", "target")
         ]
         if max(spans) > MAX_EXTENT:
             return f"a block spans {max(spans)} bytes, more than {MAX_EXTENT}"
-        if (size := block_bytes(block, item)) > MAX_SHARED:
-            return f"a block takes {size} bytes of shared memory, more than {MAX_SHARED}"
-        if size > item << 16:
-            return f"a block takes {size // item} places of shared memory, more than {1 << 16}"
+        if (size := 2 * block_bytes(block, item)) > MAX_SHARED:
+            return f"two blocks take {size} bytes of shared memory, more than {MAX_SHARED}"
         if (count := self.tiles(problem)[0]) > MAX_EXTENT - self.ctas:
             return f"there are {count} blocks, more than {MAX_EXTENT - self.ctas}"
         return super().why_not(problem)
@@ -102,8 +103,8 @@ def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def block_of(problem: TransposeProblem, most: int) -> Block:
-    """Return a block of at most so many elements, whose contiguous runs in source and target are about as long.
+def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
+    """Return a block for threads of so many elements, whose contiguous runs in source and target are about as long.
 
     The shorter run grows, along the first axis of its side that is not whole.
     """
@@ -119,9 +120,13 @@ def block_of(problem: TransposeProblem, most: int) -> Block:
             if number is None or (number not in inner and len(inner) == BLOCK_AXES):
                 continue
             found = _larger(axes[number].extent, extents[number])
-            if math.prod(extents) // extents[number] * found <= most:
-                extents[number] = found
-                inner.add(number)
+            larger = [*extents[:number], found, *extents[number + 1 :]]
+            members = inner | {number}
+            if all(
+                threads_of([larger[one] for one in order if one in members], each) <= threads
+                for order in (source, target)
+            ):
+                extents, inner = larger, members
                 break
         else:
             break
@@ -134,6 +139,19 @@ def block_of(problem: TransposeProblem, most: int) -> Block:
             runs[side] = run
     ordered = tuple(number for number in target if number in inner)
     return Block(axes, tuple(extents), ordered, tuple(number for number in source if number in inner))
+
+
+def loop_of(extents: Sequence[int], each: int) -> int:
+    """Return which of a block's axes a thread moves elements along, not the first if there are others."""
+    tried = range(min(1, len(extents) - 1), len(extents))
+    # The last of those along which it moves most.
+    return max(tried, key=lambda axis: (extents[axis] / -(-extents[axis] // each), axis))
+
+
+def threads_of(extents: Sequence[int], each: int) -> int:
+    """Return the threads that move a block of such extents, each up to so many elements along an axis."""
+    along = extents[loop_of(extents, each)]
+    return math.prod(extents) // along * -(-along // each)
 
 
 def _larger(extent: int, part: int) -> int:

@@ -11,10 +11,11 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.kernels.transpose.blocks.block import (
     AXES,
     BLOCK_AXES,
+    Block,
     BlocksConfig,
     axes_of,
     block_bytes,
-    block_of,
+    loop_of,
     pitches_of,
 )
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
@@ -40,14 +41,14 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 
 def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
-    block = block_of(problem, config.outputs)
+    block, each = config.of(problem), config.count(problem.itemsize)
     pitches = dict(zip(block.inner, pitches_of(block, problem.itemsize), strict=True))
-    read, write = ([pitches[number] for number in order] for order in (block.read, block.inner))
+    read, write = (_looped(order, block, each) for order in (block.read, block.inner))
 
-    def along(order: Sequence[int], side: str, operand: str) -> TensorParam:
-        strides = [getattr(block.axes[number], side) for number in order]
-        extents = [block.extents[number] for number in order]
-        return TensorParam(operand, _filled(extents, BLOCK_AXES, 1), _filled(strides, BLOCK_AXES, 0))
+    def along(order: Sequence[int | None], side: str, operand: str) -> TensorParam:
+        strides = [0 if number is None else getattr(block.axes[number], side) for number in order]
+        extents = [1 if number is None else block.extents[number] for number in order]
+        return TensorParam(operand, tuple(extents), tuple(strides))
 
     def outer(extents: Sequence[int], side: str, operand: str) -> TensorParam:
         strides = [getattr(axis, side) for axis in block.axes]
@@ -56,25 +57,34 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     # Blocks overlap along axes that they divide: at most one of each side, whose coordinates have a half of a word.
     divided = [number for number in block.inner if block.extents[number] < block.axes[number].extent]
     halves = {number: 1 << (16 * place) for place, number in enumerate(divided)}
+    stage = block_bytes(block, problem.itemsize)
     scalars = (
-        *_filled(read, BLOCK_AXES, 0),
-        *_filled(write, BLOCK_AXES, 0),
-        *_filled([halves.get(number, 0) for number in block.inner], BLOCK_AXES, 0),
+        *(0 if number is None else pitches[number] for number in read),
+        *(0 if number is None else pitches[number] for number in write),
+        *(0 if number is None else halves.get(number, 0) for number in write),
         *_filled([halves.get(number, 0) for number in range(len(block.axes))], AXES, 0),
+        stage,
     )
     return Launch(
         grid=config.grid(problem),
         block=(config.threads, 1, 1),
-        shared_bytes=block_bytes(block, problem.itemsize),
+        shared_bytes=2 * stage,
         params=(
-            along(block.read, "source", "a"),
-            along(block.inner, "target", "d"),
+            along(read, "source", "a"),
+            along(write, "target", "d"),
             outer([axis.extent for axis in block.axes], "source", "a"),
             outer(block.extents, "target", "d"),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
         ),
         overlaps=problem.bytes_min <= OVERLAPPING,
     )
+
+
+def _looped(order: Sequence[int], block: Block, each: int) -> list[int | None]:
+    """Return a block's axes in an order, the one that threads move elements along as the last of four."""
+    loop = order[loop_of([block.extents[number] for number in order], each)]
+    others = [number for number in order if number != loop]
+    return [*others, *(None,) * (BLOCK_AXES - 1 - len(others)), loop]
 
 
 def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
