@@ -161,7 +161,9 @@ def test_permutations_that_keep_the_last_axis(itemsize, shape, pad, offset, rng)
         problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
         if problem.target.col_stride != 1 or problem.source.col_stride != 1:
             pytest.skip("another axis is contiguous too")
-        assert ROWS.why_not(problem, ARCH, config) is None
+        if reason := ROWS.why_not(problem, ARCH, config):
+            assert "more than a vector" in reason and config.vector < min(itemsize, 8)
+            continue
         with nothing_strays(target):
             run_kernel(problem, Choice(ROWS, config), {"a": source, "d": target}, Options(checks=True))
         np.testing.assert_array_equal(bits(target), bits(moved))
