@@ -170,7 +170,8 @@ def test_permutations_that_keep_the_last_axis(itemsize, shape, pad, offset, rng)
 
 
 BLOCKS = next(spec for spec in TRANSPOSES if spec.name == "transpose_blocks")
-#: Shapes and orders of axes: long runs on neither side, on both, an axis that both begin with, prime extents.
+#: Shapes and orders of axes: long runs on neither side, on both, an axis that both begin with, prime extents, and
+#: words of small elements in source and target, in one of them, and in blocks that do not divide their axes.
 PERMUTED = [
     ((5, 6, 7, 9, 10), (4, 2, 0, 3, 1)),
     ((4, 4, 4, 4, 4, 4), (5, 4, 3, 2, 1, 0)),
@@ -178,6 +179,10 @@ PERMUTED = [
     ((41, 3, 67), (2, 1, 0)),
     ((2, 3, 1501), (2, 1, 0)),
     ((19, 23, 3, 5), (0, 2, 1, 3)),
+    ((36, 5, 7, 44), (3, 2, 1, 0)),
+    ((9, 5, 7, 44), (3, 2, 1, 0)),
+    ((36, 5, 7, 11), (3, 2, 1, 0)),
+    ((2, 148, 3, 212), (0, 3, 2, 1)),
 ]
 
 
@@ -192,7 +197,8 @@ def test_permutations_of_short_axes(config, itemsize, shape, order, pad, offset,
     target = rows_of(moved.shape, itemsize, pad, offset)
     target.view(np.uint8)[...] = 0x77
     strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
-    problem = transpose_problem(moved.shape, *strides, itemsize, (itemsize, itemsize))
+    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
+    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
     config = dataclasses.replace(config, ctas=2)
     # Dispatch leaves fewer matrices to other kernels.
     assert config.why_not(problem) is None

@@ -37,11 +37,16 @@ class Block(NamedTuple):
     extents: tuple[int, ...]  #: Elements of a block along each.
     inner: tuple[int, ...]  #: Numbers of the axes with more than one, in the target's order.
     read: tuple[int, ...]  #: The same axes in the source's order.
+    vectors: tuple[int, int]  #: Elements of an access along the first axis of `read`, and along that of `inner`.
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Return the blocks along each axis; the last one begins earlier where extents are no multiples."""
         return tuple(-(-axis.extent // extent) for axis, extent in zip(self.axes, self.extents, strict=True))
+
+    def units(self, order: Sequence[int]) -> list[int]:
+        """Return the accesses along inner axes, in the source's order or the target's."""
+        return _units([self.extents[number] for number in order], self.vectors[order is not self.read])
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class BlocksConfig(TileConfig):
     """Threads of a CTA, and elements of a thread."""
 
     threads: int = 128  #: Threads of a CTA.
-    each: int = 16  #: Elements of a block that a thread moves, at most; of 8 or 16 bytes fewer.
+    each: int = 16  #: Accesses of a thread to a block, at most; to elements of 8 or 16 bytes fewer.
     ctas: int = _RESIDENT * SMS  #: CTAs that share all blocks.
 
     def __post_init__(self) -> None:
@@ -68,7 +73,7 @@ class BlocksConfig(TileConfig):
         return block_of(problem, self.threads, self.count(problem.itemsize))
 
     def count(self, itemsize: int) -> int:
-        """Return the elements of a thread at most."""
+        """Return the accesses of a thread at most."""
         return max(min(self.each, 64 // itemsize), 1)
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
@@ -104,14 +109,19 @@ def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
 
 @functools.lru_cache(maxsize=256)
 def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
-    """Return a block for threads of so many elements, whose contiguous runs in source and target are about as long.
+    """Return a block for threads of so many accesses, whose contiguous runs in source and target are about as long.
 
     The shorter run grows, along the first axis of its side that is not whole.
     """
-    axes = axes_of(problem)
+    axes, vectors = axes_of(problem), vectors_of(problem)
     target = range(len(axes))
     source = sorted(target, key=lambda number: abs(axes[number].source))
     extents, inner = [1] * len(axes), set[int]()
+    for order, vector in zip((source, target), vectors, strict=True):
+        if vector > 1:
+            extents[order[0]] = vector
+            inner.add(order[0])
+    least = tuple(extents)
     orders = {"source": list(source), "target": list(target)}
     runs = {"source": 1, "target": 1}
     while True:
@@ -119,12 +129,12 @@ def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
             number = next((one for one in orders[side] if extents[one] < axes[one].extent), None)
             if number is None or (number not in inner and len(inner) == BLOCK_AXES):
                 continue
-            found = _larger(axes[number].extent, extents[number])
+            found = least[number] * _larger(axes[number].extent // least[number], extents[number] // least[number])
             larger = [*extents[:number], found, *extents[number + 1 :]]
             members = inner | {number}
             if all(
-                threads_of([larger[one] for one in order if one in members], each) <= threads
-                for order in (source, target)
+                threads_of(_units([larger[one] for one in order if one in members], vector), each) <= threads
+                for order, vector in zip((source, target), vectors, strict=True)
             ):
                 extents, inner = larger, members
                 break
@@ -138,18 +148,42 @@ def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
                     break
             runs[side] = run
     ordered = tuple(number for number in target if number in inner)
-    return Block(axes, tuple(extents), ordered, tuple(number for number in source if number in inner))
+    return Block(axes, tuple(extents), ordered, tuple(number for number in source if number in inner), vectors)
+
+
+def vectors_of(problem: TransposeProblem) -> tuple[int, int]:
+    """Return the elements of an access to source and target: those of a word where all of them are aligned, or 1."""
+    axes, pack = axes_of(problem), max(WORD // problem.itemsize, 1)
+    firsts = [min(range(len(axes)), key=lambda number: abs(getattr(axes[number], side))) for side in Axis._fields[1:]]
+    # A single axis may hold all of a block.
+    if firsts[0] == firsts[1]:
+        return 1, 1
+
+    def vector(side: str, alignment: int, first: int) -> int:
+        strides = [getattr(axis, side) for axis in axes]
+        rest = [axes[first].extent, *strides[:first], *strides[first + 1 :], alignment // problem.itemsize]
+        return pack if strides[first] == 1 and math.gcd(*rest) % pack == 0 else 1
+
+    return (
+        vector("source", problem.source.alignment, firsts[0]),
+        vector("target", problem.target.alignment, firsts[1]),
+    )
+
+
+def _units(extents: Sequence[int], vector: int) -> list[int]:
+    """Return the accesses along axes whose first one is accessed in vectors."""
+    return [extents[0] // vector, *extents[1:]] if extents else []
 
 
 def loop_of(extents: Sequence[int], each: int) -> int:
-    """Return which of a block's axes a thread moves elements along, not the first if there are others."""
+    """Return along which of a block's axes a thread accesses it, not the first if there are others."""
     tried = range(min(1, len(extents) - 1), len(extents))
     # The last of those along which it moves most.
     return max(tried, key=lambda axis: (extents[axis] / -(-extents[axis] // each), axis))
 
 
 def threads_of(extents: Sequence[int], each: int) -> int:
-    """Return the threads that move a block of such extents, each up to so many elements along an axis."""
+    """Return the threads that move a block of so many accesses along its axes, each up to so many along one."""
     along = extents[loop_of(extents, each)]
     return math.prod(extents) // along * -(-along // each)
 
@@ -166,7 +200,7 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
     Elements lie in the source's order. Along each axis that lanes of a warp read, the pitch is chosen for the fewest
     bank conflicts.
     """
-    lanes = _lanes([block.extents[number] for number in block.inner])
+    lanes = [(first * block.vectors[1], *rest) for first, *rest in _lanes(block.units(block.inner))]
     pitches = dict.fromkeys(block.inner, 0)
     size = 1
     for number in block.read:

@@ -26,6 +26,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
+from gemmule.kernels.parts.words import packed
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, BlocksConfig
 from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.tile_config import WARP
@@ -42,13 +43,15 @@ class BlocksTranspose:
     config : BlocksConfig
         Threads, and elements of each.
     types : dict
-        ``element``, an opaque type.
+        ``element``, an opaque type; ``read`` and ``write``, the elements of an access: 1, or those of a word.
     """
 
     def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.item = self.element.width // 8
         self.threads, self.each = config.threads, config.count(self.item)
+        self.pack = int(types["write"])
+        self.read_word, self.write_word = (Uint32 if int(types[way]) > 1 else self.element for way in ("read", "write"))
 
     @cute.jit
     def __call__(
@@ -88,19 +91,21 @@ class BlocksTranspose:
         read_step, write_step = Int64(mS.stride[last]) * self.item, Int64(mD.stride[last]) * self.item
         overlap_predecessor()
         source, target = mSource.iterator.toint() + read_first, mTarget.iterator.toint() + write_first
-        elements = cute.make_rmem_tensor(cute.make_layout(self.each), self.element)
+        words = cute.make_rmem_tensor(cute.make_layout(self.each), self.read_word)
+        # From an element of a word of the target to the next, in shared memory.
+        apart = pitches_write[0] // self.pack * self.item
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
         block, number = Int32(cta), Int32(0)
         reads, writes, skips = self.origin(block + lane * ctas, counts, mSource, mTarget, all_halves)
         read_at, write_at, skipped = self.of_lane((reads, writes, skips), number)
-        self.read(source + read_at, (read_step, read_count), elements)
+        self.read(source + read_at, (read_step, read_count), words)
         while block < blocks:
             held = sT + stage + put * self.item
             for p in cutlass.range_constexpr(self.each):
                 if p < read_count:
-                    place = self.shared(held)
-                    place[0] = elements[p]
+                    place = self.shared(self.read_word, held)
+                    place[0] = words[p]
                 held += put_step
             cute.arch.sync_threads()
             at, before = target + write_at, skipped
@@ -110,14 +115,14 @@ class BlocksTranspose:
             if number == 0:
                 reads, writes, skips = self.origin(block + lane * ctas, counts, mSource, mTarget, all_halves)
             read_at, write_at, skipped = self.of_lane((reads, writes, skips), number)
-            self.read(source + read_at, (read_step, read_count), elements)
+            self.read(source + read_at, (read_step, read_count), words)
             # Sums in turn, as multiples of the steps would take a register each.
             held, own = sT + stage + get * self.item, coordinates - before
             for p in cutlass.range_constexpr(self.each):
                 # A half that is less than what the neighbour moves borrows from its highest bit.
                 if (own & _BORROWS) == _BORROWS and p < write_count:
-                    place = device_memory(self.element, at)
-                    place[0] = self.shared(held)[0]
+                    place = device_memory(self.write_word, at)
+                    place[0] = self.gathered(held, apart)
                 held, at, own = held + get_step, at + write_step, own + half
             stage = stages - stage
 
@@ -126,17 +131,28 @@ class BlocksTranspose:
         return tuple(cute.arch.shuffle_sync(value, lane) for value in values)
 
     @cute.jit
-    def read(self, origin, steps, elements: cute.Tensor):
-        """Read a thread's elements of a block; `steps` are the bytes from one to the next, and their count."""
+    def read(self, origin, steps, words: cute.Tensor):
+        """Read a thread's words of a block; `steps` are the bytes from one to the next, and their count."""
         for p in cutlass.range_constexpr(self.each):
             if p < steps[1]:
-                elements[p] = device_memory(self.element, origin)[0]
+                words[p] = device_memory(self.read_word, origin)[0]
             origin += steps[0]
 
     @cute.jit
-    def shared(self, address):
+    def shared(self, kind: cutlass.Constexpr, address):
         """Return a place in shared memory."""
-        return cute.make_tensor(cute.make_ptr(self.element, address, cute.AddressSpace.smem), cute.make_layout(1))
+        place = cute.make_ptr(kind, address, cute.AddressSpace.smem, assumed_align=kind.width // 8)
+        return cute.make_tensor(place, cute.make_layout(1))
+
+    @cute.jit
+    def gathered(self, address, apart):
+        """Return a word of the target, whose elements are so many bytes apart in shared memory."""
+        if cutlass.const_expr(self.pack == 1):
+            return self.shared(self.element, address)[0]
+        elements = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
+        for e in cutlass.range_constexpr(self.pack):
+            elements[e] = self.shared(self.element, address + e * apart)[0]
+        return Uint32(packed(elements))
 
     @cute.jit
     def place(self, mBlock: cute.Tensor, pitches: tuple[Int32, ...], halves: tuple[Int32, ...], tid):
@@ -180,7 +196,7 @@ class BlocksTranspose:
 
 
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for a size of elements, with fake arguments."""
+    """Return the kernel for a specialisation, with fake arguments."""
     tensors = [_strided(types["element"], rank) for rank in (BLOCK_AXES, BLOCK_AXES, AXES, AXES)]
     return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (3 * BLOCK_AXES + AXES + 1)))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
+from gemmule.core.arch import Arch
 from gemmule.core.dtype import INT32
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.blocks.block import (
     AXES,
     BLOCK_AXES,
@@ -17,9 +20,11 @@ from gemmule.kernels.transpose.blocks.block import (
     block_bytes,
     loop_of,
     pitches_of,
+    vectors_of,
 )
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
-from gemmule.kernels.transpose.spec import OVERLAPPING, transpose_spec
+from gemmule.kernels.transpose.spec import OVERLAPPING, element_signature, transpose_spec
+from gemmule.kernels.transpose.tile_config import WORD
 
 # Bytes of the largest matrix whose tiles are too small, and the matrices from which on their CTAs take longer than
 # blocks: measured on an H200.
@@ -44,11 +49,16 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     block, each = config.of(problem), config.count(problem.itemsize)
     pitches = dict(zip(block.inner, pitches_of(block, problem.itemsize), strict=True))
     read, write = (_looped(order, block, each) for order in (block.read, block.inner))
+    # The first axis of each side is accessed in vectors.
+    of_read, of_write = {block.read[0]: block.vectors[0]}, {block.inner[0]: block.vectors[1]}
 
-    def along(order: Sequence[int | None], side: str, operand: str) -> TensorParam:
-        strides = [0 if number is None else getattr(block.axes[number], side) for number in order]
-        extents = [1 if number is None else block.extents[number] for number in order]
+    def along(order: Sequence[int | None], side: str, operand: str, vectors: dict[int, int]) -> TensorParam:
+        strides = [getattr(block.axes[one], side) * vectors.get(one, 1) if one is not None else 0 for one in order]
+        extents = [block.extents[one] // vectors.get(one, 1) if one is not None else 1 for one in order]
         return TensorParam(operand, tuple(extents), tuple(strides))
+
+    def numbers(order: Sequence[int | None], values: dict[int, int], vectors: dict[int, int]) -> list[int]:
+        return [values.get(one, 0) * vectors.get(one, 1) if one is not None else 0 for one in order]
 
     def outer(extents: Sequence[int], side: str, operand: str) -> TensorParam:
         strides = [getattr(axis, side) for axis in block.axes]
@@ -59,9 +69,9 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     halves = {number: 1 << (16 * place) for place, number in enumerate(divided)}
     stage = block_bytes(block, problem.itemsize)
     scalars = (
-        *(0 if number is None else pitches[number] for number in read),
-        *(0 if number is None else pitches[number] for number in write),
-        *(0 if number is None else halves.get(number, 0) for number in write),
+        *numbers(read, pitches, of_read),
+        *numbers(write, pitches, of_write),
+        *numbers(write, halves, of_write),
         *_filled([halves.get(number, 0) for number in range(len(block.axes))], AXES, 0),
         stage,
     )
@@ -70,8 +80,8 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
         block=(config.threads, 1, 1),
         shared_bytes=2 * stage,
         params=(
-            along(read, "source", "a"),
-            along(write, "target", "d"),
+            along(read, "source", "a", of_read),
+            along(write, "target", "d", of_write),
             outer([axis.extent for axis in block.axes], "source", "a"),
             outer(block.extents, "target", "d"),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
@@ -80,9 +90,9 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     )
 
 
-def _looped(order: Sequence[int], block: Block, each: int) -> list[int | None]:
-    """Return a block's axes in an order, the one that threads move elements along as the last of four."""
-    loop = order[loop_of([block.extents[number] for number in order], each)]
+def _looped(order: tuple[int, ...], block: Block, each: int) -> list[int | None]:
+    """Return a block's axes in an order, the one that a thread accesses it along as the last of four."""
+    loop = order[loop_of(block.units(order), each)]
     others = [number for number in order if number != loop]
     return [*others, *(None,) * (BLOCK_AXES - 1 - len(others)), loop]
 
@@ -91,12 +101,31 @@ def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
     return (*values, *(rest,) * (count - len(values)))
 
 
+def _signature(problem: TransposeProblem, config: BlocksConfig) -> Signature:
+    del config
+    return _vectors_signature(problem.itemsize, *vectors_of(problem))
+
+
+def _signatures(arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    sizes = {size: sorted({1, max(WORD // size, 1)}) for size in ITEMSIZES}
+    return tuple(
+        _vectors_signature(size, *vectors) for size in ITEMSIZES for vectors in itertools.product(sizes[size], repeat=2)
+    )
+
+
+def _vectors_signature(itemsize: int, read: int, write: int) -> Signature:
+    return (*element_signature(itemsize), ("read", str(read)), ("write", str(write)))
+
+
 SPEC = transpose_spec(
     name="transpose_blocks",
     summary="many short axes, elements of 1 to 16 bytes, any strides: blocks of up to 4 axes in shared memory",
     package=__package__,
     configs=(BlocksConfig(),),
     itemsizes=ITEMSIZES,
+    signatures=_signatures,
+    signature=_signature,
     refuses=_refuses,
     launch=_launch,
     batch_dims=AXES - 2,
