@@ -21,11 +21,16 @@ def unit_of_rows(problem: TransposeProblem) -> int:
 
 
 def units_of(problem: TransposeProblem) -> TransposeProblem:
-    """Return the same permutation of units, whose longest axis but the last is that of the matrices' rows."""
+    """Return the same permutation of units, whose longest axis but the last is that of the matrices' rows.
+
+    The batch's first axes are those of the shortest strides in the source.
+    """
     unit, item = unit_of_rows(problem), problem.itemsize
     extents = (problem.rows, *problem.batch)
     longest = extents.index(max(extents))
-    order = (longest, *(axis for axis in range(len(extents)) if axis != longest))
+    strides = (problem.source.row_stride, *problem.source.batch_strides)
+    others = (axis for axis in range(len(extents)) if axis != longest)
+    order = (longest, *sorted(others, key=lambda axis: abs(strides[axis])))
 
     def of_units(matrix: StridedMatrix) -> StridedMatrix:
         strides = (matrix.row_stride, *matrix.batch_strides)

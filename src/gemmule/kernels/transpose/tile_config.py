@@ -499,6 +499,9 @@ class RowsConfig(TileConfig):
     vector: int = 16  #: Bytes of a vector: 4, 8 or 16, and a unit at least.
     passes: int = 4  #: Vectors of a thread, each of another row.
     threads: int = 256  #: Threads of a CTA.
+    batch: int = 0  #: Whether CTAs take the same rows of all matrices of a batch, then other rows.
+
+    from_zero: ClassVar[frozenset[str]] = frozenset({"batch"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

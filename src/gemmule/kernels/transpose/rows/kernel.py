@@ -48,36 +48,40 @@ class RowsTranspose(Transpose):
         self.is_aligned = self.item == self.vector
 
     @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor, lanes: Int32, abreast: Int32):
-        self.kernel(mS, mD, lanes, abreast).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+    def __call__(self, mS: cute.Tensor, mD: cute.Tensor, lanes: Int32, abreast: Int32, together: Int32):
+        self.kernel(mS, mD, lanes, abreast, together).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
 
     @classmethod
     def buildable(cls, config: TileConfig, types: dict[str, str]) -> Buildable:
         found = super().buildable(config, types)
-        return Buildable(found.function, (*found.arguments, Int32(1), Int32(1)))
+        return Buildable(found.function, (*found.arguments, Int32(1), Int32(1), Int32(1)))
 
     @cute.kernel
-    def kernel(self, mS: cute.Tensor, mD: cute.Tensor, lanes: Int32, abreast: Int32):
-        """Copy vectors of rows; `lanes` are the threads of a row, `abreast` the rows that are copied at once."""
+    def kernel(self, mS: cute.Tensor, mD: cute.Tensor, lanes: Int32, abreast: Int32, together: Int32):
+        """Copy vectors of rows.
+
+        `lanes` are the threads of a row, `abreast` the rows that a CTA copies at once, and `together` the matrices of a
+        batch whose CTAs follow one another.
+        """
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
-        # As RowsConfig.held.
-        length = mS.shape[1] * self.item
+        # As RowsConfig.tiles.
+        length, rows = mS.shape[1] * self.item, abreast * self.passes
         vectors = (length + (2 * self.vector - self.item - 1)) // self.vector
-        tiles_j, tiles_i = (vectors + lanes - 1) // lanes, (mS.shape[0] + abreast * self.passes - 1) // (
-            abreast * self.passes
-        )
-        tile, l0, l1, l2 = Int32(cta), Int32(0), Int32(0), Int32(0)
-        # A single matrix divides once only.
-        if cta >= tiles_i * tiles_j:
-            batch = cta // (tiles_i * tiles_j)
-            tile = cta - batch * (tiles_i * tiles_j)
-            l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
+        tiles_i, tiles_j = (mS.shape[0] + rows - 1) // rows, (vectors + lanes - 1) // lanes
+        # CTAs take the same rows of `together` batches, then other rows of them.
+        rest = cta // together
+        batch = cta - rest * together
+        tiles = tiles_i * tiles_j
+        group = rest // tiles
+        tile, batch = rest - group * tiles, batch + group * together
+        l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
         gS, gD = mS[None, None, l0, l1, l2], mD[None, None, l0, l1, l2]
+        tile_i = tile // tiles_j
         row = tid // lanes
-        place = (tile % tiles_j * lanes + (tid - row * lanes)) * self.vector
+        place = ((tile - tile_i * tiles_j) * lanes + (tid - row * lanes)) * self.vector
         # Threads beyond the last row have none.
-        i = tile // tiles_j * (abreast * self.passes) + row if row < abreast else gS.shape[0]
+        i = tile_i * rows + row if row < abreast else gS.shape[0]
         lines = Int64(gS.stride[0]) * self.item, Int64(gD.stride[0]) * self.item
         begins = gS.iterator.toint() + lines[0] * i, gD.iterator.toint() + lines[1] * i
         steps = lines[0] * abreast, lines[1] * abreast
@@ -94,22 +98,22 @@ class RowsTranspose(Transpose):
         for p in cutlass.range_constexpr(self.passes):
             source, target = begins[0] + steps[0] * p, begins[1] + steps[1] * p
             offset = place - Int32(target & (self.vector - 1))
-            if i + abreast * p < gS.shape[0] and offset < length:
-                if self.is_inside(self.words_of(source + offset), memory):
-                    vector = cute.make_rmem_tensor(cute.make_layout(self.words), self.word)
-                    bits = Uint32(Int32(source + offset) & (WORD - 1)) * 8
-                    for w in cutlass.range_constexpr(self.words):
-                        vector[w] = read[w, p]
-                        if cutlass.const_expr(self.pack > 1):
-                            vector[w] = shifted(read[w, p], read[w + 1, p], bits)
-                    self.write(vector, target, offset, length)
+            is_inside = self.is_inside(self.words_of(source + offset), memory)
+            if i + abreast * p < gS.shape[0] and offset < length and is_inside:
+                vector = cute.make_rmem_tensor(cute.make_layout(self.words), self.word)
+                bits = Uint32(Int32(source + offset) & (WORD - 1)) * 8
+                for w in cutlass.range_constexpr(self.words):
+                    vector[w] = read[w, p]
+                    if cutlass.const_expr(self.pack > 1):
+                        vector[w] = shifted(read[w, p], read[w + 1, p], bits)
+                self.write(vector, target, offset, length)
         # The first and the last vector of all memory.
         for p in cutlass.range(0 if self.is_aligned else self.passes, unroll=1):
             source, target = begins[0] + steps[0] * p, begins[1] + steps[1] * p
             offset = place - Int32(target & (self.vector - 1))
-            if i + abreast * p < gS.shape[0] and offset < length:
-                if not self.is_inside(self.words_of(source + offset), memory):
-                    self.copy_elements(source, target, offset, length)
+            is_inside = self.is_inside(self.words_of(source + offset), memory)
+            if i + abreast * p < gS.shape[0] and offset < length and not is_inside:
+                self.copy_elements(source, target, offset, length)
 
     def words_of(self, address):
         """Return the address of the first word that holds bytes from an address on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import INT32
@@ -38,6 +39,7 @@ def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
     scalars = (
         ScalarParam("lanes", INT32, config.lanes(units)),
         ScalarParam("abreast", INT32, config.rows(units)),
+        ScalarParam("together", INT32, math.prod(units.batch) if config.batch else 1),
     )
     return dataclasses.replace(launch_tiles(units, config), params=(*params, *scalars))
 
@@ -54,7 +56,15 @@ SPEC = transpose_spec(
     name="transpose_rows",
     summary="elements of 1 to 16 bytes, source and target contiguous along the same axis, batch: rows are copied",
     package=__package__,
-    configs=(RowsConfig(), RowsConfig(16, 2), RowsConfig(16, 4, 128), RowsConfig(8, 4), RowsConfig(4, 8)),
+    configs=(
+        RowsConfig(),
+        RowsConfig(16, 2),
+        RowsConfig(16, 4, 128),
+        RowsConfig(8, 4),
+        RowsConfig(4, 8),
+        RowsConfig(16, 4, 256, 1),
+        RowsConfig(16, 2, 256, 1),
+    ),
     itemsizes=ITEMSIZES,
     signature=_signature,
     refuses=_refuses,
