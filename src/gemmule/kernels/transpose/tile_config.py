@@ -26,6 +26,8 @@ LONG_ROW = 256
 _WIDE = 64
 # Rows of which a thread holds words, at most.
 _WOVEN = 8
+#: Threads of a CTA times those of a row are at most 2 to this power: in so many bits a product divides exactly.
+SHARE_BITS = 20
 # Shared memory that a CTA of any architecture can have.
 MAX_SHARED = 99 * 1024
 

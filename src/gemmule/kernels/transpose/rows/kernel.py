@@ -21,7 +21,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import shifted
 from gemmule.kernels.transpose.frame import Transpose, device_memory
-from gemmule.kernels.transpose.tile_config import WORD, RowsConfig, TileConfig
+from gemmule.kernels.transpose.tile_config import SHARE_BITS, WORD, RowsConfig, TileConfig
 
 
 class RowsTranspose(Transpose):
@@ -48,40 +48,46 @@ class RowsTranspose(Transpose):
         self.is_aligned = self.item == self.vector
 
     @cute.jit
-    def __call__(self, mS: cute.Tensor, mD: cute.Tensor, lanes: Int32, abreast: Int32, together: Int32):
-        self.kernel(mS, mD, lanes, abreast, together).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+    def __call__(self, mS: cute.Tensor, mD: cute.Tensor, numbers: tuple[Int32, ...]):
+        self.kernel(mS, mD, numbers).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
 
     @classmethod
     def buildable(cls, config: TileConfig, types: dict[str, str]) -> Buildable:
         found = super().buildable(config, types)
-        return Buildable(found.function, (*found.arguments, Int32(1), Int32(1), Int32(1)))
+        return Buildable(found.function, (*found.arguments, (Int32(1),) * 6))
 
     @cute.kernel
-    def kernel(self, mS: cute.Tensor, mD: cute.Tensor, lanes: Int32, abreast: Int32, together: Int32):
+    def kernel(self, mS: cute.Tensor, mD: cute.Tensor, numbers: tuple[Int32, ...]):
         """Copy vectors of rows.
 
-        `lanes` are the threads of a row, `abreast` the rows that a CTA copies at once, and `together` the matrices of a
-        batch whose CTAs follow one another.
+        `numbers` are the threads of a row, and 2 ** SHARE_BITS divided by them; the rows that a CTA copies at once; the
+        matrices of a batch whose CTAs follow one another; the tiles of a matrix, and those along a row.
         """
+        lanes, share, abreast, together, tiles, tiles_j = numbers
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
-        # As RowsConfig.tiles.
-        length, rows = mS.shape[1] * self.item, abreast * self.passes
-        vectors = (length + (2 * self.vector - self.item - 1)) // self.vector
-        tiles_i, tiles_j = (mS.shape[0] + rows - 1) // rows, (vectors + lanes - 1) // lanes
-        # CTAs take the same rows of `together` batches, then other rows of them.
-        rest = cta // together
-        batch = cta - rest * together
-        tiles = tiles_i * tiles_j
-        group = rest // tiles
-        tile, batch = rest - group * tiles, batch + group * together
-        l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
+        length = mS.shape[1] * self.item
+        # Nothing is divided in vain: a division takes as long as a load from the L2 cache.
+        tile, tile_j, batch, l0, l1, l2 = Int32(cta), Int32(0), Int32(0), Int32(0), Int32(0), Int32(0)
+        if together > 1:
+            tile = cta // together
+            batch = cta - tile * together
+        if tile >= tiles:
+            group = tile // tiles
+            tile, batch = tile - group * tiles, batch + group * together
+        if tiles_j > 1:
+            tile_i = tile // tiles_j
+            tile, tile_j = tile_i, tile - tile_i * tiles_j
+        l0 = batch
+        if batch >= mS.shape[2]:
+            outer = batch // mS.shape[2]
+            l0, l1 = batch - outer * mS.shape[2], outer % mS.shape[3]
+            l2 = outer // mS.shape[3]
         gS, gD = mS[None, None, l0, l1, l2], mD[None, None, l0, l1, l2]
-        tile_i = tile // tiles_j
-        row = tid // lanes
-        place = ((tile - tile_i * tiles_j) * lanes + (tid - row * lanes)) * self.vector
+        row = (tid * share) >> SHARE_BITS
+        place = (tile_j * lanes + (tid - row * lanes)) * self.vector
         # Threads beyond the last row have none.
-        i = tile_i * rows + row if row < abreast else gS.shape[0]
+        i = tile * (abreast * self.passes) + row if row < abreast else gS.shape[0]
         lines = Int64(gS.stride[0]) * self.item, Int64(gD.stride[0]) * self.item
         begins = gS.iterator.toint() + lines[0] * i, gD.iterator.toint() + lines[1] * i
         steps = lines[0] * abreast, lines[1] * abreast

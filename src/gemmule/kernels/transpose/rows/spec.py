@@ -14,7 +14,7 @@ from gemmule.kernels.transpose.cost import rows_cost
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.row_units import unit_of_rows, units_of
 from gemmule.kernels.transpose.spec import batched_param, element_signature, launch_tiles, transpose_spec
-from gemmule.kernels.transpose.tile_config import RowsConfig
+from gemmule.kernels.transpose.tile_config import SHARE_BITS, RowsConfig
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -36,11 +36,17 @@ def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
     params = tuple(
         batched_param(name, units, matrix, (matrix.row_stride,)) for name, matrix in units.operands().items()
     )
-    scalars = (
-        ScalarParam("lanes", INT32, config.lanes(units)),
-        ScalarParam("abreast", INT32, config.rows(units)),
-        ScalarParam("together", INT32, math.prod(units.batch) if config.batch else 1),
-    )
+    lanes, (tiles_i, tiles_j) = config.lanes(units), config.tiles(units)
+    numbers = {
+        "lanes": lanes,
+        # A product by it divides the number of a thread by the lanes.
+        "share": -(-(1 << SHARE_BITS) // lanes),
+        "abreast": config.rows(units),
+        "together": math.prod(units.batch) if config.batch else 1,
+        "tiles": tiles_i * tiles_j,
+        "tiles_j": tiles_j,
+    }
+    scalars = (ScalarParam(name, INT32, number) for name, number in numbers.items())
     return dataclasses.replace(launch_tiles(units, config), params=(*params, *scalars))
 
 
