@@ -144,30 +144,47 @@ def test_every_config(spec, config, itemsize, wide, rng):
 ROWS = next(spec for spec in TRANSPOSES if spec.name == "transpose_rows")
 
 
-@pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
-@pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
-@pytest.mark.parametrize("itemsize", SIZES)
-def test_permutations_that_keep_the_last_axis(itemsize, shape, pad, offset, rng):
-    """Every config on units of 1 to 16 bytes: the axes but the last are reversed."""
-    source = random_rows(rng, shape, itemsize, pad, offset)
-    order = (*reversed(range(len(shape) - 1)), len(shape) - 1)
+def rows_copied(moved, target):
+    """Copy rows by every config into poisoned memory."""
+    itemsize = moved.itemsize
+    strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
+    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
+    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
+    if problem.target.col_stride != 1 or problem.source.col_stride != 1:
+        pytest.skip("another axis is contiguous too")
     for config in ROWS.configs:
-        target = rows_of([shape[axis] for axis in order], itemsize, pad + 1, offset)
-        target.view(np.uint8)[...] = 0x77
-        moved, strides = source.transpose(order), []
-        for array in (moved, target):
-            strides.append(tuple(stride // itemsize for stride in array.strides))
-        alignments = [(place & -place) or 256 for place in map(virtual_address, (source, target))]
-        problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
-        if problem.target.col_stride != 1 or problem.source.col_stride != 1:
-            pytest.skip("another axis is contiguous too")
         if reason := ROWS.why_not(problem, ARCH, config):
             assert "more than a vector" in reason
-            assert config.vector < itemsize
+            assert config.vector < 16
             continue
+        target.view(np.uint8)[...] = 0x77
         with nothing_strays(target):
-            run_kernel(problem, Choice(ROWS, config), {"a": source, "d": target}, Options(checks=True))
+            run_kernel(problem, Choice(ROWS, config), {"a": moved, "d": target}, Options(checks=True))
         np.testing.assert_array_equal(bits(target), bits(moved))
+
+
+@pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
+@pytest.mark.parametrize("gap", [0, 1])
+@pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
+@pytest.mark.parametrize("itemsize", SIZES)
+def test_permutations_that_keep_the_last_axis(itemsize, shape, gap, pad, offset, rng):
+    """Units of 1 to 16 bytes: the axes but the last are reversed. Rows of the target follow one another, or do not."""
+    source = random_rows(rng, shape, itemsize, pad, offset)
+    order = (*reversed(range(len(shape) - 1)), len(shape) - 1)
+    rows_copied(source.transpose(order), rows_of([shape[axis] for axis in order], itemsize, gap * (pad + 1), offset))
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+@pytest.mark.parametrize("strides", [(-400, 37), (0, 41), (3, 200), (1, 0), (-1, -50)], ids=str)
+def test_rows_in_any_order(itemsize, strides, offset, rng):
+    """In reverse, repeated, and overlapping, at both ends of memory."""
+    shape = (7, 9, 37)
+    far = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=False)]
+    first = -sum(min(one, 0) for one in far)
+    memory = random_rows(rng, (1, first + sum(max(one, 0) for one in far) + shape[2]), itemsize, 0, offset)[0]
+    view = np.lib.stride_tricks.as_strided(memory[first:], shape, (*(one * itemsize for one in strides), itemsize))
+    rows_copied(view, rows_of(shape, itemsize, 0, offset))
 
 
 BLOCKS = next(spec for spec in TRANSPOSES if spec.name == "transpose_blocks")

@@ -12,14 +12,12 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Config
 
 from .refusals import rows_are_aligned
-from .row_units import units_of
 from .tile_config import (
     LONG_ROW,
     SECTOR,
     WARP,
     WORD,
     ByteTileConfig,
-    RowsConfig,
     SectorTileConfig,
     SkinnyConfig,
     packed_rows,
@@ -207,15 +205,6 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     preferred = (1 + _WAITING * max(units - _MANY_UNITS, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
     # The first CTAs only read, and the last ones only write.
     return preferred * (ctas / gpu.multiprocessors * of_sm + alone)
-
-
-def rows_cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that copies of rows take: their sectors, with those of idle lanes."""
-    units = units_of(problem)
-    ctas = math.prod(config.grid(units))
-    moved = 2 * ctas * config.outputs
-    # Shorter vectors are more instructions.
-    return moved / (gpu.multiprocessors * _BYTES_A_SECOND) * (1 + 4 / config.vector)
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

@@ -26,8 +26,6 @@ LONG_ROW = 256
 _WIDE = 64
 # Rows of which a thread holds words, at most.
 _WOVEN = 8
-#: Threads of a CTA times those of a row are at most 2 to this power: in so many bits a product divides exactly.
-SHARE_BITS = 20
 # Shared memory that a CTA of any architecture can have.
 MAX_SHARED = 99 * 1024
 
@@ -492,45 +490,3 @@ def most_words_of_a_bank(offsets: Sequence[int]) -> int:
         word = offset // WORD
         banks.setdefault(word % (LINE // WORD), set()).add(word)
     return max(map(len, banks.values()))
-
-
-@dataclass(frozen=True)
-class RowsConfig(TileConfig):
-    """Rows that a CTA copies, by vectors of the target."""
-
-    vector: int = 16  #: Bytes of a vector: 4, 8 or 16, and a unit at least.
-    passes: int = 4  #: Vectors of a thread, each of another row.
-    threads: int = 256  #: Threads of a CTA.
-    batch: int = 0  #: Whether CTAs take the same rows of all matrices of a batch, then other rows.
-
-    from_zero: ClassVar[frozenset[str]] = frozenset({"batch"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require_threads()
-        if self.vector not in (4, 8, 16):
-            raise ArgumentError(f"config {self}: vector must be 4, 8 or 16")
-
-    @property
-    def outputs(self) -> int:
-        return self.threads * self.passes * self.vector
-
-    def held(self, cols: int, unit: int) -> int:
-        """Return the vectors that hold a row at most, which may begin at any unit of the first."""
-        return -(-(cols * unit + self.vector - unit) // self.vector)
-
-    def lanes(self, problem: TransposeProblem) -> int:
-        """Return the threads of a row."""
-        held = self.held(problem.cols, problem.itemsize)
-        return -(-held // -(-held // self.threads))
-
-    def rows(self, problem: TransposeProblem) -> int:
-        """Return the rows that a CTA copies at once."""
-        return self.threads // self.lanes(problem)
-
-    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        held = self.held(problem.cols, problem.itemsize)
-        return -(-problem.rows // (self.rows(problem) * self.passes)), -(-held // self.lanes(problem))
-
-    def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
-        return math.prod(super().grid(problem)), 1, 1

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import INT32
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
-from gemmule.kernels.transpose.cost import rows_cost
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
-from gemmule.kernels.transpose.row_units import unit_of_rows, units_of
+from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, runs_of
 from gemmule.kernels.transpose.spec import batched_param, element_signature, launch_tiles, transpose_spec
-from gemmule.kernels.transpose.tile_config import SHARE_BITS, RowsConfig
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -28,34 +29,49 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 def _signature(problem: TransposeProblem, config: RowsConfig) -> Signature:
     del config
-    return element_signature(unit_of_rows(problem))
+    runs = runs_of(problem)
+    return _runs_signature(runs.units.itemsize, runs.merged)
+
+
+def _signatures(arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    return tuple(
+        _runs_signature(size, merged)
+        for size, merged in itertools.product(ITEMSIZES, (False, True))
+        if not (merged and size == VECTOR_BYTES)
+    )
+
+
+def _runs_signature(unit: int, merged: bool) -> Signature:
+    return (*element_signature(unit), ("runs", "merged" if merged else "single"))
 
 
 def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
-    units = units_of(problem)
+    runs = runs_of(problem)
     params = tuple(
-        batched_param(name, units, matrix, (matrix.row_stride,)) for name, matrix in units.operands().items()
+        batched_param(name, runs.units, matrix, (matrix.row_stride,)) for name, matrix in runs.units.operands().items()
     )
-    lanes, (tiles_i, tiles_j) = config.lanes(units), config.tiles(units)
+    lanes, (tiles_i, tiles_j) = config.lanes(runs), config.tiles_of(runs)
     numbers = {
         "lanes": lanes,
         # A product by it divides the number of a thread by the lanes.
         "share": -(-(1 << SHARE_BITS) // lanes),
-        "abreast": config.rows(units),
-        "together": math.prod(units.batch) if config.batch else 1,
+        "abreast": config.abreast(runs),
+        "together": runs.batch if config.batch else 1,
         "tiles": tiles_i * tiles_j,
-        "tiles_j": tiles_j,
+        "neighbours": tiles_i if runs.merged else tiles_j,
+        "divisor": runs.divisor if runs.merged else 0,
+        "before": runs.memory[0],
+        "after": runs.memory[1],
     }
     scalars = (ScalarParam(name, INT32, number) for name, number in numbers.items())
-    return dataclasses.replace(launch_tiles(units, config), params=(*params, *scalars))
+    return dataclasses.replace(launch_tiles(problem, config), params=(*params, *scalars))
 
 
-def _why_not(problem: TransposeProblem, arch: Arch, config: RowsConfig) -> str | None:
-    del arch
-    units = units_of(problem)
-    if units.itemsize > config.vector:
-        return f"rows are moved in units of {units.itemsize} bytes, more than a vector"
-    return config.why_not(units)
+def _cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
+    """Return about the vectors that threads of an SM move, those outside of rows too; short vectors cost more."""
+    vectors = math.prod(config.grid(problem)) * config.threads * config.passes / gpu.multiprocessors
+    return vectors * (config.vector + 4)
 
 
 SPEC = transpose_spec(
@@ -65,16 +81,14 @@ SPEC = transpose_spec(
     configs=(
         RowsConfig(),
         RowsConfig(16, 2),
-        RowsConfig(16, 4, 128),
-        RowsConfig(8, 4),
-        RowsConfig(4, 8),
         RowsConfig(16, 4, 256, 1),
         RowsConfig(16, 2, 256, 1),
+        RowsConfig(4, 8),
     ),
     itemsizes=ITEMSIZES,
+    signatures=_signatures,
     signature=_signature,
     refuses=_refuses,
     launch=_launch,
-    why_not=_why_not,
-    cost=rows_cost,
+    cost=_cost,
 )
