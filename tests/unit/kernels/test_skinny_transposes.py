@@ -59,7 +59,7 @@ def overlapping(problem):
         (gapped(transpose_of(10001, 3, 1), "target"), None),
         (transpose_of(64, 16000, 1), "whole vectors are faster"),
         (transpose_of(64, 16001, 1), None),
-        (transpose_of(10001, 49, 4), "structures of 49 elements are larger than 48"),
+        (transpose_of(10001, 32, 4), "structures of 32 elements are larger than 31"),
         (transpose_of(16, 10001, 8), "whole rows of 128 bytes"),
         (transpose_of(31, 10001, 4), None),
         (overlapping(transpose_of(3, 10001, 1)), "the row stride of the source is 2 bytes"),

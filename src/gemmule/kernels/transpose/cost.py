@@ -21,6 +21,7 @@ from .tile_config import (
     SectorTileConfig,
     SkinnyConfig,
     packed_rows,
+    structures_side,
 )
 
 # What an SM of an H200 holds at once.
@@ -34,11 +35,13 @@ _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 
 # Seconds of an H100's SM for each CTA of byte tiles at least.
 _CTA = 0.15e-6
 # Spans on an H200: bytes a second of an SM, with many CTAs and with one alone; seconds from the first read to the last
-# write of a CTA, and of an SM for the instructions of a warp and of each unit of its threads.
+# write of a CTA.
 _SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.4e-6
-_SPAN_WARP, _SPAN_UNIT = 0.028e-6, 0.003e-6
-# Units of a thread beyond which its loads wait for others, and what each costs; few threads of a CTA, and their factor.
-_MANY_UNITS, _WAITING, _FEW_THREADS, _OF_FEW = 10, 0.062, 128, 1.02
+# Seconds of an SM for the instructions of a warp, and of each unit of its threads; units of a thread beyond which its
+# loads wait for others, and what each costs: where elements are woven, and where they are gathered.
+_SPAN_WORK = {True: (0.028e-6, 0.003e-6, 10, 0.062), False: (0.016e-6, 0.0015e-6, 0, 0.0)}
+# Few threads of a CTA, and their factor.
+_FEW_THREADS, _OF_FEW = 128, 1.02
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -196,13 +199,15 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     # A span is read with the sectors around it, which adjacent CTAs read too.
     moved = short * (2 * config.span(item) * item + (1 + _REPEATED) * 2 * SECTOR)
     units = config.units(short, item)
-    instructions = config.threads // WARP * (_SPAN_WARP + units * _SPAN_UNIT)
+    woven = structures_side(problem) == "target" and config.weaves(short, item)
+    of_warp, of_unit, many, waiting = _SPAN_WORK[woven]
+    instructions = config.threads // WARP * (of_warp + units * of_unit)
     resident = min(
         _RESIDENT_BYTES // config.span_shared_bytes(problem), _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS
     )
     alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE
     of_sm = max(instructions, moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
-    preferred = (1 + _WAITING * max(units - _MANY_UNITS, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
+    preferred = (1 + waiting * max(units - many, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
     # The first CTAs only read, and the last ones only write.
     return preferred * (ctas / gpu.multiprocessors * of_sm + alone)
 

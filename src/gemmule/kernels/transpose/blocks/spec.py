@@ -29,6 +29,8 @@ from gemmule.kernels.transpose.tile_config import WORD
 # Bytes of the largest matrix whose tiles are too small, and the matrices from which on their CTAs take longer than
 # blocks: measured on an H200.
 _SMALL, _MANY = 4096, 8192
+# Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on blocks are used.
+_NARROW, _SOME = 128, 64
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -40,6 +42,8 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if problem.source.col_stride == problem.target.col_stride == 1:
         return "source and target are contiguous along the same axis: rows are faster"
     size, count = problem.rows * problem.cols * problem.itemsize, math.prod(problem.batch)
+    if min(problem.rows, problem.cols) * problem.itemsize <= _NARROW and count >= _SOME:
+        return None
     if size > _SMALL or count < _MANY:
         return f"{count} matrices of {size} bytes: tiles are as fast, but for {_MANY} matrices of up to {_SMALL} bytes"
     return None

@@ -16,6 +16,10 @@ from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, runs_of
 from gemmule.kernels.transpose.spec import batched_param, element_signature, launch_tiles, transpose_spec
+from gemmule.kernels.transpose.tile_config import WORD
+
+# Bytes of runs below which the matrices of a batch are moved together.
+_SHORT_RUN = 256
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -70,8 +74,11 @@ def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
 
 def _cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
     """Return about the vectors that threads of an SM move, those outside of rows too; short vectors cost more."""
+    runs = runs_of(problem)
     vectors = math.prod(config.grid(problem)) * config.threads * config.passes / gpu.multiprocessors
-    return vectors * (config.vector + 4)
+    # Words of two rows take many registers; pieces of short runs make whole lines with those of other matrices.
+    preferred = (2 if runs.merged and runs.units.itemsize < WORD else 4), int(runs.bytes < _SHORT_RUN)
+    return vectors * (config.vector + 4) * (1.0 if (config.passes, config.batch) == preferred else 1.02)
 
 
 SPEC = transpose_spec(
