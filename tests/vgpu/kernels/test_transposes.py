@@ -189,7 +189,7 @@ def test_rows_in_any_order(itemsize, strides, offset, rng):
 
 BLOCKS = next(spec for spec in TRANSPOSES if spec.name == "transpose_blocks")
 #: Shapes and orders of axes: long runs on neither side, on both, an axis that both begin with, prime extents, and
-#: words of small elements in source and target, in one of them, and in blocks that do not divide their axes.
+#: wide accesses to source and target, to one of them, and in blocks that do not divide their axes.
 PERMUTED = [
     ((5, 6, 7, 9, 10), (4, 2, 0, 3, 1)),
     ((4, 4, 4, 4, 4, 4), (5, 4, 3, 2, 1, 0)),
@@ -201,6 +201,8 @@ PERMUTED = [
     ((9, 5, 7, 44), (3, 2, 1, 0)),
     ((36, 5, 7, 11), (3, 2, 1, 0)),
     ((2, 148, 3, 212), (0, 3, 2, 1)),
+    ((48, 3, 5, 32), (3, 2, 1, 0)),
+    ((16, 3, 16, 6, 16), (4, 1, 2, 3, 0)),
 ]
 
 

@@ -10,12 +10,18 @@ from typing import NamedTuple
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.row_major import MAX_EXTENT
+from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES
 from gemmule.kernels.parts.hopper_facts import SMS
-from gemmule.kernels.transpose.tile_config import MAX_SHARED, WARP, WORD, TileConfig, most_words_of_a_bank
+from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, WARP, WORD, TileConfig, most_words_of_a_bank
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 6, 4
+# Bytes of wide accesses to source and target, the widest first. What is read is written to shared memory as it is, and
+# pitches are multiples of that: wider accesses would keep lanes in the same banks.
+_READS = {1: (4,), 2: (8, 4), 4: (8,), 8: (), 16: ()}
+_WRITES = (16, 8, 4)
+# Bytes of a block that a thread holds in registers, at most.
+_HELD = 64
 # Pitches that are tried along an axis: words of shared memory beyond the elements of a smaller axis.
 _PITCHES = 33
 # CTAs of an SM that its registers hold.
@@ -54,7 +60,7 @@ class BlocksConfig(TileConfig):
     """Threads of a CTA, and elements of a thread."""
 
     threads: int = 128  #: Threads of a CTA.
-    each: int = 16  #: Accesses of a thread to a block, at most; to elements of 8 or 16 bytes fewer.
+    each: int = 16  #: Accesses of a thread to a block, at most; fewer where they are of 8 or 16 bytes.
     ctas: int = _RESIDENT * SMS  #: CTAs that share all blocks.
 
     def __post_init__(self) -> None:
@@ -70,11 +76,11 @@ class BlocksConfig(TileConfig):
 
     def of(self, problem: TransposeProblem) -> Block:
         """Return the block that a CTA moves."""
-        return block_of(problem, self.threads, self.count(problem.itemsize))
+        return block_of(problem, self.threads, self.each)
 
-    def count(self, itemsize: int) -> int:
-        """Return the accesses of a thread at most."""
-        return max(min(self.each, 64 // itemsize), 1)
+    def count(self, nbytes: int) -> int:
+        """Return the accesses of so many bytes of a thread, at most."""
+        return _count(self.each, nbytes)
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         return math.prod(self.of(problem).counts), 1
@@ -90,7 +96,7 @@ class BlocksConfig(TileConfig):
         ]
         if max(spans) > MAX_EXTENT:
             return f"a block spans {max(spans)} bytes, more than {MAX_EXTENT}"
-        if (size := 2 * block_bytes(block, item)) > MAX_SHARED:
+        if (size := 2 * stage_bytes(block, item)) > MAX_SHARED:
             return f"two blocks take {size} bytes of shared memory, more than {MAX_SHARED}"
         if (count := self.tiles(problem)[0]) > MAX_EXTENT - self.ctas:
             return f"there are {count} blocks, more than {MAX_EXTENT - self.ctas}"
@@ -113,7 +119,7 @@ def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
 
     The shorter run grows, along the first axis of its side that is not whole.
     """
-    axes, vectors = axes_of(problem), vectors_of(problem)
+    axes, vectors, item = axes_of(problem), vectors_of(problem), problem.itemsize
     target = range(len(axes))
     source = sorted(target, key=lambda number: abs(axes[number].source))
     extents, inner = [1] * len(axes), set[int]()
@@ -133,7 +139,8 @@ def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
             larger = [*extents[:number], found, *extents[number + 1 :]]
             members = inner | {number}
             if all(
-                threads_of(_units([larger[one] for one in order if one in members], vector), each) <= threads
+                threads_of(_units([larger[one] for one in order if one in members], vector), each, vector * item)
+                <= threads
                 for order, vector in zip((source, target), vectors, strict=True)
             ):
                 extents, inner = larger, members
@@ -152,22 +159,27 @@ def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
 
 
 def vectors_of(problem: TransposeProblem) -> tuple[int, int]:
-    """Return the elements of an access to source and target: those of a word where all of them are aligned, or 1."""
-    axes, pack = axes_of(problem), max(WORD // problem.itemsize, 1)
+    """Return the elements of an access to source and target: as many as all of them are aligned to, or 1."""
+    axes, item = axes_of(problem), problem.itemsize
     firsts = [min(range(len(axes)), key=lambda number: abs(getattr(axes[number], side))) for side in Axis._fields[1:]]
     # A single axis may hold all of a block.
     if firsts[0] == firsts[1]:
         return 1, 1
 
-    def vector(side: str, alignment: int, first: int) -> int:
-        strides = [getattr(axis, side) for axis in axes]
-        rest = [axes[first].extent, *strides[:first], *strides[first + 1 :], alignment // problem.itemsize]
-        return pack if strides[first] == 1 and math.gcd(*rest) % pack == 0 else 1
+    read, write = accesses_of(item)
 
-    return (
-        vector("source", problem.source.alignment, firsts[0]),
-        vector("target", problem.target.alignment, firsts[1]),
-    )
+    def vector(side: str, sizes: Sequence[int], first: int) -> int:
+        strides = [getattr(axis, side) for axis in axes]
+        known = math.gcd(axes[first].extent, *strides[:first], *strides[first + 1 :]) * item
+        aligned = math.gcd(known, getattr(problem, side).alignment)
+        return next(size // item for size in sizes if aligned % size == 0) if strides[first] == 1 else 1
+
+    return vector("source", read, firsts[0]), vector("target", write, firsts[1])
+
+
+def accesses_of(itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the bytes of accesses to source and target, the widest first, an element last."""
+    return (*_READS[itemsize], itemsize), (*(size for size in _WRITES if size > itemsize), itemsize)
 
 
 def _units(extents: Sequence[int], vector: int) -> list[int]:
@@ -175,17 +187,28 @@ def _units(extents: Sequence[int], vector: int) -> list[int]:
     return [extents[0] // vector, *extents[1:]] if extents else []
 
 
-def loop_of(extents: Sequence[int], each: int) -> int:
-    """Return along which of a block's axes a thread accesses it, not the first if there are others."""
-    tried = range(min(1, len(extents) - 1), len(extents))
-    # The last of those along which it moves most.
-    return max(tried, key=lambda axis: (extents[axis] / -(-extents[axis] // each), axis))
+def loop_of(units: Sequence[int], each: int, nbytes: int) -> int:
+    """Return along which of a block's axes a thread accesses it, `nbytes` each time.
+
+    That along which it has most accesses, if lanes fill lines along those before it; not the first if there are others.
+    """
+    each = _count(each, nbytes)
+
+    def score(axis: int) -> tuple[float, int]:
+        run = LINE if axis == len(units) - 1 else min(math.prod(units[:axis]) * nbytes, LINE)
+        return units[axis] / -(-units[axis] // each) * run, axis
+
+    return max(range(min(1, len(units) - 1), len(units)), key=score)
 
 
-def threads_of(extents: Sequence[int], each: int) -> int:
-    """Return the threads that move a block of so many accesses along its axes, each up to so many along one."""
-    along = extents[loop_of(extents, each)]
-    return math.prod(extents) // along * -(-along // each)
+def threads_of(units: Sequence[int], each: int, nbytes: int) -> int:
+    """Return the threads that move a block of so many accesses along its axes."""
+    along = units[loop_of(units, each, nbytes)]
+    return math.prod(units) // along * -(-along // _count(each, nbytes))
+
+
+def _count(each: int, nbytes: int) -> int:
+    return min(each, _HELD // nbytes)
 
 
 def _larger(extent: int, part: int) -> int:
@@ -205,7 +228,9 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
     size = 1
     for number in block.read:
         place = block.inner.index(number)
-        tried = [size + extra * max(WORD // itemsize, 1) for extra in range(_PITCHES)]
+        # Accesses to the source are written as they are.
+        unit = max(WORD // itemsize, block.vectors[0])
+        tried = [size + extra * unit for extra in range(_PITCHES)]
         if number == block.read[0] or all(lane[place] == 0 for lane in lanes):
             tried = [size]
 
@@ -225,6 +250,11 @@ def block_bytes(block: Block, itemsize: int) -> int:
     """Return the shared memory that a block takes."""
     pitches = zip(block.inner, pitches_of(block, itemsize), strict=True)
     return itemsize * (1 + sum((block.extents[number] - 1) * pitch for number, pitch in pitches))
+
+
+def stage_bytes(block: Block, itemsize: int) -> int:
+    """Return the bytes from a block in shared memory to the next."""
+    return -(-block_bytes(block, itemsize) // VECTOR_BYTES) * VECTOR_BYTES
 
 
 def _lanes(extents: Sequence[int]) -> list[tuple[int, ...]]:

@@ -23,13 +23,14 @@ import cutlass
 from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.dtype import opaque_dtype
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, BlocksConfig
 from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.tile_config import WARP
+from gemmule.kernels.transpose.tile_config import WARP, packed_rows
 
 # The highest bits of both halves of a word.
 _BORROWS = 0x80008000
@@ -43,15 +44,20 @@ class BlocksTranspose:
     config : BlocksConfig
         Threads, and elements of each.
     types : dict
-        ``element``, an opaque type; ``read`` and ``write``, the elements of an access: 1, or those of a word.
+        ``element``, an opaque type; ``read`` and ``write``, the bytes of an access to source and target.
     """
 
     def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.item = self.element.width // 8
-        self.threads, self.each = config.threads, config.count(self.item)
-        self.pack = int(types["write"])
-        self.read_word, self.write_word = (Uint32 if int(types[way]) > 1 else self.element for way in ("read", "write"))
+        self.threads = config.threads
+        # Accesses of a thread to source and target, and elements of one to the target.
+        self.reads, self.writes = (config.count(int(types[way])) for way in ("read", "write"))
+        self.vector = int(types["write"]) // self.item
+        self.read_word = cute_type(opaque_dtype(int(types["read"])).name)
+        # A word is an element if those are larger.
+        self.pack = min(packed_rows(self.item), self.vector)
+        self.write_word = Uint32 if self.pack > 1 else self.element
 
     @cute.jit
     def __call__(
@@ -84,16 +90,16 @@ class BlocksTranspose:
             found.append((mSource.shape[axis] + mTarget.shape[axis] - 1) // mTarget.shape[axis])
             blocks = blocks * found[axis]
         counts = tuple(found)
-        read_first, put, read_count, _ = self.place(mS, pitches_read, halves, tid)
-        write_first, get, write_count, coordinates = self.place(mD, pitches_write, halves, tid)
+        read_first, put, read_count, _ = self.place(mS, (pitches_read, halves), tid, self.reads)
+        write_first, get, write_count, coordinates = self.place(mD, (pitches_write, halves), tid, self.writes)
         last = cutlass.const_expr(BLOCK_AXES - 1)
         put_step, get_step, half = pitches_read[last] * self.item, pitches_write[last] * self.item, Uint32(halves[last])
         read_step, write_step = Int64(mS.stride[last]) * self.item, Int64(mD.stride[last]) * self.item
         overlap_predecessor()
         source, target = mSource.iterator.toint() + read_first, mTarget.iterator.toint() + write_first
-        words = cute.make_rmem_tensor(cute.make_layout(self.each), self.read_word)
-        # From an element of a word of the target to the next, in shared memory.
-        apart = pitches_write[0] // self.pack * self.item
+        words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.read_word)
+        # From an element of an access to the next, in shared memory.
+        apart = pitches_write[0] // self.vector * self.item
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
         block, number = Int32(cta), Int32(0)
@@ -102,27 +108,26 @@ class BlocksTranspose:
         self.read(source + read_at, (read_step, read_count), words)
         while block < blocks:
             held = sT + stage + put * self.item
-            for p in cutlass.range_constexpr(self.each):
+            for p in cutlass.range_constexpr(self.reads):
                 if p < read_count:
                     place = self.shared(self.read_word, held)
                     place[0] = words[p]
                 held += put_step
             cute.arch.sync_threads()
             at, before = target + write_at, skipped
-            # Beyond the last block it is read again, and not written.
             block += ctas
             number = (number + 1) % WARP
             if number == 0:
                 reads, writes, skips = self.origin(block + lane * ctas, counts, mSource, mTarget, all_halves)
             read_at, write_at, skipped = self.of_lane((reads, writes, skips), number)
-            self.read(source + read_at, (read_step, read_count), words)
+            if block < blocks:
+                self.read(source + read_at, (read_step, read_count), words)
             # Sums in turn, as multiples of the steps would take a register each.
             held, own = sT + stage + get * self.item, coordinates - before
-            for p in cutlass.range_constexpr(self.each):
+            for p in cutlass.range_constexpr(self.writes):
                 # A half that is less than what the neighbour moves borrows from its highest bit.
                 if (own & _BORROWS) == _BORROWS and p < write_count:
-                    place = device_memory(self.write_word, at)
-                    place[0] = self.gathered(held, apart)
+                    self.write(at, held, apart)
                 held, at, own = held + get_step, at + write_step, own + half
             stage = stages - stage
 
@@ -133,7 +138,7 @@ class BlocksTranspose:
     @cute.jit
     def read(self, origin, steps, words: cute.Tensor):
         """Read a thread's words of a block; `steps` are the bytes from one to the next, and their count."""
-        for p in cutlass.range_constexpr(self.each):
+        for p in cutlass.range_constexpr(self.reads):
             if p < steps[1]:
                 words[p] = device_memory(self.read_word, origin)[0]
             origin += steps[0]
@@ -145,18 +150,23 @@ class BlocksTranspose:
         return cute.make_tensor(place, cute.make_layout(1))
 
     @cute.jit
-    def gathered(self, address, apart):
-        """Return a word of the target, whose elements are so many bytes apart in shared memory."""
-        if cutlass.const_expr(self.pack == 1):
-            return self.shared(self.element, address)[0]
-        elements = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
-        for e in cutlass.range_constexpr(self.pack):
+    def write(self, target, address, apart):
+        """Write elements to the target, which are so many bytes apart in shared memory."""
+        elements = cute.make_rmem_tensor(cute.make_layout((self.pack, self.vector // self.pack)), self.element)
+        for e in cutlass.range_constexpr(self.vector):
             elements[e] = self.shared(self.element, address + e * apart)[0]
-        return Uint32(packed(elements))
+        words = cute.make_rmem_tensor(cute.make_layout(self.vector // self.pack), self.write_word)
+        for w in cutlass.range_constexpr(self.vector // self.pack):
+            words[w] = elements[0, w] if cutlass.const_expr(self.pack == 1) else Uint32(packed(elements[None, w]))
+        device_memory(self.write_word, target, self.vector // self.pack).store(words.load())
 
     @cute.jit
-    def place(self, mBlock: cute.Tensor, pitches: tuple[Int32, ...], halves: tuple[Int32, ...], tid):
-        """Return a thread's first element: its offset in bytes, place in shared memory, those after it, coordinates."""
+    def place(self, mBlock: cute.Tensor, factors: tuple[tuple[Int32, ...], ...], tid, each: cutlass.Constexpr[int]):
+        """Return a thread's first access: its offset in bytes, place in shared memory, how many there are, coordinates.
+
+        `factors` are those of coordinates in shared memory, and in a word of two halves.
+        """
+        pitches, halves = factors
         rest, out, held, halved = Int32(tid), Int64(0), Int32(0), Uint32(_BORROWS)
         for axis in cutlass.range_constexpr(BLOCK_AXES):
             extent, digit = mBlock.shape[axis], rest
@@ -165,7 +175,7 @@ class BlocksTranspose:
                 digit = digit - rest * extent
             else:
                 # Parts of the axis, of almost one size.
-                parts = (extent + self.each - 1) // self.each
+                parts = (extent + each - 1) // each
                 part = (extent + parts - 1) // parts
                 digit = rest * part
                 count = cutlass.min(part, extent - digit)
@@ -178,10 +188,7 @@ class BlocksTranspose:
     def origin(
         self, block, counts: tuple[Int32, ...], mSource: cute.Tensor, mTarget: cute.Tensor, halves: tuple[Int32, ...]
     ):
-        """Return the offsets in bytes of a block in source and target, and the coordinates that a neighbour moves.
-
-        Blocks beyond the last one are some of the others.
-        """
+        """Return the offsets in bytes of a block in source and target, and the coordinates that a neighbour moves."""
         rest, read_at, write_at, skipped = Int32(block), Int64(0), Int64(0), Uint32(0)
         for axis in cutlass.range_constexpr(AXES):
             digit = rest

@@ -14,17 +14,16 @@ from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.blocks.block import (
     AXES,
     BLOCK_AXES,
-    Block,
     BlocksConfig,
+    accesses_of,
     axes_of,
-    block_bytes,
     loop_of,
     pitches_of,
+    stage_bytes,
     vectors_of,
 )
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING, element_signature, transpose_spec
-from gemmule.kernels.transpose.tile_config import WORD
 
 # Bytes of the largest matrix whose tiles are too small, and the matrices from which on their CTAs take longer than
 # blocks: measured on an H200.
@@ -50,9 +49,12 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 
 def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
-    block, each = config.of(problem), config.count(problem.itemsize)
+    block = config.of(problem)
     pitches = dict(zip(block.inner, pitches_of(block, problem.itemsize), strict=True))
-    read, write = (_looped(order, block, each) for order in (block.read, block.inner))
+    read, write = (
+        _looped(order, loop_of(block.units(order), config.each, vector * problem.itemsize))
+        for order, vector in zip((block.read, block.inner), block.vectors, strict=True)
+    )
     # The first axis of each side is accessed in vectors.
     of_read, of_write = {block.read[0]: block.vectors[0]}, {block.inner[0]: block.vectors[1]}
 
@@ -71,7 +73,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     # Blocks overlap along axes that they divide: at most one of each side, whose coordinates have a half of a word.
     divided = [number for number in block.inner if block.extents[number] < block.axes[number].extent]
     halves = {number: 1 << (16 * place) for place, number in enumerate(divided)}
-    stage = block_bytes(block, problem.itemsize)
+    stage = stage_bytes(block, problem.itemsize)
     scalars = (
         *numbers(read, pitches, of_read),
         *numbers(write, pitches, of_write),
@@ -94,11 +96,10 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     )
 
 
-def _looped(order: tuple[int, ...], block: Block, each: int) -> list[int | None]:
-    """Return a block's axes in an order, the one that a thread accesses it along as the last of four."""
-    loop = order[loop_of(block.units(order), each)]
-    others = [number for number in order if number != loop]
-    return [*others, *(None,) * (BLOCK_AXES - 1 - len(others)), loop]
+def _looped(order: Sequence[int], place: int) -> list[int | None]:
+    """Return a block's axes in an order, the one of a place, along which a thread accesses it, as the last of four."""
+    others = [number for number in order if number != order[place]]
+    return [*others, *(None,) * (BLOCK_AXES - 1 - len(others)), order[place]]
 
 
 def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
@@ -107,18 +108,21 @@ def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
 
 def _signature(problem: TransposeProblem, config: BlocksConfig) -> Signature:
     del config
-    return _vectors_signature(problem.itemsize, *vectors_of(problem))
+    read, write = vectors_of(problem)
+    return _accesses_signature(problem.itemsize, read * problem.itemsize, write * problem.itemsize)
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    sizes = {size: sorted({1, max(WORD // size, 1)}) for size in ITEMSIZES}
-    return tuple(
-        _vectors_signature(size, *vectors) for size in ITEMSIZES for vectors in itertools.product(sizes[size], repeat=2)
-    )
+    # The widest and the narrowest on both sides say that the others compile.
+    found = []
+    for item in ITEMSIZES:
+        pairs = dict.fromkeys(itertools.product(*((sizes[0], item) for sizes in accesses_of(item))))
+        found += [_accesses_signature(item, *pair) for pair in pairs]
+    return tuple(found)
 
 
-def _vectors_signature(itemsize: int, read: int, write: int) -> Signature:
+def _accesses_signature(itemsize: int, read: int, write: int) -> Signature:
     return (*element_signature(itemsize), ("read", str(read)), ("write", str(write)))
 
 
