@@ -29,7 +29,7 @@ def chosen(problem):
     [
         (SkinnyConfig, {"span_bytes": 128}, "a power of 2 from 256"),
         (SkinnyConfig, {"span_bytes": 768}, "a power of 2 from 256"),
-        (SkinnyConfig, {"threads": 96}, "power of 2 from 32 to 1024"),
+        (SkinnyConfig, {"threads": 100}, "a multiple of 32 up to 1024"),
         (RowsConfig, {"vector": 12}, "vector must be 4, 8 or 16"),
     ],
 )

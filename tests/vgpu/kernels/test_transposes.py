@@ -272,6 +272,14 @@ def test_structures_of_few_small_elements(itemsize, short, config, offset, rng):
     transposed(SKINNY, config, random_rows(rng, (long, short), itemsize), pad=1, offset=offset)
 
 
+@pytest.mark.parametrize("short", [33, 35])
+@pytest.mark.parametrize("itemsize", SIZES)
+def test_warps_that_are_no_power_of_2_share_structures(itemsize, short, rng):
+    long = 900 // itemsize + 512
+    transposed(SKINNY, SkinnyConfig(256, 288), random_rows(rng, (short, long), itemsize, 3, 1))
+    transposed(SKINNY, SkinnyConfig(256, 288), random_rows(rng, (long, short), itemsize, 0, 1), pad=2, offset=1)
+
+
 def test_threads_move_whole_structures_at_once(rng):
     """48 elements of 1 byte fill 12 words, and their padding follows after 48."""
     transposed(SKINNY, SkinnyConfig(256, 512), random_rows(rng, (700, 48), 1))

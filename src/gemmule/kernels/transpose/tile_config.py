@@ -374,11 +374,12 @@ class SkinnyConfig(TileConfig):
     """Span of a matrix with a short side."""
 
     span_bytes: int = 2048  #: Bytes of each long row that a CTA holds: a power of 2 from 256.
-    threads: int = 256  #: Threads of a CTA.
+    threads: int = 256  #: Threads of a CTA: whole warps.
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_threads()
+        if self.threads % WARP or self.threads > 1024:
+            raise ArgumentError(f"config {self}: threads must be a multiple of {WARP} up to 1024")
         if self.span_bytes & (self.span_bytes - 1) or self.span_bytes < 256:
             raise ArgumentError(f"config {self}: span_bytes must be a power of 2 from 256")
 
@@ -448,6 +449,8 @@ class SkinnyConfig(TileConfig):
     def why_not(self, problem: TransposeProblem) -> str | None:
         if min(problem.rows, problem.cols) > self.threads:
             return f"structures have more elements than the {self.threads} threads"
+        if self.threads & (self.threads - 1) and self.weaves(min(problem.rows, problem.cols), problem.itemsize):
+            return f"rows whose elements are woven are not shared by {self.threads} threads, no power of 2"
         if (size := self.span_shared_bytes(problem)) > MAX_SHARED:
             return f"a span takes {size} bytes of shared memory, more than {MAX_SHARED}"
         return super().why_not(problem)

@@ -50,7 +50,8 @@ class Span(Words):
             return (rounds + self.short * lanes / self.threads) * (_ROW + self.held_units // lanes * unit)
 
         fewest = min(WARP, most)
-        self.lanes = min((1 << k for k in range(most.bit_length()) if 1 << k >= fewest), key=instructions)
+        shares = (1 << k for k in range(most.bit_length()) if 1 << k >= fewest and self.threads % (1 << k) == 0)
+        self.lanes = min(shares, key=instructions)
         self.abreast, self.each = self.threads // self.lanes, self.held_units // self.lanes
         self.rounds = -(-self.short // self.abreast)
 

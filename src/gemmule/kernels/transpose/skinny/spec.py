@@ -86,6 +86,9 @@ SPEC = transpose_spec(
         SkinnyConfig(256, 128),
         SkinnyConfig(256, 256),
         SkinnyConfig(256, 512),
+        # Of 33 elements, 8 structures fill whole sectors.
+        SkinnyConfig(256, 288),
+        SkinnyConfig(512, 288),
     ),
     itemsizes=ITEMSIZES,
     signatures=_signatures,
