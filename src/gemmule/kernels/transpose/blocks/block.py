@@ -12,7 +12,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES
 from gemmule.kernels.parts.hopper_facts import SMS
-from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, WARP, WORD, TileConfig, most_words_of_a_bank
+from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, SECTOR, WARP, WORD, TileConfig, most_words_of_a_bank
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 6, 4
@@ -127,7 +127,7 @@ def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
         if vector > 1:
             extents[order[0]] = vector
             inner.add(order[0])
-    least = tuple(extents)
+    least, firsts, sector = tuple(extents), {source[0], target[0]}, max(SECTOR // item, 1)
     orders = {"source": list(source), "target": list(target)}
     runs = {"source": 1, "target": 1}
     while True:
@@ -136,6 +136,9 @@ def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
             if number is None or (number not in inner and len(inner) == BLOCK_AXES):
                 continue
             found = least[number] * _larger(axes[number].extent // least[number], extents[number] // least[number])
+            if number in firsts:
+                # Parts of whole sectors, where the axis is divided.
+                found = min(-(-found // sector) * sector, axes[number].extent)
             larger = [*extents[:number], found, *extents[number + 1 :]]
             members = inner | {number}
             if all(
