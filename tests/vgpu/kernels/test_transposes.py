@@ -153,7 +153,7 @@ def rows_copied(moved, target):
     if problem.target.col_stride != 1 or problem.source.col_stride != 1:
         pytest.skip("another axis is contiguous too")
     for config in ROWS.configs:
-        if reason := ROWS.why_not(problem, ARCH, config):
+        if reason := config.why_not(problem):
             assert "more than a vector" in reason
             assert config.vector < 16
             continue

@@ -34,6 +34,10 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
 # Seconds of an H100's SM for each CTA of byte tiles at least.
 _CTA = 0.15e-6
+# The same of an H200's for tiles in groups, whose places are divided.
+_CTA_OF_GROUPS = 0.3e-6
+# Elements of tiles along the source's rows, as a share of the matrix's, from which on others are faster, and a factor.
+_EDGE, _WASTED = 1.2, 1.04
 # Spans on an H200: bytes a second of an SM, with many CTAs and with one alone; seconds from the first read to the last
 # write of a CTA.
 _SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.4e-6
@@ -48,6 +52,8 @@ _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
 _A_WORD = {1: 60e-9, 2: 30e-9, 4: 10e-9, 8: 10e-9}
 # Spans and bytes of a row of the tiles that were fastest for large matrices, where the sum alone does not say so.
 _FASTEST_TILES = {1: (2, 128), 8: (2, 128)}
+# Bytes of a source's rows of which groups of tiles were faster, and those of a target's row that is too short.
+_SHORT_ROWS, _LEAST_WRITTEN = (1 << 10, 8 << 10), 128
 _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 
 
@@ -57,6 +63,7 @@ class _TileUse(NamedTuple):
     config: int  #: Its number.
     at_once: int  #: CTAs of a GPU.
     preferred: float  #: Factor that orders configs of equal time.
+    started: float  #: Seconds of an SM for each CTA at least.
 
 
 class _Tile(NamedTuple):
@@ -115,7 +122,7 @@ def _seconds(
 ) -> list[float]:
     """Return about the seconds that a transpose takes by each config."""
     (rows, cols), found = extents, [0.0] * len(configs)
-    moved_at_once, least = multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / multiprocessors
+    moved_at_once = multiprocessors * _BYTES_A_SECOND / SECTOR
     # For so few configs, plain numbers are faster than NumPy, and ifs faster than `max`.
     for (unit_rows, unit_cols), tiles in _tiles(configs, item, aligned, multiprocessors):
         filled = -(-rows // unit_rows) * cols + -(-cols // unit_cols) * rows
@@ -123,16 +130,19 @@ def _seconds(
             tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
             moved = (filled + straddled * (tiles_rows * cols + tiles_cols * rows)) * batch
             ctas = tiles_rows * tiles_cols * batch
-            together, instructions, started = moved / moved_at_once, work * ctas / moved_at_once, ctas * least
+            together, instructions = moved / moved_at_once, work * ctas / moved_at_once
             if instructions > together:
                 together = instructions
-            if started > together:
-                together = started
-            for number, at_once, preferred in uses:
+            of_each = ctas / multiprocessors
+            # Lanes that read beyond the edge of many small matrices.
+            wasted = _WASTED if batch > 1 and rows > tile_rows and tiles_rows * tile_rows > _EDGE * rows else 1.0
+            for number, at_once, preferred, started in uses:
                 seconds = -(-ctas // at_once) * alone
                 if together > seconds:
                     seconds = together
-                found[number] = preferred * seconds
+                if started * of_each > seconds:
+                    seconds = started * of_each
+                found[number] = preferred * wasted * seconds
     return found
 
 
@@ -169,7 +179,7 @@ def _use(number: int, config: ByteTileConfig, item: int, multiprocessors: int) -
     fastest = _FASTEST_THREADS[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]
     # The grid of two dimensions, and the threads that were fastest.
     preferred = (1.0 if config.group == 0 else 1.02) * (1.0 if threads == fastest else 1.01)
-    return _TileUse(number, max(resident, 1) * multiprocessors, preferred)
+    return _TileUse(number, max(resident, 1) * multiprocessors, preferred, _CTA_OF_GROUPS if config.group else _CTA)
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:
@@ -186,7 +196,11 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
         _RESIDENT_BYTES // config.tile_bytes(item), _SECTOR_RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS
     )
     waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
-    preferred = 1.0 if config.group == 0 else 1.02
+    # All of a source's short rows are read by CTAs of a few groups.
+    in_groups = _SHORT_ROWS[0] <= problem.rows * item <= _SHORT_ROWS[1]
+    preferred = 1.0 if (config.group != 0) == in_groups else 1.02
+    if config.write_bytes < _LEAST_WRITTEN:
+        preferred *= 1.1
     if item in _FASTEST_TILES and (config.spans, config.write_bytes) != _FASTEST_TILES[item]:
         preferred *= 1.02
     return preferred * (max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2)

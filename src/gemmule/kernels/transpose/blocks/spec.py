@@ -10,6 +10,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import INT32
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.blocks.block import (
     AXES,
@@ -23,7 +24,7 @@ from gemmule.kernels.transpose.blocks.block import (
     vectors_of,
 )
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
-from gemmule.kernels.transpose.spec import OVERLAPPING, element_signature, transpose_spec
+from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 
 # Bytes of the largest matrix whose tiles are too small, and the matrices from which on their CTAs take longer than
 # blocks: measured on an H200.
@@ -39,6 +40,8 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if not 3 <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
     if problem.source.col_stride == problem.target.col_stride == 1:
+        if problem.cols * problem.itemsize < VECTOR_BYTES:
+            return None
         return "source and target are contiguous along the same axis: rows are faster"
     size, count = problem.rows * problem.cols * problem.itemsize, math.prod(problem.batch)
     if min(problem.rows, problem.cols) * problem.itemsize <= _NARROW and count >= _SOME:
@@ -92,7 +95,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
             outer(block.extents, "target", "d"),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
         ),
-        overlaps=problem.bytes_min <= OVERLAPPING,
+        overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
     )
 
 

@@ -30,7 +30,7 @@ from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig
 from gemmule.kernels.transpose.tile_config import WORD, TileConfig
 
 
-class _Runs(NamedTuple):
+class _Place(NamedTuple):
     """A thread's first vector, and what is from it to the next ones."""
 
     place: Any  #: Bytes from the vector that the target's run begins in.
@@ -125,13 +125,13 @@ class RowsTranspose(Transpose):
         begin = mS.iterator.toint()
         memory = begin + Int64(before) * VECTOR_BYTES, begin + Int64(after) * VECTOR_BYTES
         run = length * rows
-        runs = _Runs(place, begins, steps, (rows, length, apart), divisor)
+        thread = _Place(place, begins, steps, (rows, length, apart), divisor)
         overlap_predecessor()
         read = cute.make_rmem_tensor(cute.make_layout((self.held, self.passes)), self.word)
         others = cute.make_rmem_tensor(cute.make_layout((self.held, self.passes)), self.word)
         is_outside = Boolean(False)
         for p in cutlass.range_constexpr(self.passes):
-            vector = self.vector_of(runs, p)
+            vector = self.vector_of(thread, p)
             if i + abreast * p < gS.shape[0] and vector.offset < run:
                 if cutlass.const_expr(self.pack == 1):
                     self.read_units(vector, run, read[None, p])
@@ -142,7 +142,7 @@ class RowsTranspose(Transpose):
                 else:
                     is_outside = Boolean(True)
         for p in cutlass.range_constexpr(self.passes):
-            vector = self.vector_of(runs, p)
+            vector = self.vector_of(thread, p)
             if i + abreast * p < gS.shape[0] and vector.offset < run:
                 if cutlass.const_expr(self.pack == 1):
                     self.write(read[None, p], vector, run)
@@ -155,19 +155,19 @@ class RowsTranspose(Transpose):
         # The first and the last vector of all memory.
         if is_outside:
             for p in cutlass.range(self.passes, unroll=1):
-                vector = self.vector_of(runs, p)
+                vector = self.vector_of(thread, p)
                 is_own = not self.is_inside(vector, memory)
                 if i + abreast * p < gS.shape[0] and vector.offset < run and is_own:
                     self.copy_elements(vector, run)
 
-    def vector_of(self, runs: _Runs, p) -> _Vector:
+    def vector_of(self, thread: _Place, p) -> _Vector:
         """Return a thread's vector of a number."""
-        source, target = (begin + step * p for begin, step in zip(runs.begins, runs.steps, strict=True))
-        offset = runs.place - Int32(target & (self.vector - 1))
+        source, target = (begin + step * p for begin, step in zip(thread.begins, thread.steps, strict=True))
+        offset = thread.place - Int32(target & (self.vector - 1))
         if not self.merged:
             return _Vector(offset, target, Int32(self.vector), source + offset, source)
-        rows, length, apart = runs.rows
-        number = Int32((Uint64(cutlass.max(offset, 0)) * Uint64(runs.divisor)) >> 32)
+        rows, length, apart = thread.rows
+        number = Int32((Uint64(cutlass.max(offset, 0)) * Uint64(thread.divisor)) >> 32)
         within, source = offset - number * length, source + apart * number
         # The last row has none behind it.
         rest = length - within + cutlass.max(number + 2 - rows, 0) * self.vector

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
@@ -66,7 +67,7 @@ class RowsConfig(TileConfig):
     """Runs that a CTA copies, by vectors of the target."""
 
     vector: int = 16  #: Bytes of a vector: 4, 8 or 16, and a unit at least.
-    passes: int = 4  #: Vectors of a thread, each of another run.
+    passes: int = 2  #: Vectors of a thread, each of another run.
     threads: int = 256  #: Threads of a CTA.
     batch: int = 0  #: Whether CTAs take the same runs of all matrices of a batch, then other runs.
 
@@ -109,7 +110,7 @@ class RowsConfig(TileConfig):
 
     def _held(self, runs: Runs) -> int:
         """Return the vectors that hold a run at most, which may begin at any unit of the first."""
-        return -(-(runs.bytes + self.vector - runs.units.itemsize) // self.vector)
+        return max(-(-(runs.bytes + self.vector - runs.units.itemsize) // self.vector), 1)
 
 
 def unit_of_rows(problem: TransposeProblem) -> int:
@@ -122,6 +123,7 @@ def unit_of_rows(problem: TransposeProblem) -> int:
     return size
 
 
+@functools.lru_cache(maxsize=256)
 def runs_of(problem: TransposeProblem) -> Runs:
     """Return the same permutation of units.
 

@@ -13,13 +13,19 @@ from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
+from gemmule.kernels.transpose.blocks.block import AXES, axes_of
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, runs_of
-from gemmule.kernels.transpose.spec import batched_param, element_signature, launch_tiles, transpose_spec
-from gemmule.kernels.transpose.tile_config import WORD
+from gemmule.kernels.transpose.spec import (
+    OVERLAPPING_SPANS,
+    batched_param,
+    element_signature,
+    launch_tiles,
+    transpose_spec,
+)
 
-# Bytes of runs below which the matrices of a batch are moved together.
-_SHORT_RUN = 256
+# Bytes of rows whose multiples are at the same place of lines.
+_LINES = 512
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -28,6 +34,8 @@ def _refuses(problem: TransposeProblem) -> str | None:
     source, target = problem.source.col_stride, problem.target.col_stride
     if (source, target) != (1, 1):
         return f"elements of a row have a stride of {source} in the source and {target} in the target; they must be 1"
+    if problem.cols * problem.itemsize < VECTOR_BYTES and 3 <= len(axes_of(problem)) <= AXES:
+        return f"rows of {problem.cols * problem.itemsize} bytes are less than {VECTOR_BYTES}: blocks are faster"
     return None
 
 
@@ -69,16 +77,20 @@ def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
         "after": runs.memory[1],
     }
     scalars = (ScalarParam(name, INT32, number) for name, number in numbers.items())
-    return dataclasses.replace(launch_tiles(problem, config), params=(*params, *scalars))
+    overlaps = problem.bytes_min <= OVERLAPPING_SPANS
+    return dataclasses.replace(launch_tiles(problem, config), params=(*params, *scalars), overlaps=overlaps)
 
 
 def _cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
     """Return about the vectors that threads of an SM move, those outside of rows too; short vectors cost more."""
     runs = runs_of(problem)
     vectors = math.prod(config.grid(problem)) * config.threads * config.passes / gpu.multiprocessors
-    # Words of two rows take many registers; pieces of short runs make whole lines with those of other matrices.
-    preferred = (2 if runs.merged and runs.units.itemsize < WORD else 4), int(runs.bytes < _SHORT_RUN)
-    return vectors * (config.vector + 4) * (1.0 if (config.passes, config.batch) == preferred else 1.02)
+    # Rows that follow one another in the source, and not in the target: with those of other matrices they make whole
+    # lines. Not where the matrices are a power of 2 apart, so that they meet in the same memory.
+    units = runs.units
+    is_apart = units.source.row_stride == units.cols != units.target.row_stride and runs.bytes % _LINES != 0
+    preferred = int(not runs.merged and is_apart)
+    return vectors * (config.vector + 4) * (1.0 if config.batch == preferred else 1.02)
 
 
 SPEC = transpose_spec(
@@ -87,9 +99,8 @@ SPEC = transpose_spec(
     package=__package__,
     configs=(
         RowsConfig(),
-        RowsConfig(16, 2),
-        RowsConfig(16, 4, 256, 1),
-        RowsConfig(16, 2, 256, 1),
+        RowsConfig(batch=1),
+        RowsConfig(passes=4),
         RowsConfig(4, 8),
     ),
     itemsizes=ITEMSIZES,

@@ -9,11 +9,11 @@ from cutlass import Int32, Int64, Uint32, cute
 
 from gemmule.kernels.parts.words import shifted, woven
 from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.skinny.span import Span
+from gemmule.kernels.transpose.skinny.span import UNITS, Span
 from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD, SkinnyConfig
 
-# Units of rows that a thread weaves together, and gathers of it that are unrolled.
-_UNITS, _PASSES = 8, 8
+# Gathers of a thread that are unrolled.
+_PASSES = 8
 
 
 class LongRows(Span):
@@ -55,20 +55,31 @@ class LongRows(Span):
         line = Int64(gS.stride[1]) * self.item
         begin = gS.iterator.toint() + Int64(i0 - self.before) * self.item
         inside = Int32(begin & (self.unit - 1))
-        for p in cutlass.range_constexpr(self.rounds):
-            j = first + p * self.abreast
-            if (p + 1) * self.abreast <= self.short or j < self.short:
-                place, target = begin + line * j, inside + j * pitch
-                if cutlass.const_expr(self.pack > 1):
-                    place, target = place & -self.unit, target & -self.unit
-                for u in cutlass.range_constexpr(self.each):
-                    further = (u * self.lanes + lane) * self.unit
-                    self.fetch(gS, place + further, sT + target + further, whole)
-        cute.arch.cp_async_commit_group()
+        count = cutlass.const_expr(self.rounds * self.each)
+        for batch in cutlass.range_constexpr(0, count, UNITS):
+            read = cute.make_rmem_tensor(cute.make_layout(UNITS), self.word)
+            for stores in cutlass.range_constexpr(1 if self.asynchronous else 2):
+                for number in cutlass.range_constexpr(batch, min(batch + UNITS, count)):
+                    p, u = cutlass.const_expr(divmod(number, self.each))
+                    j, further = first + p * self.abreast, (u * self.lanes + lane) * self.unit
+                    place, target = begin + line * j, inside + j * pitch
+                    if cutlass.const_expr(self.pack > 1):
+                        place, target = place & -self.unit, target & -self.unit
+                    place, target = place + further, sT + target + further
+                    if (p + 1) * self.abreast <= self.short or j < self.short:
+                        if cutlass.const_expr(self.asynchronous):
+                            self.copy(gS, place, target, whole)
+                        elif cutlass.const_expr(stores):
+                            self.put(self.word, target, read[number - batch], True)
+                        else:
+                            read[number - batch] = self.load(gS, place, whole)
+        if cutlass.const_expr(self.asynchronous):
+            cute.arch.cp_async_commit_group()
         if cutlass.const_expr(not whole and self.pack > 1):
             memory = self.memory_of(gS)
             end = device_memory(self.element, self.end_address(memory))[0]
-        cute.arch.cp_async_wait_group(0)
+        if cutlass.const_expr(self.asynchronous):
+            cute.arch.cp_async_wait_group(0)
         if cutlass.const_expr(not whole and self.pack > 1):
             # The end of lower addresses is in the first row, unless rows are in reverse order.
             j = Int32(0) if (tid < self.pack) == (line >= 0) else Int32(self.short - 1)
@@ -126,7 +137,7 @@ class LongRows(Span):
         elements = [divmod(number, short) for number in range(self.pack * short)]
         picks = [(row, i * self.item + byte) for i, row in elements for byte in range(self.item)]
         each = cutlass.const_expr(self.held_units // self.lanes_woven)
-        together = cutlass.const_expr(math.gcd(each, 1 << (max(_UNITS // short, 1).bit_length() - 1)))
+        together = cutlass.const_expr(math.gcd(each, 1 << (max(UNITS // short, 1).bit_length() - 1)))
         for batch in cutlass.range_constexpr(each // together):
             read = cute.make_rmem_tensor(cute.make_layout((short, 2, together)), Uint32)
             for p in cutlass.range_constexpr(together):

@@ -7,9 +7,13 @@ from cutlass import Int64, Uint32, cute
 
 from gemmule.kernels.parts.async_copy import copy_async
 from gemmule.kernels.parts.words import packed
-from gemmule.kernels.transpose.frame import Words
+from gemmule.kernels.transpose.frame import Words, device_memory
 from gemmule.kernels.transpose.tile_config import WARP, SkinnyConfig
 
+#: Units that a thread loads before it stores them to shared memory.
+UNITS = 8
+# Elements of structures of which a thread has few units.
+_FEW = 16
 # Instructions of a thread for a row that it copies or writes, and for a unit of it but those of its elements.
 _ROW, _UNIT = 14, 2
 
@@ -29,6 +33,8 @@ class Span(Words):
         super().__init__(config, types)
         # Elements of a structure, its bytes, and those of structures that fill whole units.
         self.short = int(types["short"])
+        # Few units of a thread are faster through registers than by cp.async.
+        self.asynchronous = self.short > _FEW
         self.size = self.short * self.item
         self.block = self.size * self.pack
         # Bytes of a unit; elements of a span, those that a tile holds before it, and all that it holds.
@@ -56,8 +62,15 @@ class Span(Words):
         self.rounds = -(-self.short // self.abreast)
 
     @cute.jit
-    def fetch(self, gS: cute.Tensor, place, target, whole: cutlass.Constexpr[bool]):
-        """Begin to copy a unit to shared memory."""
+    def load(self, gS: cute.Tensor, place, whole: cutlass.Constexpr[bool]):
+        """Return a unit of a matrix, or the nearest one that is within its memory."""
+        if cutlass.const_expr(not whole):
+            place = self.unit_within(self.memory_of(gS), place)
+        return device_memory(self.word, place)[0]
+
+    @cute.jit
+    def copy(self, gS: cute.Tensor, place, target, whole: cutlass.Constexpr[bool]):
+        """Begin to copy a unit to shared memory; otherwise as `load`."""
         if cutlass.const_expr(not whole):
             place = self.unit_within(self.memory_of(gS), place)
         copy_async(target, place, self.unit)

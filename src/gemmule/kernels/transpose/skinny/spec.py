@@ -17,7 +17,7 @@ from gemmule.kernels.transpose.refusals import (
     why_not_itemsize,
     why_not_separate,
 )
-from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
+from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, launch_tiles, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD, SkinnyConfig, structures_side
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
@@ -69,7 +69,12 @@ def _structures_signature(itemsize: int, side: str, short: int) -> Signature:
 def _launch(problem: TransposeProblem, config: SkinnyConfig) -> Launch:
     launch = launch_tiles(problem, config)
     pitch = ScalarParam("pitch", INT32, config.pitch(problem) if structures_side(problem) == "target" else 0)
-    return dataclasses.replace(launch, shared_bytes=config.span_shared_bytes(problem), params=(*launch.params, pitch))
+    return dataclasses.replace(
+        launch,
+        shared_bytes=config.span_shared_bytes(problem),
+        params=(*launch.params, pitch),
+        overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
+    )
 
 
 SPEC = transpose_spec(

@@ -6,7 +6,7 @@ import cutlass
 from cutlass import Int32, Int64, cute
 
 from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.skinny.span import Span
+from gemmule.kernels.transpose.skinny.span import UNITS, Span
 from gemmule.kernels.transpose.tile_config import SECTOR, SkinnyConfig
 
 
@@ -35,15 +35,26 @@ class Structures(Span):
         begin = gS.iterator.toint() + Int64(j0 - self.before) * self.size
         head = Int32(begin & (SECTOR - 1))
         place, target = begin - head + tid * self.unit, sT + self.padded(tid * self.unit)
-        for p in cutlass.range_constexpr(-(-self.count // self.threads)):
-            further = cutlass.const_expr(p * self.threads * self.unit)
-            if (p + 1) * self.threads <= self.count or tid < self.count - p * self.threads:
-                self.fetch(gS, place + further, target + self.padded(further), whole)
-        cute.arch.cp_async_commit_group()
+        passes = cutlass.const_expr(-(-self.count // self.threads))
+        for batch in cutlass.range_constexpr(0, passes, UNITS):
+            read = cute.make_rmem_tensor(cute.make_layout(UNITS), self.word)
+            for stores in cutlass.range_constexpr(1 if self.asynchronous else 2):
+                for p in cutlass.range_constexpr(batch, min(batch + UNITS, passes)):
+                    further = cutlass.const_expr(p * self.threads * self.unit)
+                    if (p + 1) * self.threads <= self.count or tid < self.count - p * self.threads:
+                        if cutlass.const_expr(self.asynchronous):
+                            self.copy(gS, place + further, target + self.padded(further), whole)
+                        elif cutlass.const_expr(stores):
+                            self.put(self.word, target + self.padded(further), read[p - batch], True)
+                        else:
+                            read[p - batch] = self.load(gS, place + further, whole)
+        if cutlass.const_expr(self.asynchronous):
+            cute.arch.cp_async_commit_group()
         if cutlass.const_expr(not whole and self.pack > 1):
             memory = self.memory_of(gS)
             end = device_memory(self.element, self.end_address(memory))[0]
-        cute.arch.cp_async_wait_group(0)
+        if cutlass.const_expr(self.asynchronous):
+            cute.arch.cp_async_wait_group(0)
         if cutlass.const_expr(not whole and self.pack > 1):
             offset = self.end_address(memory) - (begin - head)
             cute.arch.sync_threads()

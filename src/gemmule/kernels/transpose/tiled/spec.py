@@ -50,8 +50,6 @@ SPEC = byte_tile_spec(
         ByteTileConfig(256, 256, 512),
         ByteTileConfig(512, 512, 512),
         ByteTileConfig(128, 256, 256),
-        ByteTileConfig(256, 128, 256),
-        ByteTileConfig(128, 512, 256),
         ByteTileConfig(128, 128, 128),
         ByteTileConfig(128, 128, 256),
         ByteTileConfig(64, 64, 64),
