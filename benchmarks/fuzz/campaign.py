@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from planning import Planned, Setting, Target, problem_numbered
-from problems import KINDS
+from recipes import KERNELS, KINDS
 from workers import Verdict, Workers, check, prepare_process
 
 from gemmule.compiler.pool import Job, compile_all
@@ -94,7 +94,7 @@ class Tally:
     def records(self, common: dict[str, Any]) -> list[dict[str, Any]]:
         """Return a record for each kernel, those that were wanted and did not run included."""
         found = []
-        for kernel in sorted({*self.done, *KINDS}):
+        for kernel in sorted({*self.done, *KERNELS}):
             done, wrong = self.done[kernel], self.wrong[kernel]
             found.append({
                 "record": "check", "what": f"fuzz {kernel or 'none'}", "passed": done - len(wrong),

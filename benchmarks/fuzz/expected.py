@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from operands import torch_dtype
 from planning import STEP
-from problems import INT8_PRODUCTS, FuzzProblem
+from problems import FuzzProblem
+from recipes import INT8_PRODUCTS
 
+from gemmule.core.block_scales import BLOCK
 from gemmule.core.dtype import FLOAT8_CERTAIN, FLOAT8_SEEN, Kind, accumulator, dtype_named
 
 Tensors = dict[str, torch.Tensor]
@@ -19,6 +24,8 @@ _ROOT = math.sqrt(2)
 def expected(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what the result should be before it is rounded, and how much the computed one may differ then.
 
+    Of complex results, that of both parts, along an axis of their own.
+
     Parameters
     ----------
     problem : FuzzProblem
@@ -26,6 +33,12 @@ def expected(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch
     arrays : dict of str to Tensor
         Its arrays as their user sees them.
     """
+    if problem.is_complex:
+        return complex_product(problem, arrays)
+    if problem.divided:
+        return product_of_groups(problem, arrays)
+    if problem.operation == "scaled_gemm":
+        return scaled_product(problem, arrays)
     alpha, beta = problem.alpha, problem.beta
     sums = accumulator(dtype_named(problem.dtypes["a"]), dtype_named(problem.dtypes["b"]))
     if sums.kind is Kind.INTEGER:
@@ -53,10 +66,139 @@ def expected(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch
     return finished(problem, arrays, x, error, alpha)
 
 
+def complex_product(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the parts of a complex product: each is a real product with a K twice as long."""
+    a, b = (x.to(torch.complex128) if x.is_complex() else x for x in (arrays["a"], arrays["b"]))
+    sums = accumulator(dtype_named(problem.dtypes["a"]), dtype_named(problem.dtypes["b"])).part
+    unit, tiny = sums.unit_roundoff, _tiny(sums.name)
+    alpha, beta = (_rounded_parts(x, sums.name) for x in (problem.alpha, problem.beta))
+    longer = dataclasses.replace(problem, k=2 * problem.k)
+    # A real alpha multiplies each part alone, an infinite one too.
+    factor = alpha[0] if not alpha[1] else 1.0
+    parts = [product(longer, dict(zip("ab", pair, strict=True)), "b", factor) for pair in _real_factors(a, b)]
+    if alpha[1]:
+        parts = _times(alpha, parts, unit, tiny)
+    if any(beta) and "c" in arrays:
+        c = arrays["c"].to(torch.complex128)
+        exact = [(part, torch.zeros((), dtype=torch.float64, device=part.device)) for part in (c.real, c.imag)]
+        added = _times(beta, exact, unit, tiny)
+        parts = [
+            (x + y, e + f + 2 * unit * (x.abs() + y.abs()).nan_to_num(0, 0, 0) + 2 * tiny)
+            for (x, e), (y, f) in zip(parts, added, strict=True)
+        ]
+    values, errors = zip(*parts, strict=True)
+    return torch.stack(values, -1), torch.stack([e.expand(problem.result) for e in errors], -1)
+
+
+def _rounded_parts(number: Any, name: str) -> tuple[float, float]:
+    whole = complex(number)
+    return (_single(whole.real), _single(whole.imag)) if name == "float32" else (whole.real, whole.imag)
+
+
+def _real_factors(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the factors of the real products that are the real and the imaginary part."""
+    if not a.is_complex():
+        return [(a, b.real), (a, b.imag)]
+    if not b.is_complex():
+        return [(a.real, b), (a.imag, b)]
+    axis = -1 if b.ndim == 1 else -2
+    return [
+        (torch.cat((a.real, -a.imag), -1), torch.cat((b.real, b.imag), axis)),
+        (torch.cat((a.real, a.imag), -1), torch.cat((b.imag, b.real), axis)),
+    ]
+
+
+def _times(
+    scalar: tuple[float, float], parts: Any, unit: float, tiny: float
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the parts of a complex number times those of a scalar, each with its error."""
+    (real, e), (imag, f) = parts
+    if not scalar[1]:
+        pairs = [(real * scalar[0], e, None), (imag * scalar[0], f, None)]
+        return [
+            (x, _finite(scalar[0]) * error + 2 * unit * x.abs().nan_to_num(0, 0, 0) + 2 * tiny) for x, error, _ in pairs
+        ]
+    found = []
+    for (x, of_x), (y, of_y), sign in (((real, e), (imag, f), -1), ((imag, f), (real, e), 1)):
+        first, second = scalar[0] * x, sign * scalar[1] * y
+        size = (first.abs() + second.abs()).nan_to_num(0, 0, 0)
+        error = _finite(scalar[0]) * of_x + _finite(scalar[1]) * of_y + 3 * unit * size + 4 * tiny
+        found.append((first + second, error))
+    return found
+
+
+def groups_of(problem: FuzzProblem) -> Iterator[tuple[int, Any]]:
+    """Yield the number of each group, or matrix, and what of the divided dimension it has; ends are cut off."""
+    if problem.divided == "row":
+        for number in range(problem.extent):
+            yield number, [row for row, one in enumerate(problem.numbers) if one == number]
+    else:
+        ends = (0, *(min(end, problem.extent) for end in problem.numbers))
+        yield from enumerate(itertools.starmap(slice, itertools.pairwise(ends)))
+
+
+def length_of(part: Any) -> int:
+    """Return how many rows, columns or k a group has."""
+    return part.stop - part.start if isinstance(part, slice) else len(part)
+
+
+def product_of_groups(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the products of all groups, zero where none is."""
+    a, b = arrays["a"], arrays["b"]
+    y = torch.zeros(problem.result, dtype=torch.float64, device=a.device)
+    error = torch.zeros_like(y)
+    for group, part in groups_of(problem):
+        count = length_of(part)
+        if not count:
+            continue
+        place: Any = {"n": (slice(None), part), "k": group}.get(problem.divided, part)
+        given = {
+            "m": (a[part], b[group]) if problem.divided in ("m", "row") else (),
+            "n": (a[group], b[:, part]) if problem.divided == "n" else (),
+            "k": (a[:, part], b[part]) if problem.divided == "k" else (),
+        }["m" if problem.divided == "row" else problem.divided]
+        own = dict(zip("ab", given, strict=True))
+        own |= {"bias": arrays["bias"][group]} if "bias" in arrays else {}
+        if "scale_a" in arrays:
+            rows, columns = arrays["scale_a"], arrays["scale_b"]
+            own |= {"scale_a": rows[part] if rows.numel() > 1 or rows.ndim > 1 else rows.reshape(1, 1)}
+            own |= {"scale_b": columns[group] if columns.ndim > 1 else columns.reshape(1, 1)}
+        extents = {problem.divided if problem.divided != "row" else "m": count}
+        one = dataclasses.replace(problem, divided="", result=tuple(y[place].shape), **extents)
+        y[place], error[place] = (scaled_product if "scale_a" in own else expected)(one, own)
+    return y, error
+
+
+def scaled_product(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a product of operands with scales, each of everything, of lines, or of blocks of them and 128 of K."""
+    a, b = arrays["a"].double(), arrays["b"].double()
+    a = a * _spread(arrays["scale_a"].double(), a.shape)
+    b = b * _spread(arrays["scale_b"].double().mT, b.mT.shape).mT
+    x, error = product(problem, {**arrays, "a": a, "b": b}, "b", 1.0)
+    unit = 2.0**-24
+    # Rounded: products of scales, and what they multiply.
+    error = error + 8 * unit * torch.matmul(a.abs(), b.abs())
+    if "bias" in arrays:
+        bias = arrays["bias"].double()
+        x, error = x + bias, error + 2 * unit * (x.abs() + 2 * bias.abs())
+    if "scale_result" in arrays:
+        scale = arrays["scale_result"].double()
+        x, error = x * scale, error * scale + 2 * unit * (x * scale).abs()
+    return x, error
+
+
+def _spread(scales: torch.Tensor, shape: Any) -> torch.Tensor:
+    """Return scales of (lines, K): of one element, of lines, or of blocks of 1 or 128 lines and 128 of K."""
+    for axis, extent in enumerate(shape):
+        if scales.shape[axis] not in (1, extent) or (axis == 1 and scales.shape[1] > 1):
+            scales = scales.repeat_interleave(BLOCK, axis).narrow(axis, 0, extent)
+    return scales
+
+
 def product(problem: FuzzProblem, arrays: Tensors, b: str, alpha: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return alpha * A @ B, and how far a sum in the accumulator's type may be from it."""
     first, second = arrays["a"].double(), arrays[b].double()
-    sums = accumulator(dtype_named(problem.dtypes["a"]), dtype_named(problem.dtypes["b"]))
+    sums = accumulator(dtype_named(problem.dtypes["a"]), dtype_named(problem.dtypes["b"])).part
     unit, tiny = sums.unit_roundoff, _tiny(sums.name)
     if alpha == 0:
         nothing = torch.zeros(problem.result, dtype=torch.float64, device=first.device)
@@ -78,7 +220,8 @@ def _rounding(problem: FuzzProblem, first: torch.Tensor, second: torch.Tensor, u
     """Return how far sums may be from the product, but for what is subnormal."""
     size = torch.matmul(first.abs(), second.abs())
     # Numbers of very different sizes round in float64's own reference too.
-    relative = (problem.k + 3) * unit * (2 if unit == 2.0**-53 and problem.values == "special" else 1)
+    spans = problem.values in ("special", "spans", "opposed", "subnormal")
+    relative = (problem.k + 3) * unit * (2 if unit == 2.0**-53 and spans else 1)
     if problem.precision == "tf32":
         relative += 2 * 2.0**-11 + 2.0**-22
     if problem.precision == "float8":
@@ -261,7 +404,7 @@ def verdict(problem: FuzzProblem, got: torch.Tensor, y: torch.Tensor, error: tor
         row = torch.arange(problem.m, device=got.device)[:, None] // STEP
         needed = torch.arange(problem.n, device=got.device) < problem.first + (row + 1) * STEP
         got, y, error = (torch.where(needed, x, 0.0) for x in (got, y, error))
-    got = got.double()
+    got, out = (torch.view_as_real(got).double() if got.is_complex() else got.double()), out.part
     if y.dtype != torch.float64:
         y = y.double()
     most = out.max_value

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from planning import Planned, Setting, problem_numbered, template
+from recipes import kernels_for
 
 #: Problems of one template that a process is given at a time, and bytes that PyTorch may hold between them.
 CHUNK, _CACHED = 16, 2 << 30
@@ -41,7 +42,7 @@ def check(setting: Setting, indices: Sequence[int], spoil: Callable[[Any], None]
         kernel, label = "", {}
         try:
             problem = problem_numbered(setting, index)
-            kernel, label = problem.kind, labels(problem)
+            kernel, label = kernels_for(problem.kind)[0], labels(problem)
             with on_stream(problem, setting.device):
                 call = Call(problem, setting.device, setting.target)
                 call.fill()
