@@ -210,8 +210,9 @@ def _permuted(problem: FuzzProblem, x: torch.Tensor) -> torch.Tensor:
 
 
 def _differing(got: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Return how many elements differ in their bits."""
-    integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(got.element_size(), torch.int64)
+    """Return how many elements differ in their bits, of complex ones how many parts."""
+    got, wanted = (torch.view_as_real(x) if x.is_complex() else x for x in (got, wanted))
+    integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[got.element_size()]
     return (got.contiguous().view(integer) != wanted.contiguous().view(integer)).sum()
 
 
