@@ -52,7 +52,12 @@ def test_an_element_that_is_off_is_seen():
         finite = float(old) / 2 + (3 if old < 0 else -3)
         got[last] = (7.0 if not old.isfinite() else finite) if got.is_floating_point() else ~got[last]
 
-    indices = [i for i in checked_by_torch(range(len(SCHEDULE))) if problem_numbered(HOST, i).operation != "staircase"]
+    def shows(problem):
+        # Elements that are not needed, products of 8-bit floats of all sizes, and what shares a scale that is NaN.
+        vague = problem.precision == "float8" or problem.operation == "quantize"
+        return problem.operation != "staircase" and not (vague and problem.values in ("wide", "special"))
+
+    indices = [i for i in checked_by_torch(range(len(SCHEDULE))) if shows(problem_numbered(HOST, i))]
     seen, unseen = seeing(spoil, indices)
     assert len(indices) > 40
     assert not unseen
