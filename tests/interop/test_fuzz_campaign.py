@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import torch
 from planning import Setting, Target, problem_numbered
 from recipes import SCHEDULE
 from workers import check
