@@ -121,7 +121,7 @@ class Call:
             options["executor"] = self.target.executor or "gpu"
         self.kernel = getattr(gm, operation).plan(*positional, **options).kernel
         function = getattr(gm, operation)
-        by_torch = on_gpu and problem.frontend == "torch"
+        by_torch = self.target.executor != "vgpu" and problem.frontend == "torch"
         for _ in range(calls_before(problem)):
             called_by_torch(problem, positional, options) if by_torch else function(*positional, **options)
             if "out" in self.placed:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 #: Bytes of guard before and behind an array, and of memory that nobody has written: NaN of floats, -77 of int8.
 GUARD = 256
 POISON, POISON_INTEGER = 0xFF, 0xB3
-#: Exponents of numbers that span many powers of two, and that of numbers most of which are subnormal.
-_REACH, _SUBNORMAL = {"float32": 30, "float64": 150}, {"float32": -130, "bfloat16": -130, "float64": -1040}
+#: Exponents of numbers that span many powers of two; and of numbers of which some are subnormal, and parts in bfloat16
+#: have not all bits, with those of what they are multiplied by.
+_REACH = {"float32": 55, "float64": 250}
+_SUBNORMAL = {"float32": (-124, 100), "bfloat16": (-124, 0), "float64": (-1021, 900)}
 
 
 def torch_dtype(name: str) -> Any:
@@ -210,12 +212,12 @@ def _real_values(problem: FuzzProblem, name: str, like: tuple[Shape, str], gener
 
 
 def _powers(problem: FuzzProblem, name: str, like: tuple[Shape, str], generator: Any, device: str) -> Any:
-    """Return powers of two: for each element its own, opposed along K, or subnormal; or zeros of a few lines."""
+    """Return powers of two: for each element its own, opposed along K, or of one operand tiny; or zeros of lines."""
     import torch
 
     shape, dtype = like
     kind = torch.float64 if dtype == "float64" else torch.float32
-    reach, tiny = _REACH.get(dtype, 8), _SUBNORMAL.get(dtype, -14)
+    reach, (tiny, huge) = _REACH.get(dtype, 8), _SUBNORMAL.get(dtype, (-14, 0))
     if problem.values == "opposed":
         rng = np.random.default_rng((problem.seed, problem.index, 7))
         steps = torch.tensor(rng.integers(-reach, reach + 1, problem.k), device=device)
@@ -226,6 +228,8 @@ def _powers(problem: FuzzProblem, name: str, like: tuple[Shape, str], generator:
     if problem.values == "zero":
         return torch.randint(0, 2, (*shape[:-1], 1), generator=generator, device=device).to(kind)
     if problem.values == "subnormal":
-        return torch.full((), 2.0**tiny, dtype=kind, device=device)
+        # Where B is A transposed both are tiny.
+        is_tiny = name == "x" or problem.gram or name == "ab"[problem.index // 2 % 2]
+        return torch.full((), 2.0**tiny if is_tiny else 2.0**huge, dtype=kind, device=device)
     steps = torch.randint(-reach, reach + 1, shape, generator=generator, device=device)
     return torch.exp2(steps.to(torch.float64)).to(kind)

@@ -85,7 +85,7 @@ class FuzzProblem:
     numbers : tuple of int
         Where the groups end, or the rows' matrices.
     frontend : str
-        ``torch`` if a function of `gemmule.torch` is called on a GPU.
+        ``torch`` if a function of `gemmule.torch` is called, which has no executor.
     """
 
     seed: int

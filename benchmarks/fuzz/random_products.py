@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from recipes import EPILOGUES, GATED, GUARDED, INT8_PRODUCTS, RECIPES, RESULTS, 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e-40)
 #: Types whose products hold a bound for numbers of any size.
 _SPANNED = frozenset({"float32", "float64", "complex64", "complex128"})
+_ADVERSARIAL = ("spans", "opposed", "subnormal")
 _WHOLE = (0, 1, -1, 3, -7, 2**20 + 1, -(2**31))
 
 
@@ -143,6 +145,10 @@ def detailed(drawn: Sketch, rng: Rng, seed: int, index: int) -> FuzzProblem:
     if drawn.addend != "none":
         shapes["c"], dtypes["c"] = result, drawn.out
     shapes["out"], dtypes["out"] = result, drawn.out
+    values = _values(rng, drawn)
+    if values in _ADVERSARIAL and not (cmath.isfinite(alpha) and abs(alpha) > 1e-3):
+        # Else nothing of them would be seen.
+        alpha = 0.5
     plain = alpha == 1 and drawn.addend == "none" and drawn.epilogue is None and not drawn.options
     operation = "matmul" if drawn.operation == "product" and plain and rng.random() < 0.5 else "gemm"
     kinds = drawn.alignments
@@ -158,7 +164,7 @@ def detailed(drawn: Sketch, rng: Rng, seed: int, index: int) -> FuzzProblem:
         del layouts["b"], shapes["b"]
     return FuzzProblem(
         seed, index, drawn.kind, "staircase" if drawn.operation == "staircase" else operation, m, n, k, shapes,
-        dtypes, layouts, result, drawn.precision, alpha, beta, drawn.epilogue, _values(rng, drawn), drawn.target,
+        dtypes, layouts, result, drawn.precision, alpha, beta, drawn.epilogue, values, drawn.target,
         drawn.library, random_stream(rng, drawn.library, extents), drawn.gram, first, drawn.lazy, drawn.options,
     )  # fmt: skip
 
@@ -171,9 +177,9 @@ def _values(rng: Rng, drawn: Sketch) -> str:
         choices.remove("special")
     exact = drawn.a == drawn.b in _SPANNED and drawn.epilogue is None
     if exact and drawn.precision == GUARDED:
-        choices += ["spans", "opposed", "subnormal"] * 2
+        choices += [*_ADVERSARIAL, *_ADVERSARIAL]
     elif exact and drawn.precision is None:
-        choices += ["spans", "opposed", "subnormal"]
+        choices += list(_ADVERSARIAL)
     return str(rng.choice(choices))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from draws import Rng, jittered, random_extents, random_stream
 from layouts import Alignment, Shape, random_layout
 from problems import FuzzProblem, Sketch
@@ -18,7 +20,9 @@ def sketched_product(kind: str, rng: Rng, most: int, libraries: tuple[str, ...])
     del libraries
     recipe = RECIPES[kind]
     a, b, precision = recipe.types[rng.integers(len(recipe.types))]
-    extents = random_extents(rng, recipe, most, 1)
+    # Several blocks of K also where other extents are small.
+    deep = dataclasses.replace(recipe, sides=(recipe.sides[2],) * 3)
+    extents = (*random_extents(rng, recipe, most, 1)[:2], random_extents(rng, deep, 8 * most, 1)[2])
     aligned = recipe.aligned == "all"
     # Scales by blocks need lines of whole 16 bytes.
     forms = {name: str(rng.choice(_FORMS if aligned else _FORMS[:2])) for name in ("scale_a", "scale_b")}

@@ -96,5 +96,5 @@ def detailed(drawn: Sketch, rng: Rng, seed: int, index: int) -> FuzzProblem:
 
 
 def _jittered_axis(rng: Rng, extent: int, unit: int) -> int:
-    # Of a short axis the same, as what is compiled depends on it.
-    return extent if extent < 16 else jittered(rng, extent, unit)
+    # What is compiled for a short axis depends on it: others are drawn anew then.
+    return max(extent + int(rng.integers(-1, 2)), 1) if 1 < extent < 16 else jittered(rng, extent, unit)

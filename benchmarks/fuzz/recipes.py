@@ -158,10 +158,18 @@ RECIPES: dict[str, Recipe] = {
     ),
     "hopper_grouped": Recipe(
         _of(HALF) * 2 + _of(FLOAT8, "float8"), ((1, 700), (8, 500), (8, 400)), operation="grouped", aligned="all",
-        epilogues=True, forms=("m", "m", "m", "n", "k", "k", "row"),
+        epilogues=True, forms=("m", "m", "m", "row"),
+    ),
+    "hopper_grouped_n_k": Recipe(
+        _of(HALF) * 2 + _of(FLOAT8, "float8"), ((8, 500), (1, 500), (1, 900)), operation="grouped", aligned="all",
+        forms=("n", "k", "k"), kernels=("hopper_grouped",),
     ),
     "simt_grouped": Recipe(
-        _of((SINGLE,)), ((1, 600), (1, 300), (1, 300)), operation="grouped", epilogues=True, forms=("m", "m", "n", "k"),
+        _of((SINGLE,)), ((1, 600), (1, 300), (1, 300)), operation="grouped", epilogues=True, forms=("m",)
+    ),
+    "simt_grouped_n_k": Recipe(
+        _of((SINGLE,)), ((1, 300), (1, 500), (1, 600)), operation="grouped", forms=("n", "k"),
+        kernels=("simt_grouped",),
     ),
     "scaled": Recipe(
         _of(FLOAT8, "float8"), ((1, 500), (8, 500), (8, 900)), operation="scaled", aligned="all",
