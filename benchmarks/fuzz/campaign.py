@@ -2,10 +2,11 @@
 
 Templates are drawn from a seed, the kernel first, then types, shapes and layouts that dispatch gives to it. Their
 kernels are compiled in processes; then processes that share the GPU check the problems, each with shapes, offsets,
-scalars, values, outputs and a library of its own, through `gemmule.gemm`, `matmul`, `transpose` and `matrix_transpose`.
-(Kernels of block lower triangles, which only streamed products use, run by dispatch and launch alone.) Outputs and the
-memory around all arrays are poisoned; what must not be read is NaN. Every element is held against a reference in
-float64, or of about 120 bits for float64, with a bound of its own; integers and transposes exactly.
+scalars, values, outputs and a library of its own, through `gemmule.gemm`, `matmul`, `grouped_gemm`, `scaled_gemm`,
+`quantize`, `transpose` and `matrix_transpose`, and functions of `gemmule.torch`. (Kernels of block lower triangles,
+which only streamed products use, run by dispatch and launch alone.) Outputs and the memory around all arrays are
+poisoned; what must not be read is NaN. Every element is held against a reference in float64, or of about 120 bits for
+float64, with a bound of its own; integers, transposes and scales of quantisation exactly.
 
 A problem that fails is printed as the command that repeats it. Writes a `check` record for each kernel that ran, after
 the time is over for the problems done by then. ``--executor vgpu`` or ``cpu`` needs no GPU.
