@@ -165,7 +165,6 @@ def main() -> None:
     if not given.prepare:
         for verdicts in workers.run(given.problems, began + given.seconds):
             tally.add(verdicts)
-    workers.end()
     seconds = round(time.time() - began, 1)
     print(f"{tally.total} of {given.problems} checked in {seconds} s, {tally.failures} wrong")
     for kernel in sorted(tally.done):
@@ -177,6 +176,7 @@ def main() -> None:
             "executor": setting.target.executor or "gpu",
         }  # fmt: skip
         _write(given.out, command, tally, common)
+    workers.end()
     sys.exit(1 if tally.failures else 0)
 
 
