@@ -68,7 +68,8 @@ def expected(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch
 
 def complex_product(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the parts of a complex product: each is a real product with a K twice as long."""
-    a, b = (x.to(torch.complex128) if x.is_complex() else x for x in (arrays["a"], arrays["b"]))
+    # A real factor is converted, as in NumPy: infinity times its imaginary part is NaN.
+    a, b = (arrays[name].to(torch.complex128) for name in "ab")
     sums = accumulator(dtype_named(problem.dtypes["a"]), dtype_named(problem.dtypes["b"])).part
     unit, tiny = sums.unit_roundoff, _tiny(sums.name)
     alpha, beta = (_rounded_parts(x, sums.name) for x in (problem.alpha, problem.beta))
@@ -97,10 +98,6 @@ def _rounded_parts(number: Any, name: str) -> tuple[float, float]:
 
 def _real_factors(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return the factors of the real products that are the real and the imaginary part."""
-    if not a.is_complex():
-        return [(a, b.real), (a, b.imag)]
-    if not b.is_complex():
-        return [(a.real, b), (a.imag, b)]
     axis = -1 if b.ndim == 1 else -2
     return [
         (torch.cat((a.real, -a.imag), -1), torch.cat((b.real, b.imag), axis)),
