@@ -166,6 +166,8 @@ class Workers:
                         raise EOFError
                     yield pipe.recv()
                 except (EOFError, ConnectionResetError):
+                    what = "do not end" if number in late else "end their process"
+                    print(f"problems {', '.join(map(str, chunk))} {what}: they run again, one by one", flush=True)
                     self._workers[number] = self._started()
                     # Its time begins when it can work.
                     self._workers[number][1].recv()
