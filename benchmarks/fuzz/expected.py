@@ -108,19 +108,16 @@ def _real_factors(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, 
 def _times(
     scalar: tuple[float, float], parts: Any, unit: float, tiny: float
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return the parts of a complex number times those of a scalar, each with its error."""
-    (real, e), (imag, f) = parts
-    if not scalar[1]:
-        pairs = [(real * scalar[0], e, None), (imag * scalar[0], f, None)]
-        return [
-            (x, _finite(scalar[0]) * error + 2 * unit * x.abs().nan_to_num(0, 0, 0) + 2 * tiny) for x, error, _ in pairs
-        ]
+    """Return the parts of complex numbers times a scalar, each with its error; a real scalar multiplies each alone."""
+    real, imag = parts
     found = []
-    for (x, of_x), (y, of_y), sign in (((real, e), (imag, f), -1), ((imag, f), (real, e), 1)):
-        first, second = scalar[0] * x, sign * scalar[1] * y
-        size = (first.abs() + second.abs()).nan_to_num(0, 0, 0)
-        error = _finite(scalar[0]) * of_x + _finite(scalar[1]) * of_y + 3 * unit * size + 4 * tiny
-        found.append((first + second, error))
+    for (x, of_x), (y, of_y), sign in ((real, imag, -1), (imag, real, 1)):
+        terms = [(scalar[0] * x, _finite(scalar[0]) * of_x)]
+        if scalar[1]:
+            terms.append((sign * scalar[1] * y, _finite(scalar[1]) * of_y))
+        size = sum(term.abs().nan_to_num(0, 0, 0) for term, _ in terms)
+        error = sum(error for _, error in terms) + 3 * unit * size + 4 * tiny
+        found.append((sum(term for term, _ in terms), error))
     return found
 
 
@@ -141,29 +138,34 @@ def length_of(part: Any) -> int:
 
 def product_of_groups(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the products of all groups, zero where none is."""
-    a, b = arrays["a"], arrays["b"]
-    y = torch.zeros(problem.result, dtype=torch.float64, device=a.device)
+    y = torch.zeros(problem.result, dtype=torch.float64, device=arrays["a"].device)
     error = torch.zeros_like(y)
     for group, part in groups_of(problem):
-        count = length_of(part)
-        if not count:
+        if not (count := length_of(part)):
             continue
+        own = _of_group(problem, arrays, group, part)
         place: Any = {"n": (slice(None), part), "k": group}.get(problem.divided, part)
-        given = {
-            "m": (a[part], b[group]) if problem.divided in ("m", "row") else (),
-            "n": (a[group], b[:, part]) if problem.divided == "n" else (),
-            "k": (a[:, part], b[part]) if problem.divided == "k" else (),
-        }["m" if problem.divided == "row" else problem.divided]
-        own = dict(zip("ab", given, strict=True))
-        own |= {"bias": arrays["bias"][group]} if "bias" in arrays else {}
-        if "scale_a" in arrays:
-            rows, columns = arrays["scale_a"], arrays["scale_b"]
-            own |= {"scale_a": rows[part] if rows.numel() > 1 or rows.ndim > 1 else rows.reshape(1, 1)}
-            own |= {"scale_b": columns[group] if columns.ndim > 1 else columns.reshape(1, 1)}
-        extents = {problem.divided if problem.divided != "row" else "m": count}
-        one = dataclasses.replace(problem, divided="", result=tuple(y[place].shape), **extents)
+        divided: dict[str, Any] = {"m" if problem.divided == "row" else problem.divided: count}
+        one = dataclasses.replace(problem, divided="", result=tuple(y[place].shape), **divided)
         y[place], error[place] = (scaled_product if "scale_a" in own else expected)(one, own)
     return y, error
+
+
+def _of_group(problem: FuzzProblem, arrays: Tensors, group: int, part: Any) -> Tensors:
+    """Return the arrays of a group."""
+    a, b = arrays["a"], arrays["b"]
+    if problem.divided == "n":
+        return {"a": a[group], "b": b[:, part]}
+    if problem.divided == "k":
+        return {"a": a[:, part], "b": b[part]}
+    own = {"a": a[part], "b": b[group]}
+    if "bias" in arrays:
+        own["bias"] = arrays["bias"][group]
+    if "scale_a" in arrays:
+        rows, columns = arrays["scale_a"], arrays["scale_b"]
+        own["scale_a"] = rows[part] if rows.ndim > 1 else rows.reshape(1, 1)
+        own["scale_b"] = columns[group] if columns.ndim > 1 else columns.reshape(1, 1)
+    return own
 
 
 def scaled_product(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:

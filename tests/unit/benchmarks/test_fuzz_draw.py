@@ -80,6 +80,11 @@ def forms_of(p):
         *("negative" for one in p.layouts.values() if one.reversed_axes),
         *("repeated" for one in p.layouts.values() if one.repeated),
         *("misaligned" for one in p.layouts.values() if one.offset % 16),
+        f"groups of {p.divided}" if p.divided else None, p.options.get("by"), p.options.get("scale_dtype"), p.frontend,
+        "lazy" if p.lazy else None, f"conjugate of {p.conjugated}" if p.conjugated else None,
+        "permutation" if "axes" in p.options else None, "complex alpha" if isinstance(p.alpha, complex) else None,
+        "beyond the end" if p.divided and max(p.numbers, default=0) > p.extent else None,
+        "empty group" if p.divided == "m" and 0 in np.diff(p.numbers) else None,
         *p.dtypes.values(),
     }  # fmt: skip
 
@@ -89,7 +94,10 @@ def test_all_forms_come_in_six_turns():
         "tf32", "bf16x6", "ozaki-14", "ozaki-15", "ozaki-16", "float8", "bias", "relu", "gelu", "silu", "gelu_tanh",
         "residual", "two_matrices", "swiglu", "pairs", "second", "absmax", "torch", "cupy", "jax", "numpy", "new",
         "given", "c", "x", "matmul", "gemm", "transpose", "matrix_transpose", "staircase", "special", "gram", "no K",
-        "NaN in C", "one", "empty", "batch", "negative", "repeated", "misaligned", "float8_e5m2", "int32",
+        "NaN in C", "one", "empty", "batch", "negative", "repeated", "misaligned", "float8_e5m2", "int32", "ozaki",
+        "spans", "opposed", "subnormal", "groups of m", "groups of n", "groups of k", "groups of row", "tensor", "row", "block",
+        "float8_e8m0fnu", "lazy", "conjugate of a", "conjugate of b", "conjugate of ab", "permutation", "complex64",
+        "complex128", "complex alpha", "beyond the end", "empty group", "grouped_gemm", "scaled_gemm", "quantize",
     }  # fmt: skip
     for index in range(6 * len(SCHEDULE)):
         left -= forms_of(problem(index))
