@@ -6,9 +6,9 @@ import random_groups
 import random_products
 import random_scales
 import random_transposes
-from draws import Rng
 from problems import FuzzProblem, Sketch
 from recipes import RECIPES
+from shared_draws import Rng
 
 _SKETCHED = {
     "product": random_products.sketched, "staircase": random_products.sketched,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from draws import Rng, jittered, random_extents, random_library, random_stream
 from layouts import Alignment, Shape, itemsize_of, random_layout
 from problems import FuzzProblem, Sketch
 from recipes import FLOAT8_GROUP_RESULTS, GROUP_RESULTS, RECIPES, Recipe
+from shared_draws import Rng, jittered, random_extents, random_library, random_stream
 
 _GROUPS = (1, 2, 3, 5, 8, 16, 40, 130)
 _EPILOGUES = ("bias", "relu", "gelu", "silu", "gelu_tanh", "swiglu")

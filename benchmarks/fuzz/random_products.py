@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 import numpy as np
-from draws import Rng, jittered, random_extents, random_library, random_stream
 from layouts import Alignment, Shape, itemsize_of, random_layout
 from problems import FuzzProblem, Sketch
 from recipes import EPILOGUES, GATED, GUARDED, INT8_PRODUCTS, RECIPES, RESULTS, WITH_BETA, Recipe
+from shared_draws import Rng, jittered, random_extents, random_library, random_stream
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e-40)
 #: Types whose products hold a bound for numbers of any size.

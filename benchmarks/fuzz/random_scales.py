@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from draws import Rng, jittered, random_extents, random_stream
 from layouts import Alignment, Shape, random_layout
 from problems import FuzzProblem, Sketch
 from recipes import RECIPES, SCALED_RESULTS
+from shared_draws import Rng, jittered, random_extents, random_stream
 
 from gemmule.core.block_scales import BLOCK
 

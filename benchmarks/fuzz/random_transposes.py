@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from draws import Rng, jittered, random_extents, random_library, random_stream
 from layouts import Alignment, Shape, random_layout
 from problems import FuzzProblem, Sketch
 from recipes import RECIPES
+from shared_draws import Rng, jittered, random_extents, random_library, random_stream
 
 _TRANSPOSED = {
     1: ("int8", "float8_e4m3fn"), 2: ("bfloat16", "float16"), 4: ("float32", "int32"), 8: ("float64", "complex64"),

@@ -95,7 +95,8 @@ def test_all_forms_come_in_six_turns():
         "residual", "two_matrices", "swiglu", "pairs", "second", "absmax", "torch", "cupy", "jax", "numpy", "new",
         "given", "c", "x", "matmul", "gemm", "transpose", "matrix_transpose", "staircase", "special", "gram", "no K",
         "NaN in C", "one", "empty", "batch", "negative", "repeated", "misaligned", "float8_e5m2", "int32", "ozaki",
-        "spans", "opposed", "subnormal", "groups of m", "groups of n", "groups of k", "groups of row", "tensor", "row", "block",
+        "spans", "opposed", "subnormal",
+        "groups of m", "groups of n", "groups of k", "groups of row", "tensor", "row", "block",
         "float8_e8m0fnu", "lazy", "conjugate of a", "conjugate of b", "conjugate of ab", "permutation", "complex64",
         "complex128", "complex alpha", "beyond the end", "empty group", "grouped_gemm", "scaled_gemm", "quantize",
     }  # fmt: skip
