@@ -264,6 +264,6 @@ def labels(problem: FuzzProblem) -> dict[str, str]:
         "library": problem.library,
         "values": problem.values,
         "layout": "gaps or other strides" if strided else "misaligned" if odd else "aligned",
-        "extents": "an extent of 0" if 0 in problem.result or problem.k == 0 else "M = N = 1"
+        "extents": "an extent of 0" if any(0 in shape for shape in problem.shapes.values()) else "M = N = 1"
         if problem.m == problem.n == 1 else "others",
     }  # fmt: skip
