@@ -2,10 +2,11 @@
 
 Templates are drawn from a seed, the kernel first, then types, shapes and layouts that dispatch gives to it. Their
 kernels are compiled in processes; then processes that share the GPU check the problems, each with shapes, offsets,
-scalars, values, outputs and a library of its own, through `gemmule.gemm`, `matmul`, `transpose` and `matrix_transpose`.
-(Kernels of block lower triangles, which only streamed products use, run by dispatch and launch alone.) Outputs and the
-memory around all arrays are poisoned; what must not be read is NaN. Every element is held against a reference in
-float64, or of about 120 bits for float64, with a bound of its own; integers and transposes exactly.
+scalars, values, outputs and a library of its own, through `gemmule.gemm`, `matmul`, `grouped_gemm`, `scaled_gemm`,
+`quantize`, `transpose` and `matrix_transpose`, and functions of `gemmule.torch`. (Kernels of block lower triangles,
+which only streamed products use, run by dispatch and launch alone.) Outputs and the memory around all arrays are
+poisoned; what must not be read is NaN. Every element is held against a reference in float64, or of about 120 bits for
+float64, with a bound of its own; integers, transposes and scales of quantisation exactly.
 
 A problem that fails is printed as the command that repeats it. Writes a `check` record for each kernel that ran, after
 the time is over for the problems done by then. ``--executor vgpu`` or ``cpu`` needs no GPU.
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from planning import Planned, Setting, Target, problem_numbered
-from problems import KINDS
+from recipes import KERNELS, KINDS
 from workers import Verdict, Workers, check, prepare_process
 
 from gemmule.compiler.pool import Job, compile_all
@@ -94,7 +95,7 @@ class Tally:
     def records(self, common: dict[str, Any]) -> list[dict[str, Any]]:
         """Return a record for each kernel, those that were wanted and did not run included."""
         found = []
-        for kernel in sorted({*self.done, *KINDS}):
+        for kernel in sorted({*self.done, *KERNELS}):
             done, wrong = self.done[kernel], self.wrong[kernel]
             found.append({
                 "record": "check", "what": f"fuzz {kernel or 'none'}", "passed": done - len(wrong),
@@ -164,7 +165,6 @@ def main() -> None:
     if not given.prepare:
         for verdicts in workers.run(given.problems, began + given.seconds):
             tally.add(verdicts)
-    workers.end()
     seconds = round(time.time() - began, 1)
     print(f"{tally.total} of {given.problems} checked in {seconds} s, {tally.failures} wrong")
     for kernel in sorted(tally.done):
@@ -176,6 +176,7 @@ def main() -> None:
             "executor": setting.target.executor or "gpu",
         }  # fmt: skip
         _write(given.out, command, tally, common)
+    workers.end()
     sys.exit(1 if tally.failures else 0)
 
 

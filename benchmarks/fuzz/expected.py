@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from bounded_product import Tensors, product, single, smallest, whole_product
+from expected_parts import complex_product
+from expected_scales import scaled_product
 from operands import torch_dtype
 from planning import STEP
-from problems import INT8_PRODUCTS, FuzzProblem
+from problems import FuzzProblem
 
-from gemmule.core.dtype import FLOAT8_CERTAIN, FLOAT8_SEEN, Kind, accumulator, dtype_named
+from gemmule.core.dtype import Kind, accumulator, dtype_named
 
-Tensors = dict[str, torch.Tensor]
 _ROOT = math.sqrt(2)
 
 
 def expected(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what the result should be before it is rounded, and how much the computed one may differ then.
+
+    Of complex results, that of both parts, along an axis of their own.
 
     Parameters
     ----------
@@ -26,11 +33,17 @@ def expected(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch
     arrays : dict of str to Tensor
         Its arrays as their user sees them.
     """
+    if problem.is_complex:
+        return complex_product(problem, arrays)
+    if problem.divided:
+        return product_of_groups(problem, arrays)
+    if problem.operation == "scaled_gemm":
+        return scaled_product(problem, arrays)
     alpha, beta = problem.alpha, problem.beta
     sums = accumulator(dtype_named(problem.dtypes["a"]), dtype_named(problem.dtypes["b"]))
     if sums.kind is Kind.INTEGER:
         total = (
-            _whole(arrays["a"], arrays["b"]) * alpha
+            whole_product(arrays["a"], arrays["b"]) * alpha
             if alpha
             else torch.zeros((), dtype=torch.int64, device=arrays["a"].device)
         )
@@ -40,9 +53,9 @@ def expected(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch
         total = (total.long() + 2**31) % 2**32 - 2**31
         return total.expand(problem.result), torch.zeros((), device=total.device)
     if sums.name == "float32":
-        alpha, beta = _single(alpha), _single(beta)
+        alpha, beta = single(alpha), single(beta)
     x, error = product(problem, arrays, "b", alpha)
-    unit, tiny = sums.unit_roundoff, _tiny(sums.name)
+    unit, tiny = sums.unit_roundoff, smallest(sums.name)
     if problem.beta != 0 and "c" in arrays:
         c = beta * arrays["c"].double()
         # What is infinite for certain stays so.
@@ -53,121 +66,51 @@ def expected(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch
     return finished(problem, arrays, x, error, alpha)
 
 
-def product(problem: FuzzProblem, arrays: Tensors, b: str, alpha: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return alpha * A @ B, and how far a sum in the accumulator's type may be from it."""
-    first, second = arrays["a"].double(), arrays[b].double()
-    sums = accumulator(dtype_named(problem.dtypes["a"]), dtype_named(problem.dtypes["b"]))
-    unit, tiny = sums.unit_roundoff, _tiny(sums.name)
-    if alpha == 0:
-        nothing = torch.zeros(problem.result, dtype=torch.float64, device=first.device)
-        return nothing, nothing
-    total = torch.matmul(first, second)
-    if sums.name == "float64" and problem.values != "whole" and total.numel() and problem.k:
-        exact = _sliced_product(first, second)
-        total = torch.where(exact.isfinite(), exact, total)
-    error = (problem.k + 3) * tiny * (1 + _finite(alpha)) + 2 * unit * _finite(alpha) * total.abs()
-    if problem.values != "whole" or problem.precision == "float8":
-        error = error + _finite(alpha) * _rounding(problem, first, second, unit)
-    if not math.isfinite(alpha):
-        # A sum that may be 0, or of either sign.
-        error = torch.where(total.abs() <= error, math.inf, error)
-    return alpha * total, error
+def groups_of(problem: FuzzProblem) -> Iterator[tuple[int, Any]]:
+    """Yield the number of each group, or matrix, and what of the divided dimension it has; ends are cut off."""
+    if problem.divided == "row":
+        for number in range(problem.extent):
+            yield number, [row for row, one in enumerate(problem.numbers) if one == number]
+    else:
+        ends = (0, *(min(end, problem.extent) for end in problem.numbers))
+        yield from enumerate(itertools.starmap(slice, itertools.pairwise(ends)))
 
 
-def _rounding(problem: FuzzProblem, first: torch.Tensor, second: torch.Tensor, unit: float) -> torch.Tensor:
-    """Return how far sums may be from the product, but for what is subnormal."""
-    size = torch.matmul(first.abs(), second.abs())
-    # Numbers of very different sizes round in float64's own reference too.
-    relative = (problem.k + 3) * unit * (2 if unit == 2.0**-53 and problem.values == "special" else 1)
-    if problem.precision == "tf32":
-        relative += 2 * 2.0**-11 + 2.0**-22
-    if problem.precision == "float8":
-        # A product that is far larger than the others of its sum cuts more of their bits.
-        relative += FLOAT8_SEEN if problem.values in ("normal", "whole") else FLOAT8_CERTAIN
-    error = relative * size
-    if problem.precision == "tf32":
-        # TF32's own subnormal numbers are rounded to multiples of 2**-136.
-        error = error + 2.0**-136 * sum(x.abs().nan_to_num(0, 0, 0).sum() for x in (first, second))
-    if problem.precision in INT8_PRODUCTS:
-        # An element is off by at most half of the unit of its row of A, or column of B, which its norm sets.
-        unit = 2.0 ** (-58 + 4 * (15 - int(problem.precision[-2:])))
-        rows = torch.linalg.vector_norm(first, dim=-1, keepdim=True) * second.abs().sum(-2, keepdim=True)
-        columns = first.abs().sum(-1, keepdim=True) * torch.linalg.vector_norm(second, dim=-2, keepdim=True)
-        error = error + unit * (rows + columns)
-    return error
+def length_of(part: Any) -> int:
+    """Return how many rows, columns or k a group has."""
+    return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
-def _sliced_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return a @ b, summed without rounding in slices of few bits down to 2**-60 of the largest terms."""
-    if min(a.ndim, b.ndim) == 1:
-        rows, columns = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
-        return _sliced_product(rows, columns).squeeze(-2 if a.ndim == 1 else -1)
-    bits = (53 - math.ceil(math.log2(max(a.shape[-1], 2)))) // 2
-    count = -(-63 // bits)
-    (left, rest_a), (right, rest_b) = _slices(a, bits, count, -1), _slices(b, bits, count, -2)
-    high: Any = 0.0
-    low: Any = 0.0
-    # What two slices contribute falls with the sum of their numbers.
-    for order in range(count):
-        for i in range(order + 1):
-            term = torch.matmul(left[i], right[order - i])
-            total = high + term
-            rest = total - high
-            low = low + ((high - (total - rest)) + (term - rest))
-            high = total
-    # Numbers below that matter where no larger ones meet.
-    for i in range(count):
-        low = low + torch.matmul(left[i], rest_b[count - i])
-    found: torch.Tensor = high + (low + torch.matmul(rest_a[count], b))
-    return found
+def product_of_groups(problem: FuzzProblem, arrays: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the products of all groups, zero where none is."""
+    y = torch.zeros(problem.result, dtype=torch.float64, device=arrays["a"].device)
+    error = torch.zeros_like(y)
+    for group, part in groups_of(problem):
+        if not (count := length_of(part)):
+            continue
+        own = _of_group(problem, arrays, group, part)
+        place: Any = {"n": (slice(None), part), "k": group}.get(problem.divided, part)
+        divided: dict[str, Any] = {"m" if problem.divided == "row" else problem.divided: count}
+        one = dataclasses.replace(problem, divided="", result=tuple(y[place].shape), **divided)
+        y[place], error[place] = (scaled_product if "scale_a" in own else expected)(one, own)
+    return y, error
 
 
-def _slices(x: torch.Tensor, bits: int, count: int, axis: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Cut a matrix into parts of `bits` bits below the largest element of each row (axis -1) or column (axis -2).
-
-    Returns the parts, and what is left behind none of them, one of them, and so on.
-    """
-    _, exponent = torch.frexp(x.abs().amax(axis, keepdim=True))
-    parts, left = [], [x]
-    for number in range(1, count + 1):
-        # Powers of two, put together from their bits.
-        unit = ((exponent.long() - number * bits + 1023).clamp(1, 2046) << 52).view(torch.float64)
-        part = torch.round(x / unit) * unit
-        x = x - part
-        parts.append(part)
-        left.append(x)
-    return parts, left
-
-
-def _finite(number: float) -> float:
-    return abs(number) if math.isfinite(number) else 1.0
-
-
-def _single(number: Any) -> float:
-    return float(torch.tensor(number, dtype=torch.float64).float())
-
-
-def _tiny(name: str) -> float:
-    """Return the smallest subnormal number of a type."""
-    info = torch.finfo(torch_dtype(name))
-    return float(info.smallest_normal) * float(info.eps)
-
-
-def _whole(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return a product of integers modulo 2**32: float64 holds sums of products of 16 bits."""
-
-    def parts(x: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
-        if x.dtype == torch.int8:
-            return [(x.double(), 0)]
-        low = (x.long() & 0xFFFF).double()
-        return [(low, 0), ((x.long() >> 16).double(), 16)]
-
-    total: Any = 0
-    for first, up in parts(a):
-        for second, further in parts(b):
-            if up + further < 32:
-                total = total + (torch.matmul(first, second).long() << (up + further))
-    return (total + 2**31) % 2**32 - 2**31
+def _of_group(problem: FuzzProblem, arrays: Tensors, group: int, part: Any) -> Tensors:
+    """Return the arrays of a group."""
+    a, b = arrays["a"], arrays["b"]
+    if problem.divided == "n":
+        return {"a": a[group], "b": b[:, part]}
+    if problem.divided == "k":
+        return {"a": a[:, part], "b": b[part]}
+    own = {"a": a[part], "b": b[group]}
+    if "bias" in arrays:
+        own["bias"] = arrays["bias"][group]
+    if "scale_a" in arrays:
+        rows, columns = arrays["scale_a"], arrays["scale_b"]
+        own["scale_a"] = rows[part] if rows.ndim > 1 else rows.reshape(1, 1)
+        own["scale_b"] = columns[group] if columns.ndim > 1 else columns.reshape(1, 1)
+    return own
 
 
 def finished(
@@ -261,13 +204,13 @@ def verdict(problem: FuzzProblem, got: torch.Tensor, y: torch.Tensor, error: tor
         row = torch.arange(problem.m, device=got.device)[:, None] // STEP
         needed = torch.arange(problem.n, device=got.device) < problem.first + (row + 1) * STEP
         got, y, error = (torch.where(needed, x, 0.0) for x in (got, y, error))
-    got = got.double()
+    got, out = (torch.view_as_real(got).double() if got.is_complex() else got.double()), out.part
     if y.dtype != torch.float64:
         y = y.double()
     most = out.max_value
     if out.is_float8:
         y = y.clamp(-most, most)
-    bound = error + out.unit_roundoff * y.abs() * 1.01 + _tiny(out.name)
+    bound = error + out.unit_roundoff * y.abs() * 1.01 + smallest(out.name)
     share = (got - y).abs() / bound
     fits = share <= 1
     if not out.is_float8:

@@ -7,7 +7,9 @@ import dataclasses
 import numpy as np
 
 Shape = tuple[int, ...]
-ITEMSIZES = {"float64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
+ITEMSIZES = {
+    "complex128": 16, "complex64": 8, "float64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 from arguments import arguments_of
+from drawing import detailed, sketch
 from operands import stand_in
-from problems import SCHEDULE, FuzzProblem, Sketch, detailed, sketch
+from problems import FuzzProblem, Sketch
+from random_groups import DIVIDERS
+from recipes import SCHEDULE, kernels_for
 
 import gemmule as gm
 from gemmule.compiler.pool import Job, jobs_of
@@ -19,9 +22,13 @@ from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.chips import H100_SXM
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import GemmuleError
+from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, Problem, contiguous_gemm, split_batch
+from gemmule.core.problem import GemmProblem, contiguous_gemm, split_batch
+from gemmule.core.quantize_problem import QuantizeProblem
 from gemmule.core.spec import Choice
+from gemmule.dispatch.grouped import choose_grouped
+from gemmule.dispatch.quantize import choose_quantize
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 
@@ -64,11 +71,15 @@ class Target:
         """The architecture to compile for."""
         return Arch.parse("sm_90a")
 
-    def choose(self, problem: Problem) -> Choice:
-        """Return what dispatch chooses."""
-        if self.executor == "vgpu":
-            return choose(problem, self.arch)
-        return choose(problem, self.arch, REGISTRY, multiprocessors=self.multiprocessors, chip=self.chip)
+    def choose(self, problem: Any) -> Choice:
+        """Return what dispatch chooses for a problem of any operation."""
+        chip: dict[str, Any] = {"multiprocessors": self.multiprocessors, "chip": self.chip}
+        chip = chip if self.executor != "vgpu" else {}
+        if isinstance(problem, GroupedProblem):
+            return choose_grouped(problem, self.arch, **chip)
+        if isinstance(problem, QuantizeProblem):
+            return choose_quantize(problem, self.arch, **chip)
+        return choose(problem, self.arch, REGISTRY if chip else None, **chip)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +102,7 @@ class Setting:
 
     seed: int
     templates: int = 10 * len(SCHEDULE)
-    most: int = 2600
+    most: int = 4000
     libraries: tuple[str, ...] = ("torch", "cupy", "jax", "numpy")
     target: Target = Target()
 
@@ -117,8 +128,8 @@ def strided(array: Any, dtype: str, address: int, strides: tuple[int, ...]) -> S
     return StridedMatrix(dtype_named(dtype), rows, cols, *strides, (), min((address & -address) or 256, 256))
 
 
-def problem_of(problem: FuzzProblem, target: Target) -> Problem:
-    """Return a problem as dispatch sees it, by stand-ins for its arrays.
+def problem_of(problem: FuzzProblem, target: Target) -> Any:
+    """Return a problem as dispatch sees it, by stand-ins for its arrays; None where no kernel takes part.
 
     Raises
     ------
@@ -143,10 +154,21 @@ def problem_of(problem: FuzzProblem, target: Target) -> Problem:
             problem.m, problem.n, problem.k, tuple(problem.dtypes[name] for name in names), alpha=problem.alpha,
             beta=problem.beta, precision=Precision.parse(problem.precision),
         )  # fmt: skip
-    operation, positional, options = arguments_of(problem, arrays, np.zeros(1, np.float32))
-    found = getattr(gm, operation).plan(*positional, **options | {"executor": "vgpu"}).problem
-    assert found is not None
-    return found
+    for name in DIVIDERS:
+        if name in arrays:
+            # What groups there are is no part of a plan, but it is read on the host.
+            arrays[name][...] = 0
+    operation, positional, options = arguments_of(with_flags(problem), arrays, np.zeros(1, np.float32))
+    return getattr(gm, operation).plan(*positional, **options | {"executor": "vgpu"}).problem
+
+
+def with_flags(problem: FuzzProblem) -> FuzzProblem:
+    """Return a problem that conjugates by flags of the call alone, as other arrays than PyTorch's need them."""
+    flags = {f"conj_{name}": True for name in problem.conjugated}
+    if not problem.lazy:
+        return problem
+    others = {name: value for name, value in problem.options.items() if not name.startswith("conj_")}
+    return dataclasses.replace(problem, operation="gemm", lazy="", options=others | flags)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +188,8 @@ def planned(problem: FuzzProblem, target: Target) -> Planned:
         If the public function refuses it.
     """
     described = problem_of(problem, target)
+    if described is None:
+        return Planned("memset", {})
     choice = target.choose(described)
     inner, _, _ = split_batch(described, choice.spec.batch_dims)
     return Planned(choice.spec.name, {str(job): job for job in jobs_of(choice, inner, target.arch)})
@@ -173,7 +197,7 @@ def planned(problem: FuzzProblem, target: Target) -> Planned:
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """A sketch whose problems take one kernel, and a problem of it."""
+    """A sketch whose problems take one kernel, or none, and a problem of it."""
 
     sketch: Sketch
     planned: Planned
@@ -196,9 +220,10 @@ def template(setting: Setting, number: int) -> Template:
             result = planned(first, setting.target)
         except GemmuleError:
             continue
-        if found is None or result.kernel == kind:
+        wanted = result.kernel in kernels_for(kind)
+        if found is None or wanted:
             found = Template(drawn, result, first)
-        if result.kernel == kind or setting.target.executor == "cpu":
+        if wanted or setting.target.executor == "cpu":
             # The host has no kernels.
             break
     assert found is not None
@@ -218,6 +243,6 @@ def problem_numbered(setting: Setting, index: int) -> FuzzProblem:
             continue
         if setting.target.executor == "cpu":
             return found
-        if result.kernel == of.planned.kernel and result.jobs.keys() <= of.planned.jobs.keys():
+        if result.kernel in (of.planned.kernel, "memset") and result.jobs.keys() <= of.planned.jobs.keys():
             return found
     return dataclasses.replace(of.first, index=index)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from planning import Planned, Setting, problem_numbered, template
+from recipes import kernels_for
 
 #: Problems of one template that a process is given at a time, and bytes that PyTorch may hold between them.
 CHUNK, _CACHED = 16, 2 << 30
@@ -41,7 +42,7 @@ def check(setting: Setting, indices: Sequence[int], spoil: Callable[[Any], None]
         kernel, label = "", {}
         try:
             problem = problem_numbered(setting, index)
-            kernel, label = problem.kind, labels(problem)
+            kernel, label = kernels_for(problem.kind)[0], labels(problem)
             with on_stream(problem, setting.device):
                 call = Call(problem, setting.device, setting.target)
                 call.fill()
@@ -165,6 +166,8 @@ class Workers:
                         raise EOFError
                     yield pipe.recv()
                 except (EOFError, ConnectionResetError):
+                    what = "do not end" if number in late else "end their process"
+                    print(f"problems {', '.join(map(str, chunk))} {what}: they run again, one by one", flush=True)
                     self._workers[number] = self._started()
                     # Its time begins when it can work.
                     self._workers[number][1].recv()
@@ -174,9 +177,10 @@ class Workers:
                     left.extendleft((index,) for index in reversed(chunk) if len(chunk) > 1)
 
     def end(self) -> None:
-        """Let the processes end."""
-        for process, pipe in self._workers:
+        """Let the processes end, all at once: each takes more than a second to leave the GPU."""
+        for _, pipe in self._workers:
             pipe.send(None)
+        for process, _ in self._workers:
             process.join(10)
 
 

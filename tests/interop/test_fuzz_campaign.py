@@ -11,10 +11,12 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import torch
 from planning import Setting, Target, problem_numbered
+from recipes import GATED, SCHEDULE
 from workers import check
 
-HOST = Setting(seed=11, templates=96, most=40, libraries=("torch", "numpy"), target=Target("cpu"))
+HOST = Setting(seed=11, templates=len(SCHEDULE), most=40, libraries=("torch", "numpy"), target=Target("cpu"))
 CAMPAIGN = Path(__file__).parents[2] / "benchmarks" / "fuzz" / "campaign.py"
 
 
@@ -32,24 +34,32 @@ def seeing(spoil, indices):
 
 
 def test_right_results_are_right():
-    assert [one.failure for one in check(HOST, range(96)) if one.failure] == []
+    assert [one.failure for one in check(HOST, range(len(SCHEDULE))) if one.failure] == []
 
 
 def test_a_seed_gives_the_same_problems():
     assert problem_numbered(HOST, 17).describe() == problem_numbered(HOST, 17).describe()
-    assert problem_numbered(HOST, 17).describe() != problem_numbered(HOST, 17 + 96).describe()
+    assert problem_numbered(HOST, 17).describe() != problem_numbered(HOST, 17 + len(SCHEDULE)).describe()
 
 
 def test_an_element_that_is_off_is_seen():
     def spoil(got):
+        # Of a complex number the imaginary part.
+        got = torch.view_as_real(got) if got.is_complex() else got
         last = tuple(extent - 1 for extent in got.shape)
-        old = got[last].float()
+        old = got[last].double()
         # Another value than it was, NaN and infinity included.
         # Moved across 0 from small values: half of 6, and 3 more, would be 6 again.
         finite = float(old) / 2 + (3 if old < 0 else -3)
         got[last] = (7.0 if not old.isfinite() else finite) if got.is_floating_point() else ~got[last]
 
-    indices = [i for i in checked_by_torch(range(96)) if problem_numbered(HOST, i).operation != "staircase"]
+    def shows(problem):
+        # Elements that are not needed, products of 8-bit floats and gated ones of all sizes, and what shares a scale of
+        # NaN.
+        vague = problem.precision == "float8" or problem.operation == "quantize" or problem.epilogue in GATED
+        return problem.operation != "staircase" and not (vague and problem.values in ("wide", "special"))
+
+    indices = [i for i in checked_by_torch(range(len(SCHEDULE))) if shows(problem_numbered(HOST, i))]
     seen, unseen = seeing(spoil, indices)
     assert len(indices) > 40
     assert not unseen
@@ -60,7 +70,7 @@ def test_an_element_that_was_not_written_is_seen():
     def spoil(got):
         got[..., 0].fill_(float("nan") if got.is_floating_point() else -77)
 
-    seen, unseen = seeing(spoil, checked_by_torch(range(96)))
+    seen, unseen = seeing(spoil, checked_by_torch(range(len(SCHEDULE))))
     # Where NaN is expected, an element that was not written does not show.
     assert len(seen) > 3 * len(unseen)
 
@@ -70,7 +80,7 @@ def test_what_is_written_beside_the_result_is_seen():
         before = got.storage_offset() - 1
         got.new_empty(0).set_(got.untyped_storage(), before, (1,)).fill_(1)
 
-    given = [i for i in checked_by_torch(range(96)) if problem_numbered(HOST, i).target != "new"]
+    given = [i for i in checked_by_torch(range(len(SCHEDULE))) if problem_numbered(HOST, i).target != "new"]
     seen, unseen = seeing(spoil, given)
     assert len(seen) > 20
     assert not unseen

@@ -153,6 +153,8 @@ def checked_gemm(
     )
     alone = direct and matched and arithmetic.exact_run is None and out.flags.c_contiguous
     sooner = alone and out.ndim == 2 and out.nbytes <= _MOST_CLEARED and takes_no_thread(m, n, k, out.dtype)
+    # Of a single element it makes a scalar of BLAS's axpy, which reads no infinity or NaN where that is 0.
+    sooner = sooner and not (k == 1 and 1 in (m, n))
     multiply = np.ndarray.dot if sooner else np.matmul
     return CheckedGemm(alpha, beta, arithmetic, scale, direct, alone, multiply)
 

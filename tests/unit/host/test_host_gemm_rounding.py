@@ -91,6 +91,17 @@ def test_float8_saturates(dtype, largest, source):
     np.testing.assert_array_equal(out.astype("f").ravel(), [largest, -largest, np.nan])
 
 
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("shape", [(10, 1), (1, 10), (1, 1)])
+def test_a_single_zero_times_infinity_is_nan(dtype, shape):
+    infinite, zero = np.full(shape, np.inf, dtype), np.zeros((1, 1), dtype)
+    a, b = (infinite, zero) if shape[1] == 1 else (zero, infinite)
+    out = poisoned(shape, np.dtype(dtype))
+    gemm(a, b, out)
+    assert np.isnan(out).all()
+    assert np.isnan(gm.matmul(a, b)).all()
+
+
 @pytest.mark.parametrize("dtype", ["e", BFLOAT16, "f"], ids=str)
 def test_other_floats_overflow_to_infinity_without_a_warning(dtype):
     dtype = np.dtype(dtype)

@@ -151,6 +151,20 @@ def _then(problem: QuantizeProblem, config: QuantizeConfig, gpu: GpuRates = H200
     return NextKernel(SPEC, config, quantized, names, {_ABSMAX: _ABSMAX_BYTES})
 
 
+# Functions with names: the compiler's processes get a spec by pickling.
+def _tensor_signatures(arch: Arch) -> tuple[Signature, ...]:
+    return (tuple(dict(signatures(arch)[0], by=_ABSMAX).items()),)
+
+
+def _tensor_signature(problem: QuantizeProblem, config: QuantizeConfig) -> Signature:
+    del config
+    return _signature(problem, _ABSMAX)
+
+
+def _tensor_launch(problem: QuantizeProblem, config: QuantizeConfig) -> Launch:
+    return _launch(problem, config, _ABSMAX)
+
+
 #: The largest magnitude of everything, then quantisation with its scale.
 BY_TENSOR = KernelSpec(
     name="quantize_tensor",
@@ -159,10 +173,10 @@ BY_TENSOR = KernelSpec(
     package=__package__,
     archs=(FLOAT8_ARCH,),
     configs=CONFIGS,
-    signatures=lambda arch: (tuple(dict(signatures(arch)[0], by=_ABSMAX).items()),),
+    signatures=_tensor_signatures,
     why_not=why_not,
-    signature=lambda problem, _: _signature(problem, _ABSMAX),
-    launch=lambda problem, config: _launch(problem, config, _ABSMAX),
+    signature=_tensor_signature,
+    launch=_tensor_launch,
     next_kernel=_then,
     refuses=refuses,
     costs=costs,

@@ -6,6 +6,7 @@ registered configs on random products, on an H200 whose processor is that of an 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -272,6 +273,21 @@ def _narrow(row: int, lines: OperandLayout) -> float:
 
     more = (touched(row) / touched(K_BYTES) - 1) / (K_BYTES / row - 1)
     return 1 + (_NARROW[row] - 1) * more
+
+
+def parts_of_k(clusters: Any, tiles: Any, k_tiles: int) -> Any:
+    """Return into how many parts K is divided with `split_k`.
+
+    As many as let all tiles' clusters run at once, and no more than pay for the sums that the last one adds.
+
+    Parameters
+    ----------
+    clusters, tiles : int, or array for several configs
+        Clusters that run at once, and tiles of clusters.
+    k_tiles : int
+        K-tiles of K.
+    """
+    return np.maximum(np.minimum(clusters // tiles, math.isqrt(k_tiles) // 2 + 1), 1)
 
 
 #: Time of a config that is not for a product.

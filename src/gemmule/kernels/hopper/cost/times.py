@@ -12,10 +12,10 @@ import numpy as np
 
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
-from gemmule.kernels.hopper.gemm.config import HopperGemmConfig, parts_of_k
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 
 from .correction import NUMBERS, correction, product_numbers
-from .rates import Numbers, Operation, TileRates
+from .rates import Numbers, Operation, TileRates, parts_of_k
 
 #: Quantities that the correction reads of the limits.
 _QUANTITIES = 12

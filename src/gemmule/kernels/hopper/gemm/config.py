@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32, DType
@@ -341,21 +338,6 @@ CONFIGS = (
 #: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six
 #: shapes and as fast on one, and the search would be twice as long: see docs/notebook/hopper/hopper_gemm.md.
 SEARCH_STREAM_K = False
-
-
-def parts_of_k(clusters: Any, tiles: Any, k_tiles: int) -> Any:
-    """Return into how many parts K is divided with `split_k`.
-
-    As many as let all tiles' clusters run at once, and no more than pay for the sums that the last one adds.
-
-    Parameters
-    ----------
-    clusters, tiles : int, or array for several configs
-        Clusters that run at once, and tiles of clusters.
-    k_tiles : int
-        K-tiles of K.
-    """
-    return np.maximum(np.minimum(clusters // tiles, math.isqrt(k_tiles) // 2 + 1), 1)
 
 
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:

@@ -39,7 +39,7 @@ from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
 from gemmule.kernels.hopper.cost.pauses import crowded, finish_us, promote_us, scaled_us
-from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, at_places, places_among
+from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, at_places, parts_of_k, places_among
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
@@ -65,7 +65,7 @@ from gemmule.kernels.mma_sync.spec import is_faster
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
-from .config import CONFIGS, HopperGemmConfig, every_config, offered_to, parts_of_k
+from .config import CONFIGS, HopperGemmConfig, every_config, offered_to
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
