@@ -19,6 +19,10 @@ BLOCK, COLUMNS = 16, 8
 SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
 #: Most accumulators of a thread: 192 of its 255 registers.
 _MAX_ACCUMULATORS = 96
+#: K-tiles that each CTA has at least where more than one cluster shares a tile.
+LEAST_K_TILES = 4
+#: SMs of most GPCs of Hopper.
+_GPC_SMS = 18
 #: Shared memory of a multiprocessor of Hopper, what each CTA takes of it besides its own, and registers.
 _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
@@ -118,15 +122,31 @@ class DmmaConfig(Config):
 
 @dataclass(frozen=True)
 class Float64Config(DmmaConfig):
-    """A tile of float64; fields as of `DmmaConfig`, and whether CTAs share tiles by stream-K."""
+    """A tile of float64; fields as of `DmmaConfig`, and whether tiles are shared through a workspace."""
 
-    stream_k: int = 0  #: 1: persistent CTAs; tiles that do not fill a wave are shared k-tile by k-tile.
+    #: 1: tiles that do not fill a wave are shared k-tile by k-tile among persistent CTAs; with clusters, each tile is
+    #: shared evenly among as many of them as run at once.
+    stream_k: int = 0
     ctas: int = SMS  #: SMs of the chip: with `stream_k` each has as many CTAs as run at once.
     switches: ClassVar[frozenset[str]] = frozenset({"stream_k"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stream_k and self.cluster_k > 1:
-            raise ArgumentError(f"config {self}: a tile is shared along K by a cluster or by stream_k, not by both")
         if self.stream_k and self.threads % WARPGROUP:
             raise ArgumentError(f"config {self}: stream_k=1 takes whole warpgroups, of {WARPGROUP} threads")
+
+    @property
+    def split_k(self) -> bool:
+        """Whether clusters share a tile through a workspace."""
+        return self.stream_k == 1 and self.cluster_k > 1
+
+    @property
+    def running(self) -> int:
+        """CTAs that run at once on the whole GPU: those of a cluster are on one GPC."""
+        per_gpc = self.resident * _GPC_SMS // self.cluster_k * self.cluster_k
+        return self.ctas * per_gpc // _GPC_SMS
+
+    def splits(self, tiles: int, k_tiles: int) -> int:
+        """Return how many clusters share each of so many tiles with `split_k`."""
+        by_running, by_k = self.running // (tiles * self.cluster_k), k_tiles // (self.cluster_k * LEAST_K_TILES)
+        return max(min(by_running, by_k), 1)

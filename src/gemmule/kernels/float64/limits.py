@@ -265,8 +265,8 @@ def tiles_of(configs: Sequence[DmmaConfig], rates: Float64Rates) -> Tiles:
 
 
 def key_of(config: DmmaConfig) -> tuple[int, ...]:
-    """Return what a config's factors are found by; of stream-K, the CTAs of a cluster are 0."""
-    shared = 0 if getattr(config, "stream_k", 0) else config.cluster_k
+    """Return what a config's factors are found by; of stream-K, the CTAs of a cluster are 0 or negative."""
+    shared = 1 - config.cluster_k if getattr(config, "stream_k", 0) else config.cluster_k
     return config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
 
 

@@ -54,7 +54,7 @@ class Complex128Gemm(TileGemm):
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
-        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), rank)
+        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), (rank, self.cluster_k))
         row, col = self.mainloop.corner()
         mirrored = self.epilogue.is_mirrored(m0, n0)
         if cutlass.const_expr(self.cluster_k > 1):

@@ -97,9 +97,13 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident."""
     recipe = tile_launch(problem, config, _ld, config.shared_bytes)
-    if not config.stream_k or not recipe.grid[0]:
+    if not recipe.grid[0]:
         return recipe
     k_tiles = max(-(-problem.k // config.tile_k), 1)
+    if config.split_k:
+        return _split(recipe, config, k_tiles)
+    if not config.stream_k:
+        return recipe
     # Shares have a k-tile at least.
     ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)
     warpgroups = config.threads // WARPGROUP
@@ -110,6 +114,17 @@ def launch(problem: GemmProblem, config: Float64Config) -> Launch:
         params=(*recipe.params, *tensors, *_division_params(problem, config, ctas, k_tiles)),
         workspaces=workspaces,
     )
+
+
+def _split(recipe: Launch, config: Float64Config, k_tiles: int) -> Launch:
+    """Return the recipe with as many clusters for each tile as let all run at once."""
+    ctas = recipe.grid[0]
+    splits = config.splits(ctas // config.cluster_k, k_tiles)
+    warpgroups, outputs = config.threads // WARPGROUP, config.outputs // config.writers
+    # The last cluster of a tile adds, and writes no partial sums.
+    writing = max(ctas * (splits - 1), 1)
+    workspaces, tensors = stream_k_workspaces(writing, outputs, FLOAT64.itemsize, warpgroups)
+    return dataclasses.replace(recipe, grid=(ctas, splits, 1), params=(*recipe.params, *tensors), workspaces=workspaces)
 
 
 def _division_params(problem: GemmProblem, config: Float64Config, ctas: int, k_tiles: int) -> Iterator[ScalarParam]:

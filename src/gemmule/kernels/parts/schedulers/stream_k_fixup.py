@@ -17,8 +17,8 @@ from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .stream_k_workspaces import FLAG_BYTES, READY
 
-#: Bytes that a thread moves at once.
-_BYTES = 16
+#: Bytes that a thread moves at once, and peers whose loads `add_all` issues together.
+_BYTES, _UNROLLED = 16, 4
 
 
 @dataclass(frozen=True)
@@ -76,28 +76,51 @@ class StreamKPartials:
         partials, flags = workspaces
         tid, _, _ = cute.arch.thread_idx()
         first, stride, end = peers
-        length, kind = _vector(accumulators)
-        words = cutlass.const_expr(", ".join(f"{{$w{v}}}" for v in range(length)))
         for cta in cutlass.range(first, end, stride):
             if tid % WARPGROUP == 0:
-                flag = self.flag(flags, cta, warpgroup_idx)
-                found = self.load_flag(flag)
-                while found != READY:
-                    found = self.load_flag(flag)
-                cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(0)])
+                self.wait_for(flags, cta, warpgroup_idx)
             # Reconverge the warp of the waiting thread.
             cute.arch.sync_warp()
             cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
-            address = self.address(partials, accumulators, cta, warpgroup_idx)
-            for vector in cutlass.range_constexpr(cute.size(accumulators) // length):
-                partial = cute.arch.inline_ptx(
-                    f"ld.global.{kind} {{{words}}}, [{{$r0}}];",
-                    write_only_types=[accumulators.element_type] * length,
-                    read_only_args=[address + vector * WARPGROUP * _BYTES],
-                )
-                for v in cutlass.range_constexpr(length):
-                    at = cutlass.const_expr(length * vector + v)
-                    accumulators[at] = accumulators[at] + partial[v]
+            self.add_one(partials, accumulators, cta, warpgroup_idx)
+
+    @cute.jit
+    def add_all(self, workspaces, accumulators: cute.Tensor, peers, warpgroup_idx, barrier):
+        """As `add`, for many peers: threads wait for one each, and loads of several are in flight."""
+        partials, flags = workspaces
+        tid, _, _ = cute.arch.thread_idx()
+        first, stride, end = peers
+        for cta in cutlass.range(first + tid % WARPGROUP * stride, end, stride * WARPGROUP, unroll=1):
+            self.wait_for(flags, cta, warpgroup_idx)
+        cute.arch.sync_warp()
+        cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
+        for cta in cutlass.range(first, end, stride, unroll=_UNROLLED):
+            self.add_one(partials, accumulators, cta, warpgroup_idx)
+
+    @cute.jit
+    def wait_for(self, flags: cute.Tensor, cta, warpgroup_idx):
+        """Wait for a warpgroup's flag, and reset it."""
+        flag = self.flag(flags, cta, warpgroup_idx)
+        found = self.load_flag(flag)
+        while found != READY:
+            found = self.load_flag(flag)
+        cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(0)])
+
+    @cute.jit
+    def add_one(self, partials: cute.Tensor, accumulators: cute.Tensor, cta, warpgroup_idx):
+        """Add to a thread's accumulators those of a peer, whose flag was set."""
+        length, kind = _vector(accumulators)
+        words = cutlass.const_expr(", ".join(f"{{$w{v}}}" for v in range(length)))
+        address = self.address(partials, accumulators, cta, warpgroup_idx)
+        for vector in cutlass.range_constexpr(cute.size(accumulators) // length):
+            partial = cute.arch.inline_ptx(
+                f"ld.global.{kind} {{{words}}}, [{{$r0}}];",
+                write_only_types=[accumulators.element_type] * length,
+                read_only_args=[address + vector * WARPGROUP * _BYTES],
+            )
+            for v in cutlass.range_constexpr(length):
+                at = cutlass.const_expr(length * vector + v)
+                accumulators[at] = accumulators[at] + partial[v]
 
     def address(self, partials: Any, accumulators: Any, cta: Any, warpgroup_idx: Any) -> Any:
         """Return the address of a thread's first vector of a CTA's partials: those of all threads are contiguous."""
