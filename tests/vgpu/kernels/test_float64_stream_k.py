@@ -29,7 +29,7 @@ WIDE = Float64Config(tile_n=128, warps_n=4, mma_k=8, stream_k=1, ctas=2)
 #: Clusters of two CTAs, each of which writes a half of the columns; three of them run at once.
 PAIRS = Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=2, stream_k=1, ctas=2)
 #: Clusters of six CTAs, of which four write columns; four clusters run at once.
-SIX = Float64Config(mma_k=8, cluster_k=6, stream_k=1, ctas=8)
+SIX = Float64Config(mma_k=8, cluster_k=6, stream_k=1, ctas=10)
 #: Five CTAs or three clusters for a tile of few rows and columns.
 MANY = pytest.mark.parametrize("config", [SHARED, PAIRS], ids=["CTAs", "clusters"])
 SLOW = [pytest.mark.slow]
@@ -64,9 +64,9 @@ def product(config, shape, rng, layout=("row", "row"), *, late=0, c=False, **opt
         # Fewer k-tiles than CTAs.
         pytest.param(SHARED, (64, 32, 33), ("row", "col"), 0, marks=SLOW),
         # Three clusters a tile, and two.
-        (PAIRS, (30, 28, 790), ("row", "row"), 0),
-        (PAIRS, (29, 31, 567), ("col", "row"), 1),
-        (SIX, (66, 62, 800), ("row", "col"), 0),
+        (PAIRS, (30, 28, 1510), ("row", "row"), 0),
+        (PAIRS, (29, 31, 1060), ("col", "row"), 1),
+        (SIX, (66, 62, 1530), ("row", "col"), 0),
         pytest.param(SIX, (61, 59, 1601), ("col", "col"), 1, marks=SLOW),
         pytest.param(PAIRS, (32, 32, 1024), ("row", "row"), 0, marks=SLOW),
         # A cluster a tile.
@@ -86,7 +86,7 @@ def test_of_no_k(config, shape, rng):
 
 @MANY
 def test_alpha_of_0_reads_nothing(config, rng):
-    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((30, 600), (600, 34), (30, 34)))
+    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((30, 1100), (1100, 34), (30, 34)))
     a[0, 0] = b[0, 0] = np.nan
     d = multiply(SPEC, a, b, poisoned(FLOAT64, (30, 34)), c, 0, 2.0, config=config)
     np.testing.assert_array_equal(d, 2 * c)
@@ -96,7 +96,7 @@ def test_alpha_of_0_reads_nothing(config, rng):
 @MANY
 def test_a_batch_with_c(config, rng):
     wide = dataclasses.replace(config, ctas=4 * config.ctas)
-    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((3, 30, 650), (3, 650, 30), (3, 30, 30)))
+    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((3, 30, 1100), (3, 1100, 30), (3, 30, 30)))
     assert SPEC.launch(problem_of(a, b, poisoned(FLOAT64, (3, 30, 30))), wide).grid == (
         (6, 2, 1) if config == PAIRS else (20, 1, 1)
     )
@@ -107,8 +107,8 @@ def test_a_batch_with_c(config, rng):
 @MANY
 def test_launches_that_overlap(config, rng):
     """Two launches, since no one batch describes that B: the second waits for the first before it uses the memory."""
-    a, b = random_matrix(rng, FLOAT64, (2, 2, 30, 600)), random_matrix(rng, FLOAT64, (2, 1, 600, 30))
-    b = np.broadcast_to(b, (2, 2, 600, 30))
+    a, b = random_matrix(rng, FLOAT64, (2, 2, 30, 1100)), random_matrix(rng, FLOAT64, (2, 1, 1100, 30))
+    b = np.broadcast_to(b, (2, 2, 1100, 30))
     # As many CTAs for both matrices of a launch.
     wide = dataclasses.replace(config, ctas=2 * config.ctas)
     d = multiply(SPEC, a, b, poisoned(FLOAT64, (2, 2, 30, 30)), config=wide)
@@ -120,7 +120,7 @@ def test_launches_that_overlap(config, rng):
     "runs", [[{}, {"batch_lanes": 1}], pytest.param([{"schedule": one} for one in SCHEDULES], marks=SLOW)], ids=len
 )
 @pytest.mark.parametrize(
-    ("config", "shape"), [(SHARED, (130, 62, 100)), (PAIRS, (30, 28, 700))], ids=["CTAs", "clusters"]
+    ("config", "shape"), [(SHARED, (130, 62, 100)), (PAIRS, (30, 28, 1100))], ids=["CTAs", "clusters"]
 )
 def test_the_same_bits_whoever_is_first(config, shape, runs, rng):
     m, n, k = shape
@@ -141,7 +141,7 @@ def test_the_same_bits_whoever_is_first(config, shape, runs, rng):
 )
 @MANY
 def test_what_orders_the_partials_is_missed(config, change, rng):
-    a, b = random_matrix(rng, FLOAT64, (30, 600)), random_matrix(rng, FLOAT64, (600, 32))
+    a, b = random_matrix(rng, FLOAT64, (30, 1100)), random_matrix(rng, FLOAT64, (1100, 32))
     problem = problem_of(a, b, d := poisoned(FLOAT64, (30, 32)))
     ptx = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch()).ptx
     arrays, recipe = {"a": a, "b": b, "d": d}, SPEC.launch(problem, config)
@@ -192,7 +192,7 @@ def without_reset(ptx):
 @MANY
 def test_launches_find_the_memory_of_those_before_them(config, count, rng):
     memory = OneMemory(rng, config)
-    least, most = ((1, 1, 16), (33, 33, 30)) if config == PAIRS else ((1, 1, 1), (200, 100, 7))
+    least, most = ((1, 1, 32), (33, 33, 60)) if config == PAIRS else ((1, 1, 1), (200, 100, 7))
     for number in range(count):
         m, n, tiles = (int(x) for x in rng.integers(least, most))
         shape = m, n, config.tile_k * tiles + int(rng.integers(16))

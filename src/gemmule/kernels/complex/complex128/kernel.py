@@ -33,7 +33,38 @@ from gemmule.kernels.parts.tile_gemm import TileGemm
 from .mainloop import Complex128Mainloop
 
 
-class Complex128Gemm(TileGemm):
+class WarpTileWrites:
+    """Writes of warp tiles, for classes with a mainloop and an epilogue."""
+
+    mainloop: Complex128Mainloop
+    epilogue: ComplexEpilogue
+
+    @cute.jit
+    def write(
+        self,
+        gD: cute.Tensor,
+        gC: cute.Tensor,
+        rC: cute.Tensor,
+        corner,
+        scalars,
+        mirrored,
+        count: cutlass.Constexpr[int],
+    ):
+        """Write `count` products of 8 columns of a warp tile."""
+        tid, _, _ = cute.arch.thread_idx()
+        g, t = tid % 32 // 4, tid % 4
+        for i in cutlass.range_constexpr(self.mainloop.blocks):
+            for half in cutlass.range_constexpr(2):
+                for j in cutlass.range_constexpr(count):
+                    for v in cutlass.range_constexpr(2):
+                        at = corner[0] + i * 16 + half * 8 + g, corner[1] + j * COLUMNS + column_of(2 * t + v)
+                        products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
+                        for p in cutlass.range_constexpr(2):
+                            products[0, p] = rC[2 * half + v, i, j, p]
+                        self.epilogue.write(gD, gC, products, at, scalars, mirrored)
+
+
+class Complex128Gemm(WarpTileWrites, TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
     def __init__(
@@ -76,30 +107,6 @@ class Complex128Gemm(TileGemm):
         else:
             self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, self.mainloop.columns)
 
-    @cute.jit
-    def write(
-        self,
-        gD: cute.Tensor,
-        gC: cute.Tensor,
-        rC: cute.Tensor,
-        corner,
-        scalars,
-        mirrored,
-        count: cutlass.Constexpr[int],
-    ):
-        """Write `count` products of 8 columns of a warp tile."""
-        tid, _, _ = cute.arch.thread_idx()
-        g, t = tid % 32 // 4, tid % 4
-        for i in cutlass.range_constexpr(self.mainloop.blocks):
-            for half in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(count):
-                    for v in cutlass.range_constexpr(2):
-                        at = corner[0] + i * 16 + half * 8 + g, corner[1] + j * COLUMNS + column_of(2 * t + v)
-                        products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
-                        for p in cutlass.range_constexpr(2):
-                            products[0, p] = rC[2 * half + v, i, j, p]
-                        self.epilogue.write(gD, gC, products, at, scalars, mirrored)
-
 
 def buildable(
     config: Complex128Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
@@ -107,6 +114,9 @@ def buildable(
     """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
-    return Buildable(
-        Complex128Gemm(config, types, scheduler), (*tensors, *fake_scalars(Float64), *scheduler.fake_args())
-    )
+    arguments = (*tensors, *fake_scalars(Float64))
+    if config.stream_k:
+        from .stream_k import StreamKComplex128Gemm, fake_shares
+
+        return Buildable(StreamKComplex128Gemm(config, types), (*arguments, fake_shares()))
+    return Buildable(Complex128Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float64, Int32, cute
+from cutlass import Float64, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.float64.config import COLUMNS, Float64Config
@@ -93,9 +93,8 @@ def buildable(
 
         return Buildable(SplitKFloat64Gemm(config, types), (*arguments, (tensor_1d(element), tensor_1d("uint64"))))
     if config.stream_k:
-        from .shared_tiles import SharedTiles
+        from .shared_tiles import fake_shares
         from .stream_k import StreamKFloat64Gemm
 
-        shares = (tensor_1d(element), tensor_1d("uint64"), *(Int32(1) for _ in SharedTiles._fields))
-        return Buildable(StreamKFloat64Gemm(config, types), (*arguments, shares))
+        return Buildable(StreamKFloat64Gemm(config, types), (*arguments, fake_shares()))
     return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))
