@@ -51,12 +51,16 @@ _POISON = 0x55
 
 
 class Case(NamedTuple):
-    """A transpose: the source's shape, the order of its axes, the bytes of an element, kernels with all configs."""
+    """A transpose: the source's shape, the order of its axes, the bytes of an element, kernels with all configs.
+
+    Source and target begin `offset` elements after an aligned address.
+    """
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
     itemsize: int
     also: tuple[str, ...] = ()
+    offset: int = 0
 
 
 _SKINNY = ("transpose_skinny",)
@@ -79,6 +83,17 @@ def matrices() -> Iterator[Case]:
     ):
         yield Case((short, 16_000_003 // (short * itemsize)), (1, 0), itemsize, _SKINNY)
         yield Case((16_000_003 // (short * itemsize), short), (1, 0), itemsize, _SKINNY)
+
+
+def misaligned() -> Iterator[Case]:
+    """Yield matrices with a short side, and permutations, that begin one element after an aligned address."""
+    for itemsize in (1, 2, 4, 8):
+        for short in (3, 33):
+            long = 16_000_003 // (short * itemsize)
+            yield Case((short, long), (1, 0), itemsize, offset=1)
+            yield Case((long, short), (1, 0), itemsize, offset=1)
+    yield Case((8, 2048, 32, 128), (0, 2, 1, 3), 2, offset=1)
+    yield Case((16, 16, 16, 16, 16, 16), (5, 4, 3, 2, 1, 0), 2, offset=1)
 
 
 def drawn(count: int) -> Iterator[Case]:
@@ -124,7 +139,9 @@ def problem_of(case: Case) -> TransposeProblem:
     """Return what a call makes of a case, in memory of its own."""
     shape, strides = tuple(case.shape[axis] for axis in case.axes), compact_strides(case.shape)
     source = tuple(strides[axis] for axis in case.axes)
-    return transpose_problem(shape, source, compact_strides(shape), case.itemsize, (16, 16))
+    # As calls say it of PyTorch's memory.
+    alignment = math.gcd(256, case.offset * case.itemsize)
+    return transpose_problem(shape, source, compact_strides(shape), case.itemsize, (alignment, alignment))
 
 
 def choices_of(case: Case, problem: TransposeProblem, gpu: BenchGpu, every: bool) -> list[tuple[Choice, str]]:
@@ -156,12 +173,13 @@ class Buffers:
 
     def __init__(self, case: Case, problem: TransposeProblem, gpu: BenchGpu) -> None:
         self.case, self.sets = case, protocol.buffer_sets(problem.bytes_min, gpu.l2_bytes)
-        count, item = math.prod(case.shape), case.itemsize
+        count, item = case.offset + math.prod(case.shape), case.itemsize
         raw = torch.randint(0, 256, (count * item,), dtype=torch.uint8, device="cuda")
         # The bits of floats, which PyTorch would not copy for what they are, are never compared as such.
-        self.sources = [raw.clone().view(_TYPES[item]).view(case.shape) for _ in range(self.sets)]
-        shape = tuple(case.shape[axis] for axis in case.axes)
-        self.targets = [torch.empty(shape, dtype=_TYPES[item], device="cuda") for _ in range(self.sets)]
+        self.sources = [raw.clone().view(_TYPES[item])[case.offset :].view(case.shape) for _ in range(self.sets)]
+        shape, memory = tuple(case.shape[axis] for axis in case.axes), (count,)
+        empty = [torch.empty(memory, dtype=_TYPES[item], device="cuda") for _ in range(self.sets)]
+        self.targets = [one[case.offset :].view(shape) for one in empty]
         torch.cuda.synchronize()
 
     def poison(self) -> None:
@@ -284,7 +302,7 @@ def measured(case: Case, gpu: BenchGpu, chip: Chip | None, seconds: float, every
         median = statistics.median(samples)
         rate = TRANSPOSE.rate(problem, median, chip)
         record = timed(TRANSPOSE, problem, choice, by) | {"batch": list(problem.batch)}
-        record |= {"shape": list(case.shape), "axes": list(case.axes), "seed": SEED}
+        record |= {"shape": list(case.shape), "axes": list(case.axes), "seed": SEED, "offset": case.offset}
         record |= times(samples, timing.method) | rate
         record |= {"copy_us": us(statistics.median(rest[0])), "copy_gbps": copy_gbps} | ratio_fields(samples, rest[0])
         if part:
@@ -300,6 +318,7 @@ def measured(case: Case, gpu: BenchGpu, chip: Chip | None, seconds: float, every
 def line(record: dict[str, Any]) -> str:
     """Return a record in words."""
     about = f"{'x'.join(map(str, record.get('shape', ())))} {record.get('axes', '')} of {record['itemsize']}"
+    about += f" from {record['offset']}" if record.get("offset") else ""
     what = f"{record['kernel']}[{' '.join(f'{k}={v}' for k, v in record['config'].items())}]"
     if record["record"] != "transpose":
         return f"{about}: {what} {record['record']}: {record['reason']}"
@@ -347,7 +366,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         block = experiment("python benchmarks/records/transpose_shapes.py", gpu.pci_bus_id)
         warm_up(gpu)
         with RecordFile(given.record, block) as file:
-            cases = (*matrices(), *permutations(), *drawn(given.drawn))
+            cases = (*matrices(), *permutations(), *misaligned(), *drawn(given.drawn))
             compile_kernels(cases, gpu, not given.chosen)
             for case in cases:
                 for record in measured(case, gpu, chip, given.seconds, not given.chosen):

@@ -211,7 +211,7 @@ def test_fields_below_one_are_refused_or_have_a_meaning(spec):
             if spec.why_not(problem, HOPPER, other) is None:
                 launch = spec.launch(problem, other)
                 assert min(*launch.grid, *launch.block) >= 1
-    assert meant <= {("pingpong", 0), ("swap_ab", 0), ("group", 0), ("stream_k", 0)}
+    assert meant <= {("pingpong", 0), ("swap_ab", 0), ("group", 0), ("stream_k", 0), ("batch", 0)}
     # In a product 0 tiles before the next column have no meaning, but for one that begins with a transpose.
     assert spec.operation == "transpose" or isinstance(spec.default, ByteTileConfig) or ("group", 0) not in meant
 

@@ -11,10 +11,10 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
 from gemmule.dispatch.select import choose
-from gemmule.kernels.transpose.row_units import unit_of_rows, units_of
+from gemmule.kernels.transpose.rows.runs import RowsConfig, runs_of, unit_of_rows
 from gemmule.kernels.transpose.rows.spec import SPEC as ROWS
 from gemmule.kernels.transpose.skinny.spec import SPEC as SKINNY
-from gemmule.kernels.transpose.tile_config import RowsConfig, SkinnyConfig
+from gemmule.kernels.transpose.tile_config import SkinnyConfig
 from gemmule.lab.transposes import transpose_of
 
 HOPPER = Arch.parse("sm_90a")
@@ -29,8 +29,8 @@ def chosen(problem):
     [
         (SkinnyConfig, {"span_bytes": 128}, "a power of 2 from 256"),
         (SkinnyConfig, {"span_bytes": 768}, "a power of 2 from 256"),
-        (SkinnyConfig, {"threads": 96}, "power of 2 from 32 to 1024"),
-        (RowsConfig, {"lanes": 12}, "lanes must divide the 32"),
+        (SkinnyConfig, {"threads": 100}, "a multiple of 32 up to 1024"),
+        (RowsConfig, {"vector": 12}, "vector must be 4, 8 or 16"),
     ],
 )
 def test_configs_that_make_no_sense(config, fields, rule):
@@ -100,11 +100,12 @@ def test_matrices_with_a_short_side_take_it(itemsize):
         (16, 1_500_001, 1, SkinnyConfig(512)),
         (3, 2_000_001, 8, SkinnyConfig(2048)),
         (3, 2_000_001, 16, SkinnyConfig(4096)),
-        (100_000, 33, 1, SkinnyConfig(256, 512)),
-        (33, 100_000, 1, SkinnyConfig(256, 512)),
+        (100_000, 33, 1, SkinnyConfig(256, 256)),
+        (33, 100_000, 2, SkinnyConfig(256, 256)),
+        (33, 100_000, 8, SkinnyConfig(512, 256)),
     ],
 )
-def test_a_span_that_was_about_the_fastest_on_an_h100_is_chosen(m, n, itemsize, config):
+def test_a_span_that_was_about_the_fastest_is_chosen(m, n, itemsize, config):
     assert chosen(transpose_of(m, n, itemsize)).config == config
 
 
@@ -126,12 +127,31 @@ def test_units_are_as_large_as_rows_are_aligned(width, itemsize, unit):
     shape = (5, 7, width)
     problem = permuted(shape, (1, 0, 2), itemsize)
     assert unit_of_rows(problem) == unit
-    units = units_of(problem)
+    runs = runs_of(problem)
+    units = runs.units
     assert units.bytes_min == problem.bytes_min
-    # The longest of the other axes is along the rows.
-    assert (units.rows, units.cols, units.batch) == (7, shape[2] * itemsize // unit, (5,))
-    assert units.source.row_stride * unit == shape[2] * itemsize
-    assert units.target.row_stride * unit == 5 * shape[2] * itemsize
+    # Rows of the target follow one another along the first axis; runs of them along the other.
+    row = shape[2] * itemsize
+    assert runs.merged == (unit < 16 <= row)
+    assert runs.bytes == (5 * row if runs.merged else row)
+    assert (units.rows, units.cols, units.batch) == (7, row // unit, (1, 1, 5) if runs.merged else (5, 1, 1))
+    assert units.source.row_stride * unit == row
+    assert units.target.row_stride * unit == 5 * row
+
+
+def test_rows_that_do_not_follow_one_another_are_no_runs():
+    problem = permuted((5, 7, 33), (1, 0, 2), 2)
+    apart = dataclasses.replace(problem.target, row_stride=5 * 40, batch_strides=(40,))
+    assert runs_of(problem).merged
+    assert not runs_of(dataclasses.replace(problem, target=apart)).merged
+
+
+def test_the_memory_of_rows_in_reverse_order_begins_before_the_first():
+    problem = permuted((5, 7, 64), (1, 0, 2), 1)
+    assert runs_of(problem).memory == (0, 5 * 7 * 4)
+    source = problem.source
+    reverse = dataclasses.replace(source, row_stride=-source.row_stride, batch_strides=(-source.batch_strides[0],))
+    assert runs_of(dataclasses.replace(problem, source=reverse)).memory == (-(5 * 7 - 1) * 4, 4)
 
 
 def test_permutations_that_keep_the_last_axis_take_rows():

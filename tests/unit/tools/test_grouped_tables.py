@@ -31,8 +31,10 @@ def test_a_shape_has_a_row_and_a_gpu_columns():
         {"record": "experiment", "gpu": "NVIDIA H200"},
         first | {"faster_copy_ratio": 0.8, "torch_ratio": 1.5},
         other | {"faster_copy_ratio": 0.7, "torch_ratio": 1.0},
+        other | {"faster_copy_ratio": 0.6, "torch_ratio": 0.9, "offset": 1},
     ]
     assert transpose_shapes_table(records).splitlines()[2:] == [
         "| 3 x 100 | 2 | 0.90 | 2.00 | 3.00 | 0.80 | 1.50 |  |",
         "| 2 x 3 x 4, axes 1, 0, 2 | 2 |  |  |  | 0.70 | 1.00 |  |",
+        "| 2 x 3 x 4, axes 1, 0, 2, from element 1 | 2 |  |  |  | 0.60 | 0.90 |  |",
     ]

@@ -144,31 +144,52 @@ def test_every_config(spec, config, itemsize, wide, rng):
 ROWS = next(spec for spec in TRANSPOSES if spec.name == "transpose_rows")
 
 
-@pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
-@pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
-@pytest.mark.parametrize("itemsize", SIZES)
-def test_permutations_that_keep_the_last_axis(itemsize, shape, pad, offset, rng):
-    """Every config on units of 1 to 16 bytes: the axes but the last are reversed."""
-    source = random_rows(rng, shape, itemsize, pad, offset)
-    order = (*reversed(range(len(shape) - 1)), len(shape) - 1)
+def rows_copied(moved, target):
+    """Copy rows by every config into poisoned memory."""
+    itemsize = moved.itemsize
+    strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
+    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
+    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
+    if problem.target.col_stride != 1 or problem.source.col_stride != 1:
+        pytest.skip("another axis is contiguous too")
     for config in ROWS.configs:
-        target = rows_of([shape[axis] for axis in order], itemsize, pad + 1, offset)
+        if reason := config.why_not(problem):
+            assert "more than a vector" in reason
+            assert config.vector < 16
+            continue
         target.view(np.uint8)[...] = 0x77
-        moved, strides = source.transpose(order), []
-        for array in (moved, target):
-            strides.append(tuple(stride // itemsize for stride in array.strides))
-        alignments = [(place & -place) or 256 for place in map(virtual_address, (source, target))]
-        problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
-        if problem.target.col_stride != 1 or problem.source.col_stride != 1:
-            pytest.skip("another axis is contiguous too")
-        assert ROWS.why_not(problem, ARCH, config) is None
         with nothing_strays(target):
-            run_kernel(problem, Choice(ROWS, config), {"a": source, "d": target}, Options(checks=True))
+            run_kernel(problem, Choice(ROWS, config), {"a": moved, "d": target}, Options(checks=True))
         np.testing.assert_array_equal(bits(target), bits(moved))
 
 
+@pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
+@pytest.mark.parametrize("gap", [0, 1])
+@pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
+@pytest.mark.parametrize("itemsize", SIZES)
+def test_permutations_that_keep_the_last_axis(itemsize, shape, gap, pad, offset, rng):
+    """Units of 1 to 16 bytes: the axes but the last are reversed. Rows of the target follow one another, or do not."""
+    source = random_rows(rng, shape, itemsize, pad, offset)
+    order = (*reversed(range(len(shape) - 1)), len(shape) - 1)
+    rows_copied(source.transpose(order), rows_of([shape[axis] for axis in order], itemsize, gap * (pad + 1), offset))
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+@pytest.mark.parametrize("strides", [(-400, 37), (0, 41), (3, 200), (1, 0), (-1, -50)], ids=str)
+def test_rows_in_any_order(itemsize, strides, offset, rng):
+    """In reverse, repeated, and overlapping, at both ends of memory."""
+    shape = (7, 9, 37)
+    far = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=False)]
+    first = -sum(min(one, 0) for one in far)
+    memory = random_rows(rng, (1, first + sum(max(one, 0) for one in far) + shape[2]), itemsize, 0, offset)[0]
+    view = np.lib.stride_tricks.as_strided(memory[first:], shape, (*(one * itemsize for one in strides), itemsize))
+    rows_copied(view, rows_of(shape, itemsize, 0, offset))
+
+
 BLOCKS = next(spec for spec in TRANSPOSES if spec.name == "transpose_blocks")
-#: Shapes and orders of axes: long runs on neither side, on both, an axis that both begin with, prime extents.
+#: Shapes and orders of axes: long runs on neither side, on both, an axis that both begin with, prime extents, and
+#: wide accesses to source and target, to one of them, and in blocks that do not divide their axes.
 PERMUTED = [
     ((5, 6, 7, 9, 10), (4, 2, 0, 3, 1)),
     ((4, 4, 4, 4, 4, 4), (5, 4, 3, 2, 1, 0)),
@@ -176,6 +197,12 @@ PERMUTED = [
     ((41, 3, 67), (2, 1, 0)),
     ((2, 3, 1501), (2, 1, 0)),
     ((19, 23, 3, 5), (0, 2, 1, 3)),
+    ((36, 5, 7, 44), (3, 2, 1, 0)),
+    ((9, 5, 7, 44), (3, 2, 1, 0)),
+    ((36, 5, 7, 11), (3, 2, 1, 0)),
+    ((2, 148, 3, 212), (0, 3, 2, 1)),
+    ((48, 3, 5, 32), (3, 2, 1, 0)),
+    ((16, 3, 16, 6, 16), (4, 1, 2, 3, 0)),
 ]
 
 
@@ -190,7 +217,8 @@ def test_permutations_of_short_axes(config, itemsize, shape, order, pad, offset,
     target = rows_of(moved.shape, itemsize, pad, offset)
     target.view(np.uint8)[...] = 0x77
     strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
-    problem = transpose_problem(moved.shape, *strides, itemsize, (itemsize, itemsize))
+    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
+    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
     config = dataclasses.replace(config, ctas=2)
     # Dispatch leaves fewer matrices to other kernels.
     assert config.why_not(problem) is None
@@ -242,6 +270,14 @@ def test_structures_of_few_small_elements(itemsize, short, config, offset, rng):
     long = 3 * config.span(itemsize) + 13
     transposed(SKINNY, config, random_rows(rng, (short, long), itemsize, 1, offset))
     transposed(SKINNY, config, random_rows(rng, (long, short), itemsize), pad=1, offset=offset)
+
+
+@pytest.mark.parametrize("short", [33, 35])
+@pytest.mark.parametrize("itemsize", SIZES)
+def test_warps_that_are_no_power_of_2_share_structures(itemsize, short, rng):
+    long = 900 // itemsize + 512
+    transposed(SKINNY, SkinnyConfig(256, 288), random_rows(rng, (short, long), itemsize, 3, 1))
+    transposed(SKINNY, SkinnyConfig(256, 288), random_rows(rng, (long, short), itemsize, 0, 1), pad=2, offset=1)
 
 
 def test_threads_move_whole_structures_at_once(rng):

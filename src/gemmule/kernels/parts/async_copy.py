@@ -21,18 +21,24 @@ def copy_vector_async(target: cute.Pointer, source: cute.Pointer, length: cutlas
         How many are inside the matrix, 0 to `length`; None promises that all do.
     """
     size = cutlass.const_expr(length * target.dtype.width // 8)
-    # Copies of 16 bytes bypass the L1 cache, where nothing would read them again.
-    cache = cutlass.const_expr("cg" if size == 16 else "ca")
     if cutlass.const_expr(valid is None):
-        cute.arch.inline_ptx(
-            f"cp.async.{cache}.shared.global [{{$r0}}], [{{$r1}}], {size};",
-            read_only_args=[target.toint(), source.toint()],
-        )
+        copy_async(target.toint(), source.toint(), size)
     else:
+        cache = cutlass.const_expr("cg" if size == 16 else "ca")
         cute.arch.inline_ptx(
             f"cp.async.{cache}.shared.global [{{$r0}}], [{{$r1}}], {size}, {{$r2}};",
             read_only_args=[target.toint(), source.toint(), Int32(valid * (size // length))],
         )
+
+
+@cute.jit
+def copy_async(target, source, size: cutlass.Constexpr[int]):
+    """Copy `size` bytes, 4, 8 or 16, into shared memory, between addresses that are multiples of it."""
+    # Copies of 16 bytes bypass the L1 cache, where nothing would read them again.
+    cache = cutlass.const_expr("cg" if size == 16 else "ca")
+    cute.arch.inline_ptx(
+        f"cp.async.{cache}.shared.global [{{$r0}}], [{{$r1}}], {size};", read_only_args=[target, source]
+    )
 
 
 @cute.jit

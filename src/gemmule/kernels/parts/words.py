@@ -98,3 +98,9 @@ def shifted(low, high, bits):
     return cute.arch.inline_ptx(
         "shf.r.wrap.b32 {$w0}, {$r0}, {$r1}, {$r2};", write_only_types=[Uint32], read_only_args=[low, high, bits]
     )
+
+
+@cute.jit
+def clamped_shift(word, bits):
+    """Return a word shifted to the left, 0 by 32 bits and more."""
+    return cute.arch.inline_ptx("shl.b32 {$w0}, {$r0}, {$r1};", write_only_types=[Uint32], read_only_args=[word, bits])

@@ -12,17 +12,16 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Config
 
 from .refusals import rows_are_aligned
-from .row_units import units_of
 from .tile_config import (
     LONG_ROW,
     SECTOR,
     WARP,
     WORD,
     ByteTileConfig,
-    RowsConfig,
     SectorTileConfig,
     SkinnyConfig,
     packed_rows,
+    structures_side,
 )
 
 # What an SM of an H200 holds at once.
@@ -35,18 +34,26 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
 # Seconds of an H100's SM for each CTA of byte tiles at least.
 _CTA = 0.15e-6
+# The same of an H200's for tiles in groups, whose places are divided.
+_CTA_OF_GROUPS = 0.3e-6
+# Elements of tiles along the source's rows, as a share of the matrix's, from which on others are faster, and a factor.
+_EDGE, _WASTED = 1.2, 1.04
 # Spans on an H200: bytes a second of an SM, with many CTAs and with one alone; seconds from the first read to the last
-# write of a CTA, and of an SM for the instructions of a warp and of each unit of its threads.
+# write of a CTA.
 _SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.4e-6
-_SPAN_WARP, _SPAN_UNIT = 0.028e-6, 0.003e-6
-# Units of a thread beyond which its loads wait for others, and what each costs; few threads of a CTA, and their factor.
-_MANY_UNITS, _WAITING, _FEW_THREADS, _OF_FEW = 10, 0.062, 128, 1.02
+# Seconds of an SM for the instructions of a warp, and of each unit of its threads; units of a thread beyond which its
+# loads wait for others, and what each costs: where elements are woven, and where they are gathered.
+_SPAN_WORK = {True: (0.028e-6, 0.003e-6, 10, 0.062), False: (0.016e-6, 0.0015e-6, 0, 0.0)}
+# Few threads of a CTA, and their factor.
+_FEW_THREADS, _OF_FEW = 128, 1.02
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
 _A_WORD = {1: 60e-9, 2: 30e-9, 4: 10e-9, 8: 10e-9}
 # Spans and bytes of a row of the tiles that were fastest for large matrices, where the sum alone does not say so.
 _FASTEST_TILES = {1: (2, 128), 8: (2, 128)}
+# Bytes of a source's rows of which groups of tiles were faster, and those of a target's row that is too short.
+_SHORT_ROWS, _LEAST_WRITTEN = (1 << 10, 8 << 10), 128
 _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 
 
@@ -56,6 +63,7 @@ class _TileUse(NamedTuple):
     config: int  #: Its number.
     at_once: int  #: CTAs of a GPU.
     preferred: float  #: Factor that orders configs of equal time.
+    started: float  #: Seconds of an SM for each CTA at least.
 
 
 class _Tile(NamedTuple):
@@ -114,7 +122,7 @@ def _seconds(
 ) -> list[float]:
     """Return about the seconds that a transpose takes by each config."""
     (rows, cols), found = extents, [0.0] * len(configs)
-    moved_at_once, least = multiprocessors * _BYTES_A_SECOND / SECTOR, _CTA / multiprocessors
+    moved_at_once = multiprocessors * _BYTES_A_SECOND / SECTOR
     # For so few configs, plain numbers are faster than NumPy, and ifs faster than `max`.
     for (unit_rows, unit_cols), tiles in _tiles(configs, item, aligned, multiprocessors):
         filled = -(-rows // unit_rows) * cols + -(-cols // unit_cols) * rows
@@ -122,16 +130,19 @@ def _seconds(
             tiles_rows, tiles_cols = -(-rows // tile_rows), -(-cols // tile_cols)
             moved = (filled + straddled * (tiles_rows * cols + tiles_cols * rows)) * batch
             ctas = tiles_rows * tiles_cols * batch
-            together, instructions, started = moved / moved_at_once, work * ctas / moved_at_once, ctas * least
+            together, instructions = moved / moved_at_once, work * ctas / moved_at_once
             if instructions > together:
                 together = instructions
-            if started > together:
-                together = started
-            for number, at_once, preferred in uses:
+            of_each = ctas / multiprocessors
+            # Lanes that read beyond the edge of many small matrices.
+            wasted = _WASTED if batch > 1 and rows > tile_rows and tiles_rows * tile_rows > _EDGE * rows else 1.0
+            for number, at_once, preferred, started in uses:
                 seconds = -(-ctas // at_once) * alone
                 if together > seconds:
                     seconds = together
-                found[number] = preferred * seconds
+                if started * of_each > seconds:
+                    seconds = started * of_each
+                found[number] = preferred * wasted * seconds
     return found
 
 
@@ -168,7 +179,7 @@ def _use(number: int, config: ByteTileConfig, item: int, multiprocessors: int) -
     fastest = _FASTEST_THREADS[item][min(config.read_bytes, config.write_bytes) >= LONG_ROW]
     # The grid of two dimensions, and the threads that were fastest.
     preferred = (1.0 if config.group == 0 else 1.02) * (1.0 if threads == fastest else 1.01)
-    return _TileUse(number, max(resident, 1) * multiprocessors, preferred)
+    return _TileUse(number, max(resident, 1) * multiprocessors, preferred, _CTA_OF_GROUPS if config.group else _CTA)
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:
@@ -185,7 +196,11 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
         _RESIDENT_BYTES // config.tile_bytes(item), _SECTOR_RESIDENT_THREADS[item] // config.threads, _RESIDENT_CTAS
     )
     waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
-    preferred = 1.0 if config.group == 0 else 1.02
+    # All of a source's short rows are read by CTAs of a few groups.
+    in_groups = _SHORT_ROWS[0] <= problem.rows * item <= _SHORT_ROWS[1]
+    preferred = 1.0 if (config.group != 0) == in_groups else 1.02
+    if config.write_bytes < _LEAST_WRITTEN:
+        preferred *= 1.1
     if item in _FASTEST_TILES and (config.spans, config.write_bytes) != _FASTEST_TILES[item]:
         preferred *= 1.02
     return preferred * (max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2)
@@ -198,28 +213,17 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     # A span is read with the sectors around it, which adjacent CTAs read too.
     moved = short * (2 * config.span(item) * item + (1 + _REPEATED) * 2 * SECTOR)
     units = config.units(short, item)
-    instructions = config.threads // WARP * (_SPAN_WARP + units * _SPAN_UNIT)
+    woven = structures_side(problem) == "target" and config.weaves(short, item)
+    of_warp, of_unit, many, waiting = _SPAN_WORK[woven]
+    instructions = config.threads // WARP * (of_warp + units * of_unit)
     resident = min(
         _RESIDENT_BYTES // config.span_shared_bytes(problem), _RESIDENT_THREADS // config.threads, _RESIDENT_CTAS
     )
     alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE
     of_sm = max(instructions, moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
-    preferred = (1 + _WAITING * max(units - _MANY_UNITS, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
+    preferred = (1 + waiting * max(units - many, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
     # The first CTAs only read, and the last ones only write.
     return preferred * (ctas / gpu.multiprocessors * of_sm + alone)
-
-
-def rows_cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that copies of rows take: their sectors, with those of idle lanes."""
-    units = units_of(problem)
-    unit = units.itemsize
-    tiles_i, tiles_j = config.tiles(units)
-    ctas = tiles_i * tiles_j * math.prod(units.batch)
-    # Fewer lanes than make whole sectors touch as many.
-    row = max(config.lanes * unit, SECTOR)
-    # Shorter accesses to a row are more requests.
-    moved = 2 * ctas * config.rows(unit) * (row + SECTOR)
-    return moved / (gpu.multiprocessors * _BYTES_A_SECOND)
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

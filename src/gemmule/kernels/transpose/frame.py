@@ -23,6 +23,15 @@ class Words:
         self.word = Uint32 if self.pack > 1 else self.element
         self.threads = config.threads
 
+    @cute.jit
+    def put(self, kind: cutlass.Constexpr, address, value, shared: cutlass.Constexpr[bool] = False):
+        """Store a value to device memory, or to shared memory."""
+        space = cutlass.const_expr(cute.AddressSpace.smem if shared else cute.AddressSpace.gmem)
+        target = cute.make_tensor(
+            cute.make_ptr(kind, address, space, assumed_align=kind.width // 8), cute.make_layout(1)
+        )
+        target[0] = value
+
 
 class Transpose(Words):
     """Base of kernels with a CTA for each tile."""

@@ -17,8 +17,9 @@ from .tile_config import TileConfig
 
 #: Batch dimensions that one launch covers.
 BATCH_DIMS = 3
-# Bytes of both matrices up to which launches were measured to be faster where they overlap.
-OVERLAPPING = 8 << 20
+# Bytes of both matrices up to which launches were measured to be faster where they overlap: of tiles, and of kernels
+# with many small CTAs.
+OVERLAPPING, OVERLAPPING_SPANS = 8 << 20, 64 << 20
 
 
 def transpose_spec(

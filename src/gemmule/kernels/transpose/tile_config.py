@@ -374,11 +374,12 @@ class SkinnyConfig(TileConfig):
     """Span of a matrix with a short side."""
 
     span_bytes: int = 2048  #: Bytes of each long row that a CTA holds: a power of 2 from 256.
-    threads: int = 256  #: Threads of a CTA.
+    threads: int = 256  #: Threads of a CTA: whole warps.
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_threads()
+        if self.threads % WARP or self.threads > 1024:
+            raise ArgumentError(f"config {self}: threads must be a multiple of {WARP} up to 1024")
         if self.span_bytes & (self.span_bytes - 1) or self.span_bytes < 256:
             raise ArgumentError(f"config {self}: span_bytes must be a power of 2 from 256")
 
@@ -427,12 +428,9 @@ class SkinnyConfig(TileConfig):
         """Return whether threads exchange the elements of words of all rows in registers."""
         return itemsize < WORD and 1 < short <= _WOVEN
 
-    def padding(self, short: int, itemsize: int) -> int:
-        """Return the bytes in shared memory after structures of the source, which fill whole units.
-
-        With them the lanes of a warp are an odd number of units apart.
-        """
-        return self.unit(itemsize) * (1 - short % 2)
+    def padding(self, short: int, itemsize: int) -> int | None:
+        """Return the power of 2 of the units of structures after which one of padding follows, None for no padding."""
+        return _padding(short, self.unit(itemsize))
 
     def pitch(self, problem: TransposeProblem) -> int:
         """Return the bytes in shared memory from a long row of the source to the next."""
@@ -443,13 +441,16 @@ class SkinnyConfig(TileConfig):
         """Return the shared memory of a CTA: long rows, or structures with padding."""
         short, item = min(problem.rows, problem.cols), problem.itemsize
         if structures_side(problem) == "source":
-            return self.span_bytes * short + self.span_bytes // self.unit(item) * self.padding(short, item)
+            padding, size = self.padding(short, item), self.span_bytes * short
+            return size if padding is None else size + (size >> padding) + self.unit(item)
         woven = self.threads * (short | 1) * WORD if self.weaves(short, item) else 0
         return max(short * self.pitch(problem) + WORD, woven)
 
     def why_not(self, problem: TransposeProblem) -> str | None:
         if min(problem.rows, problem.cols) > self.threads:
             return f"structures have more elements than the {self.threads} threads"
+        if self.threads & (self.threads - 1) and self.weaves(min(problem.rows, problem.cols), problem.itemsize):
+            return f"rows whose elements are woven are not shared by {self.threads} threads, no power of 2"
         if (size := self.span_shared_bytes(problem)) > MAX_SHARED:
             return f"a span takes {size} bytes of shared memory, more than {MAX_SHARED}"
         return super().why_not(problem)
@@ -473,6 +474,18 @@ def _row_units(short: int, itemsize: int, span_bytes: int) -> int:
     return min(range(least, least + WARP), key=conflicts)
 
 
+@functools.lru_cache(maxsize=256)
+def _padding(short: int, unit: int) -> int | None:
+    """Return the padding with which lanes that read a unit of every structure have fewest conflicts, and the least."""
+    lanes = [lane * short for lane in range(LINE // unit)]
+
+    def conflicts(padding: int) -> int:
+        return most_words_of_a_bank([(place + (place >> padding)) * unit for place in lanes])
+
+    # Lanes of a row are half a warp at least, and structures of an odd number of units need none.
+    return None if short % 2 else min(range(5, 0, -1), key=conflicts)
+
+
 def most_words_of_a_bank(offsets: Sequence[int]) -> int:
     """Return the most words of one bank that lanes access at such offsets in bytes."""
     banks: dict[int, set[int]] = {}
@@ -480,35 +493,3 @@ def most_words_of_a_bank(offsets: Sequence[int]) -> int:
         word = offset // WORD
         banks.setdefault(word % (LINE // WORD), set()).add(word)
     return max(map(len, banks.values()))
-
-
-@dataclass(frozen=True)
-class RowsConfig(TileConfig):
-    """Rows that a CTA copies."""
-
-    lanes: int = 32  #: Lanes of a row, a power of 2 up to 32: a thread moves one unit of each of several rows.
-    threads: int = 256  #: Threads of a CTA.
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require_threads()
-        if WARP % self.lanes:
-            raise ArgumentError(f"config {self}: lanes must divide the {WARP} of a warp")
-
-    @property
-    def outputs(self) -> int:
-        return self.threads
-
-    def passes(self, unit: int) -> int:
-        """Return the units in flight of a thread: a few of many bytes, or more of few."""
-        return 4 if unit > WORD else 8
-
-    def rows(self, unit: int) -> int:
-        """Return the rows of a CTA."""
-        return self.threads // self.lanes * self.passes(unit)
-
-    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        return -(-problem.rows // self.rows(problem.itemsize)), -(-problem.cols // self.lanes)
-
-    def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
-        return math.prod(super().grid(problem)), 1, 1

@@ -6,9 +6,10 @@ Idea
     many elements of each as make long runs on both sides. The block is read in the source's order and written in the
     target's.
 Data movement
-    A thread moves the same places of each block. It decodes them once, and then adds the origin of each block. The next
-    block is in flight while the last one is written. Pitches in shared memory keep lanes in different banks. Blocks
-    that would end beyond an axis begin earlier: no read is predicated, and what the neighbour moves is not written.
+    A thread moves elements of each block along one of its axes: it decodes its first place once, and adds strides. The
+    lanes of a warp decode the origins of 32 blocks at once. The next block is in flight while the last one is written.
+    Pitches in shared memory keep lanes in different banks. Blocks that would end beyond an axis begin earlier: nothing
+    that is read needs a predicate, and what the neighbour moves is not written.
 Limits
     Device memory; with elements of 1 and 2 bytes the number of accesses.
 Sources
@@ -22,11 +23,14 @@ import cutlass
 from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.dtype import opaque_dtype
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
+from gemmule.kernels.parts.words import packed
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, BlocksConfig
 from gemmule.kernels.transpose.frame import device_memory
+from gemmule.kernels.transpose.tile_config import WARP, packed_rows
 
 # The highest bits of both halves of a word.
 _BORROWS = 0x80008000
@@ -40,13 +44,20 @@ class BlocksTranspose:
     config : BlocksConfig
         Threads, and elements of each.
     types : dict
-        ``element``, an opaque type.
+        ``element``, an opaque type; ``read`` and ``write``, the bytes of an access to source and target.
     """
 
     def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.item = self.element.width // 8
-        self.threads, self.each = config.threads, config.each
+        self.threads = config.threads
+        # Accesses of a thread to source and target, and elements of one to the target.
+        self.reads, self.writes = (config.count(int(types[way])) for way in ("read", "write"))
+        self.vector = int(types["write"]) // self.item
+        self.read_word = cute_type(opaque_dtype(int(types["read"])).name)
+        # A word is an element if those are larger.
+        self.pack = min(packed_rows(self.item), self.vector)
+        self.write_word = Uint32 if self.pack > 1 else self.element
 
     @cute.jit
     def __call__(
@@ -60,104 +71,118 @@ class BlocksTranspose:
     ):
         """Move blocks.
 
-        `mS` and `mD` are a block's axes in the source's order and in the target's; `mSource` has all axes, `mTarget` as
-        its extents those of a block. `numbers` are the pitches of the axes of `mS` and of `mD` in shared memory, the
-        factors of coordinates along the axes of `mD`, and those along all axes, in a word of two halves.
+        `mS` and `mD` are a block's axes in the source's order and in the target's, but for that which a thread moves
+        elements along, which is the last; `mSource` has all axes, `mTarget` as its extents those of a block. `numbers`
+        are the pitches of the axes of `mS` and of `mD` in shared memory, the factors of coordinates along the axes of
+        `mD`, and those along all axes, in a word of two halves; and the bytes of a block in shared memory.
         """
         pitches_read, pitches_write = numbers[:BLOCK_AXES], numbers[BLOCK_AXES : 2 * BLOCK_AXES]
-        halves, all_halves = numbers[2 * BLOCK_AXES : 3 * BLOCK_AXES], numbers[3 * BLOCK_AXES :]
+        halves, all_halves = numbers[2 * BLOCK_AXES : 3 * BLOCK_AXES], numbers[3 * BLOCK_AXES : -1]
+        # Shared memory holds two blocks: what is read of one does not wait for what is written of the other.
+        stage, stages = Int32(0), numbers[-1]
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
         sT = SmemAllocator().allocate_tensor(self.element, cute.make_layout(self.threads), 16).iterator.toint()
-        volume, blocks = Int32(1), Int32(1)
-        for axis in cutlass.range_constexpr(BLOCK_AXES):
-            volume = volume * mS.shape[axis]
+        blocks = Int32(1)
         found = []
         for axis in cutlass.range_constexpr(AXES):
             found.append((mSource.shape[axis] + mTarget.shape[axis] - 1) // mTarget.shape[axis])
             blocks = blocks * found[axis]
         counts = tuple(found)
-        reads, puts, _ = self.places(mS, pitches_read, halves, tid, volume)
-        writes, gets, coordinates = self.places(mD, pitches_write, halves, tid, volume)
-        # Registers limit the CTAs of an SM: both places in shared memory have a half of a word.
-        held = cute.make_rmem_tensor(cute.make_layout(self.each), Uint32)
-        for p in cutlass.range_constexpr(self.each):
-            held[p] = Uint32(puts[p]) | (Uint32(gets[p]) << 16)
+        read_first, put, read_count, _ = self.place(mS, (pitches_read, halves), tid, self.reads)
+        write_first, get, write_count, coordinates = self.place(mD, (pitches_write, halves), tid, self.writes)
+        last = cutlass.const_expr(BLOCK_AXES - 1)
+        put_step, get_step, half = pitches_read[last] * self.item, pitches_write[last] * self.item, Uint32(halves[last])
+        read_step, write_step = Int64(mS.stride[last]) * self.item, Int64(mD.stride[last]) * self.item
         overlap_predecessor()
-        source = mSource.iterator.toint() + self.lowest(mS)
-        target = mTarget.iterator.toint() + self.lowest(mD)
-        elements = cute.make_rmem_tensor(cute.make_layout(self.each), self.element)
-        read_at, write_at, skipped = self.origin(cta, counts, mSource, mTarget, all_halves)
-        self.read(source + read_at, reads, elements)
-        block = Int32(cta)
+        source, target = mSource.iterator.toint() + read_first, mTarget.iterator.toint() + write_first
+        words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.read_word)
+        # From an element of an access to the next, in shared memory.
+        apart = pitches_write[0] // self.vector * self.item
+        # Each lane has the origin of another one of the CTA's next blocks.
+        lane = tid % WARP
+        block, number = Int32(cta), Int32(0)
+        reads, writes, skips = self.origin(block + lane * ctas, counts, mSource, mTarget, all_halves)
+        read_at, write_at, skipped = self.of_lane((reads, writes, skips), number)
+        self.read(source + read_at, (read_step, read_count), words)
         while block < blocks:
-            for p in cutlass.range_constexpr(self.each):
-                if tid + p * self.threads < volume:
-                    place = self.shared(sT, held[p] & 0xFFFF)
-                    place[0] = elements[p]
+            held = sT + stage + put * self.item
+            for p in cutlass.range_constexpr(self.reads):
+                if p < read_count:
+                    place = self.shared(self.read_word, held)
+                    place[0] = words[p]
+                held += put_step
             cute.arch.sync_threads()
             at, before = target + write_at, skipped
-            # Beyond the last block it is read again, and not written.
             block += ctas
-            last = cutlass.min(block, blocks - 1)
-            read_at, write_at, skipped = self.origin(last, counts, mSource, mTarget, all_halves)
-            self.read(source + read_at, reads, elements)
-            for p in cutlass.range_constexpr(self.each):
+            number = (number + 1) % WARP
+            if number == 0:
+                reads, writes, skips = self.origin(block + lane * ctas, counts, mSource, mTarget, all_halves)
+            read_at, write_at, skipped = self.of_lane((reads, writes, skips), number)
+            if block < blocks:
+                self.read(source + read_at, (read_step, read_count), words)
+            # Sums in turn, as multiples of the steps would take a register each.
+            held, own = sT + stage + get * self.item, coordinates - before
+            for p in cutlass.range_constexpr(self.writes):
                 # A half that is less than what the neighbour moves borrows from its highest bit.
-                is_own = ((coordinates[p] - before) & _BORROWS) == _BORROWS
-                if is_own and tid + p * self.threads < volume:
-                    place = device_memory(self.element, at + Int64(writes[p]))
-                    place[0] = self.shared(sT, held[p] >> 16)[0]
-            cute.arch.sync_threads()
+                if (own & _BORROWS) == _BORROWS and p < write_count:
+                    self.write(at, held, apart)
+                held, at, own = held + get_step, at + write_step, own + half
+            stage = stages - stage
+
+    def of_lane(self, values, lane):
+        """Return values of one of the warp's lanes."""
+        return tuple(cute.arch.shuffle_sync(value, lane) for value in values)
 
     @cute.jit
-    def read(self, origin, reads: cute.Tensor, elements: cute.Tensor):
-        """Read a thread's elements of a block."""
-        for p in cutlass.range_constexpr(self.each):
-            elements[p] = device_memory(self.element, origin + Int64(reads[p]))[0]
+    def read(self, origin, steps, words: cute.Tensor):
+        """Read a thread's words of a block; `steps` are the bytes from one to the next, and their count."""
+        for p in cutlass.range_constexpr(self.reads):
+            if p < steps[1]:
+                words[p] = device_memory(self.read_word, origin)[0]
+            origin += steps[0]
 
     @cute.jit
-    def shared(self, sT, number):
+    def shared(self, kind: cutlass.Constexpr, address):
         """Return a place in shared memory."""
-        address = sT + Int32(number) * self.item
-        return cute.make_tensor(cute.make_ptr(self.element, address, cute.AddressSpace.smem), cute.make_layout(1))
+        place = cute.make_ptr(kind, address, cute.AddressSpace.smem, assumed_align=kind.width // 8)
+        return cute.make_tensor(place, cute.make_layout(1))
 
     @cute.jit
-    def lowest(self, mBlock: cute.Tensor):
-        """Return the offset in bytes of a block's lowest address, which is not its first where a stride is negative."""
-        found = Int64(0)
-        for axis in cutlass.range_constexpr(BLOCK_AXES):
-            found += cutlass.min(mBlock.stride[axis], Int64(0)) * (mBlock.shape[axis] - 1)
-        return found * self.item
+    def write(self, target, address, apart):
+        """Write elements to the target, which are so many bytes apart in shared memory."""
+        elements = cute.make_rmem_tensor(cute.make_layout((self.pack, self.vector // self.pack)), self.element)
+        for e in cutlass.range_constexpr(self.vector):
+            elements[e] = self.shared(self.element, address + e * apart)[0]
+        words = cute.make_rmem_tensor(cute.make_layout(self.vector // self.pack), self.write_word)
+        for w in cutlass.range_constexpr(self.vector // self.pack):
+            words[w] = elements[0, w] if cutlass.const_expr(self.pack == 1) else Uint32(packed(elements[None, w]))
+        device_memory(self.write_word, target, self.vector // self.pack).store(words.load())
 
     @cute.jit
-    def places(self, mBlock: cute.Tensor, pitches: tuple[Int32, ...], halves: tuple[Int32, ...], tid, volume):
-        """Return a thread's elements: offsets in bytes in device memory, places in shared memory, and coordinates.
+    def place(self, mBlock: cute.Tensor, factors: tuple[tuple[Int32, ...], ...], tid, each: cutlass.Constexpr[int]):
+        """Return a thread's first access: its offset in bytes, place in shared memory, how many there are, coordinates.
 
-        Places beyond the block are its last one.
+        `factors` are those of coordinates in shared memory, and in a word of two halves.
         """
-        coordinates = cute.make_rmem_tensor(cute.make_layout(self.each), Uint32)
-        # Without a sign, so that 64 bits of an address need no second register of each.
-        outer = cute.make_rmem_tensor(cute.make_layout(self.each), Uint32)
-        lowest = Int32(self.lowest(mBlock))
-        inner = cute.make_rmem_tensor(cute.make_layout(self.each), Int32)
-        for p in cutlass.range_constexpr(self.each):
-            rest = cutlass.min(tid + p * self.threads, volume - 1)
-            out, held, halved = Int32(0), Int32(0), Uint32(_BORROWS)
-            for axis in cutlass.range_constexpr(BLOCK_AXES):
-                extent = mBlock.shape[axis]
-                digit = rest
-                if cutlass.const_expr(axis + 1 < BLOCK_AXES):
-                    rest = rest // extent
-                    digit = digit - rest * extent
-                out += digit * Int32(mBlock.stride[axis])
-                held += digit * pitches[axis]
-                halved += Uint32(digit * halves[axis])
-            outer[p] = Uint32(out * self.item - lowest)
-            inner[p] = held
-            coordinates[p] = halved
-        return outer, inner, coordinates
+        pitches, halves = factors
+        rest, out, held, halved = Int32(tid), Int64(0), Int32(0), Uint32(_BORROWS)
+        for axis in cutlass.range_constexpr(BLOCK_AXES):
+            extent, digit = mBlock.shape[axis], rest
+            if cutlass.const_expr(axis + 1 < BLOCK_AXES):
+                rest = rest // extent
+                digit = digit - rest * extent
+            else:
+                # Parts of the axis, of almost one size.
+                parts = (extent + each - 1) // each
+                part = (extent + parts - 1) // parts
+                digit = rest * part
+                count = cutlass.min(part, extent - digit)
+            out += Int64(digit) * mBlock.stride[axis]
+            held += digit * pitches[axis]
+            halved += Uint32(digit * halves[axis])
+        return out * self.item, held, count, halved
 
     @cute.jit
     def origin(
@@ -167,9 +192,8 @@ class BlocksTranspose:
         rest, read_at, write_at, skipped = Int32(block), Int64(0), Int64(0), Uint32(0)
         for axis in cutlass.range_constexpr(AXES):
             digit = rest
-            if cutlass.const_expr(axis + 1 < AXES):
-                rest = rest // counts[axis]
-                digit = digit - rest * counts[axis]
+            rest = rest // counts[axis]
+            digit = digit - rest * counts[axis]
             wanted = digit * mTarget.shape[axis]
             first = cutlass.min(wanted, mSource.shape[axis] - mTarget.shape[axis])
             skipped += Uint32((wanted - first) * halves[axis])
@@ -179,9 +203,9 @@ class BlocksTranspose:
 
 
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for a size of elements, with fake arguments."""
+    """Return the kernel for a specialisation, with fake arguments."""
     tensors = [_strided(types["element"], rank) for rank in (BLOCK_AXES, BLOCK_AXES, AXES, AXES)]
-    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (3 * BLOCK_AXES + AXES)))
+    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (3 * BLOCK_AXES + AXES + 1)))
 
 
 def _strided(name: str, rank: int) -> cute.Tensor:

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 
-from gemmule.core.launch import Launch
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import INT32
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
-from gemmule.kernels.transpose.cost import rows_cost
+from gemmule.kernels.transpose.blocks.block import AXES, axes_of
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
-from gemmule.kernels.transpose.row_units import unit_of_rows, units_of
-from gemmule.kernels.transpose.spec import batched_param, element_signature, launch_tiles, transpose_spec
-from gemmule.kernels.transpose.tile_config import RowsConfig
+from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, runs_of
+from gemmule.kernels.transpose.spec import (
+    OVERLAPPING_SPANS,
+    batched_param,
+    element_signature,
+    launch_tiles,
+    transpose_spec,
+)
+
+# Bytes of rows whose multiples are at the same place of lines.
+_LINES = 512
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -20,30 +34,79 @@ def _refuses(problem: TransposeProblem) -> str | None:
     source, target = problem.source.col_stride, problem.target.col_stride
     if (source, target) != (1, 1):
         return f"elements of a row have a stride of {source} in the source and {target} in the target; they must be 1"
+    if problem.cols * problem.itemsize < VECTOR_BYTES and 3 <= len(axes_of(problem)) <= AXES:
+        return f"rows of {problem.cols * problem.itemsize} bytes are less than {VECTOR_BYTES}: blocks are faster"
     return None
 
 
 def _signature(problem: TransposeProblem, config: RowsConfig) -> Signature:
     del config
-    return element_signature(unit_of_rows(problem))
+    runs = runs_of(problem)
+    return _runs_signature(runs.units.itemsize, runs.merged)
+
+
+def _signatures(arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    return tuple(
+        _runs_signature(size, merged)
+        for size, merged in itertools.product(ITEMSIZES, (False, True))
+        if not (merged and size == VECTOR_BYTES)
+    )
+
+
+def _runs_signature(unit: int, merged: bool) -> Signature:
+    return (*element_signature(unit), ("runs", "merged" if merged else "single"))
 
 
 def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
-    units = units_of(problem)
+    runs = runs_of(problem)
     params = tuple(
-        batched_param(name, units, matrix, (matrix.row_stride,)) for name, matrix in units.operands().items()
+        batched_param(name, runs.units, matrix, (matrix.row_stride,)) for name, matrix in runs.units.operands().items()
     )
-    return dataclasses.replace(launch_tiles(units, config), params=params)
+    lanes, (tiles_i, tiles_j) = config.lanes(runs), config.tiles_of(runs)
+    numbers = {
+        "lanes": lanes,
+        # A product by it divides the number of a thread by the lanes.
+        "share": -(-(1 << SHARE_BITS) // lanes),
+        "abreast": config.abreast(runs),
+        "together": runs.batch if config.batch else 1,
+        "tiles": tiles_i * tiles_j,
+        "neighbours": tiles_i if runs.merged else tiles_j,
+        "divisor": runs.divisor if runs.merged else 0,
+        "before": runs.memory[0],
+        "after": runs.memory[1],
+    }
+    scalars = (ScalarParam(name, INT32, number) for name, number in numbers.items())
+    overlaps = problem.bytes_min <= OVERLAPPING_SPANS
+    return dataclasses.replace(launch_tiles(problem, config), params=(*params, *scalars), overlaps=overlaps)
+
+
+def _cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
+    """Return about the vectors that threads of an SM move, those outside of rows too; short vectors cost more."""
+    runs = runs_of(problem)
+    vectors = math.prod(config.grid(problem)) * config.threads * config.passes / gpu.multiprocessors
+    # Rows that follow one another in the source, and not in the target: with those of other matrices they make whole
+    # lines. Not where the matrices are a power of 2 apart, so that they meet in the same memory.
+    units = runs.units
+    is_apart = units.source.row_stride == units.cols != units.target.row_stride and runs.bytes % _LINES != 0
+    preferred = int(not runs.merged and is_apart)
+    return vectors * (config.vector + 4) * (1.0 if config.batch == preferred else 1.02)
 
 
 SPEC = transpose_spec(
     name="transpose_rows",
     summary="elements of 1 to 16 bytes, source and target contiguous along the same axis, batch: rows are copied",
     package=__package__,
-    configs=(RowsConfig(), RowsConfig(16), RowsConfig(8), RowsConfig(4)),
+    configs=(
+        RowsConfig(),
+        RowsConfig(batch=1),
+        RowsConfig(passes=4),
+        RowsConfig(4, 8),
+    ),
     itemsizes=ITEMSIZES,
+    signatures=_signatures,
     signature=_signature,
     refuses=_refuses,
     launch=_launch,
-    cost=rows_cost,
+    cost=_cost,
 )

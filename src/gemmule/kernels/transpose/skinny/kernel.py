@@ -18,7 +18,7 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import Int32, Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -61,13 +61,18 @@ class SkinnyTranspose(Transpose):
         cta, _, _ = cute.arch.block_idx()
         length = mS.shape[1] if cutlass.const_expr(self.from_structures) else mS.shape[0]
         tiles = (length + (self.tile.before + self.tile.span - 1)) // self.tile.span
-        tile, l0, l1, l2 = Int32(cta), Int32(0), Int32(0), Int32(0)
+        tile, at, to = Int32(cta), Int64(0), Int64(0)
         # A single matrix divides nothing.
         if cta >= tiles:
             batch = cta // tiles
             tile = cta - batch * tiles
             l0, l1, l2 = batch % mS.shape[2], batch // mS.shape[2] % mS.shape[3], batch // mS.shape[2] // mS.shape[3]
-        gS, gD = mS[None, None, l0, l1, l2], mD[None, None, l0, l1, l2]
+            at = mS.stride[2] * l0 + mS.stride[3] * l1 + mS.stride[4] * l2
+            to = mD.stride[2] * l0 + mD.stride[3] * l1 + mD.stride[4] * l2
+        gS, gD = (
+            cute.make_tensor(one.iterator + offset, one[None, None, 0, 0, 0].layout)
+            for one, offset in ((mS, at), (mD, to))
+        )
         # The launch recipe has the size.
         sT = SmemAllocator().allocate_tensor(cutlass.Uint8, cute.make_layout(LINE), LINE).iterator.toint()
         overlap_predecessor()

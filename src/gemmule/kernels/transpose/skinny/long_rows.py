@@ -12,6 +12,9 @@ from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.skinny.span import UNITS, Span
 from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD, SkinnyConfig
 
+# Gathers of a thread that are unrolled.
+_PASSES = 8
+
 
 class LongRows(Span):
     """Moves a span of long rows to structures; parameters as of Span."""
@@ -19,9 +22,8 @@ class LongRows(Span):
     def __init__(self, config: SkinnyConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.weaves = config.weaves(self.short, self.item)
-        self.share(min(self.threads, self.held_units))
-        # Rows that a thread reads together.
-        self.together = min(max(UNITS // self.each, 1), -(-self.short // self.abreast))
+        self.lanes_woven = min(self.threads, self.held_units)
+        self.share(gathers=False)
 
     @cute.jit
     def move(self, gS: cute.Tensor, gD: cute.Tensor, sT, span, whole: cutlass.Constexpr[bool]):
@@ -53,28 +55,31 @@ class LongRows(Span):
         line = Int64(gS.stride[1]) * self.item
         begin = gS.iterator.toint() + Int64(i0 - self.before) * self.item
         inside = Int32(begin & (self.unit - 1))
-        if cutlass.const_expr(not whole):
+        count = cutlass.const_expr(self.rounds * self.each)
+        for batch in cutlass.range_constexpr(0, count, UNITS):
+            read = cute.make_rmem_tensor(cute.make_layout(UNITS), self.word)
+            for stores in cutlass.range_constexpr(1 if self.asynchronous else 2):
+                for number in cutlass.range_constexpr(batch, min(batch + UNITS, count)):
+                    p, u = cutlass.const_expr(divmod(number, self.each))
+                    j, further = first + p * self.abreast, (u * self.lanes + lane) * self.unit
+                    place, target = begin + line * j, inside + j * pitch
+                    if cutlass.const_expr(self.pack > 1):
+                        place, target = place & -self.unit, target & -self.unit
+                    place, target = place + further, sT + target + further
+                    if (p + 1) * self.abreast <= self.short or j < self.short:
+                        if cutlass.const_expr(self.asynchronous):
+                            self.copy(gS, place, target, whole)
+                        elif cutlass.const_expr(stores):
+                            self.put(self.word, target, read[number - batch], True)
+                        else:
+                            read[number - batch] = self.load(gS, place, whole)
+        if cutlass.const_expr(self.asynchronous):
+            cute.arch.cp_async_commit_group()
+        if cutlass.const_expr(not whole and self.pack > 1):
             memory = self.memory_of(gS)
             end = device_memory(self.element, self.end_address(memory))[0]
-        rows = cutlass.const_expr(self.together * self.abreast)
-        for batch in cutlass.range(-(-self.short // rows), unroll=1):
-            row = first + batch * rows
-            read = cute.make_rmem_tensor(cute.make_layout((self.each, self.together)), self.word)
-            for p in cutlass.range_constexpr(self.together):
-                # Beyond the last row it is read again.
-                j = cutlass.min(row + p * self.abreast, self.short - 1)
-                place = ((begin + line * j) & -self.unit) + lane * self.unit
-                for u in cutlass.range_constexpr(self.each):
-                    unit = place + u * self.lanes * self.unit
-                    if cutlass.const_expr(not whole):
-                        unit = self.unit_within(memory, unit)
-                    read[u, p] = device_memory(self.word, unit)[0]
-            for p in cutlass.range_constexpr(self.together):
-                j = row + p * self.abreast
-                target = sT + ((inside + j * pitch) & -self.unit) + lane * self.unit
-                if j < self.short:
-                    for u in cutlass.range_constexpr(self.each):
-                        self.put(self.word, target + u * self.lanes * self.unit, read[u, p], True)
+        if cutlass.const_expr(self.asynchronous):
+            cute.arch.cp_async_wait_group(0)
         if cutlass.const_expr(not whole and self.pack > 1):
             # The end of lower addresses is in the first row, unless rows are in reverse order.
             j = Int32(0) if (tid < self.pack) == (line >= 0) else Int32(self.short - 1)
@@ -104,7 +109,7 @@ class LongRows(Span):
             place = (base & -SECTOR) + Int64(i0) * self.size + tid * self.unit
             count = cutlass.const_expr(self.short * self.units)
             passes, advance = cutlass.const_expr(count // self.step), self.step * self.unit // self.short
-            for p in cutlass.range(passes, unroll=4):
+            for p in cutlass.range(passes, unroll=_PASSES):
                 elements = self.gathered(sources, p * advance)
                 self.write_unit(place + p * (self.step * self.unit), elements, ends, whole)
             if tid < count - passes * self.step:
@@ -126,13 +131,14 @@ class LongRows(Span):
         own = sT + warp * (WARP * pitch * WORD)
         line, begin = Int64(gS.stride[1]) * self.item, gS.iterator.toint() + Int64(i0) * self.item
         bits = [Uint32((begin + line * r) & (WORD - 1)) * 8 for r in range(short)]
-        places = [((begin + line * r) & -WORD) + cutlass.min(tid, self.lanes - 1) * WORD for r in range(short)]
+        places = [((begin + line * r) & -WORD) + cutlass.min(tid, self.lanes_woven - 1) * WORD for r in range(short)]
         target = gD.iterator.toint() + Int64(i0) * (short * self.item) + (warp * (WARP * short) + lane) * WORD
         # Of each word of the structures: rows, and bytes in a row's word.
         elements = [divmod(number, short) for number in range(self.pack * short)]
         picks = [(row, i * self.item + byte) for i, row in elements for byte in range(self.item)]
-        together = cutlass.const_expr(math.gcd(self.each, 1 << (max(UNITS // short, 1).bit_length() - 1)))
-        for batch in cutlass.range_constexpr(self.each // together):
+        each = cutlass.const_expr(self.held_units // self.lanes_woven)
+        together = cutlass.const_expr(math.gcd(each, 1 << (max(UNITS // short, 1).bit_length() - 1)))
+        for batch in cutlass.range_constexpr(each // together):
             read = cute.make_rmem_tensor(cute.make_layout((short, 2, together)), Uint32)
             for p in cutlass.range_constexpr(together):
                 further = cutlass.const_expr((batch * together + p) * self.threads * WORD)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import cutlass
 from cutlass import Int64, Uint32, cute
 
+from gemmule.kernels.parts.async_copy import copy_async
 from gemmule.kernels.parts.words import packed
-from gemmule.kernels.transpose.frame import Words
-from gemmule.kernels.transpose.tile_config import SkinnyConfig
+from gemmule.kernels.transpose.frame import Words, device_memory
+from gemmule.kernels.transpose.tile_config import WARP, SkinnyConfig
 
-#: Units that a thread has in flight.
+#: Units that a thread loads before it stores them to shared memory.
 UNITS = 8
+# Elements of structures of which a thread has few units.
+_FEW = 16
+# Instructions of a thread for a row that it copies or writes, and for a unit of it but those of its elements.
+_ROW, _UNIT = 14, 2
 
 
 class Span(Words):
@@ -28,6 +33,8 @@ class Span(Words):
         super().__init__(config, types)
         # Elements of a structure, its bytes, and those of structures that fill whole units.
         self.short = int(types["short"])
+        # Few units of a thread are faster through registers than by cp.async.
+        self.asynchronous = self.short > _FEW
         self.size = self.short * self.item
         self.block = self.size * self.pack
         # Bytes of a unit; elements of a span, those that a tile holds before it, and all that it holds.
@@ -38,9 +45,35 @@ class Span(Words):
         # Units of structures from one of a thread to its next.
         self.step = config.step(self.short, self.item)
 
-    def share(self, lanes: int) -> None:
-        """Let so many threads move each row: all threads a few rows at once, and each a few units of a row."""
-        self.lanes, self.abreast, self.each = lanes, self.threads // lanes, self.held_units // lanes
+    def share(self, gathers: bool) -> None:
+        """Let some threads move each row, all threads a few rows at once, so that the busiest warp moves least."""
+        unit = _UNIT + (2 * self.pack if gathers else 0)
+        most = min(self.threads, self.held_units)
+
+        def instructions(lanes: int) -> float:
+            """Return about the instructions of the busiest warp, and of all in the mean."""
+            rounds = -(-self.short * lanes // self.threads)
+            return (rounds + self.short * lanes / self.threads) * (_ROW + self.held_units // lanes * unit)
+
+        fewest = min(WARP, most)
+        shares = (1 << k for k in range(most.bit_length()) if 1 << k >= fewest and self.threads % (1 << k) == 0)
+        self.lanes = min(shares, key=instructions)
+        self.abreast, self.each = self.threads // self.lanes, self.held_units // self.lanes
+        self.rounds = -(-self.short // self.abreast)
+
+    @cute.jit
+    def load(self, gS: cute.Tensor, place, whole: cutlass.Constexpr[bool]):
+        """Return a unit of a matrix, or the nearest one that is within its memory."""
+        if cutlass.const_expr(not whole):
+            place = self.unit_within(self.memory_of(gS), place)
+        return device_memory(self.word, place)[0]
+
+    @cute.jit
+    def copy(self, gS: cute.Tensor, place, target, whole: cutlass.Constexpr[bool]):
+        """Begin to copy a unit to shared memory; otherwise as `load`."""
+        if cutlass.const_expr(not whole):
+            place = self.unit_within(self.memory_of(gS), place)
+        copy_async(target, place, self.unit)
 
     @cute.jit
     def memory_of(self, gS: cute.Tensor):
@@ -89,12 +122,3 @@ class Span(Words):
             for e in cutlass.range_constexpr(self.pack):
                 if place + e * self.item >= begin and place + e * self.item < end:
                     self.put(self.element, place + e * self.item, elements[e])
-
-    @cute.jit
-    def put(self, kind: cutlass.Constexpr, address, value, shared: cutlass.Constexpr[bool] = False):
-        """Store a value to device memory, or to shared memory."""
-        space = cutlass.const_expr(cute.AddressSpace.smem if shared else cute.AddressSpace.gmem)
-        target = cute.make_tensor(
-            cute.make_ptr(kind, address, space, assumed_align=kind.width // 8), cute.make_layout(1)
-        )
-        target[0] = value

@@ -17,12 +17,12 @@ from gemmule.kernels.transpose.refusals import (
     why_not_itemsize,
     why_not_separate,
 )
-from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
+from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, launch_tiles, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD, SkinnyConfig, structures_side
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
 # fast.
-_LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 32}, "target": {1: 64, 2: 64, 4: 48, 8: 48, 16: 32}}
+_LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 64, 2: 64, 4: 48, 8: 48, 16: 48}}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
@@ -69,7 +69,12 @@ def _structures_signature(itemsize: int, side: str, short: int) -> Signature:
 def _launch(problem: TransposeProblem, config: SkinnyConfig) -> Launch:
     launch = launch_tiles(problem, config)
     pitch = ScalarParam("pitch", INT32, config.pitch(problem) if structures_side(problem) == "target" else 0)
-    return dataclasses.replace(launch, shared_bytes=config.span_shared_bytes(problem), params=(*launch.params, pitch))
+    return dataclasses.replace(
+        launch,
+        shared_bytes=config.span_shared_bytes(problem),
+        params=(*launch.params, pitch),
+        overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
+    )
 
 
 SPEC = transpose_spec(
@@ -84,7 +89,11 @@ SPEC = transpose_spec(
         SkinnyConfig(1024, 128),
         SkinnyConfig(512, 128),
         SkinnyConfig(256, 128),
+        SkinnyConfig(256, 256),
         SkinnyConfig(256, 512),
+        # Of 33 elements, 8 structures fill whole sectors.
+        SkinnyConfig(256, 288),
+        SkinnyConfig(512, 288),
     ),
     itemsizes=ITEMSIZES,
     signatures=_signatures,

@@ -7,10 +7,7 @@ from cutlass import Int32, Int64, cute
 
 from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.skinny.span import UNITS, Span
-from gemmule.kernels.transpose.tile_config import SECTOR, WARP, SkinnyConfig
-
-# Instructions of a thread for each row that it writes from padded structures, and for each unit of it.
-_ROW, _UNIT = 28, 9
+from gemmule.kernels.transpose.tile_config import SECTOR, SkinnyConfig
 
 
 class Structures(Span):
@@ -18,21 +15,11 @@ class Structures(Span):
 
     def __init__(self, config: SkinnyConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
-        # Bytes of padding after a block.
+        self.share(gathers=True)
+        # Units after which one of padding follows, as a power of 2, or None.
         self.padding = config.padding(self.short, self.item)
-        most = min(self.threads, self.held_units)
-        fewest = min(WARP, most) if self.padding else most
-        self.share(min((1 << k for k in range(most.bit_length()) if 1 << k >= fewest), key=self._instructions))
-        # Units that a tile holds, and those that a thread reads together.
+        # Units that a tile holds.
         self.count = self.short * self.held // self.pack
-        passes = -(-self.count // self.step)
-        self.together = -(-passes // -(-passes // UNITS))
-
-    def _instructions(self, lanes: int) -> float:
-        """Return about the instructions of the busiest warp that writes rows, and of all in the mean."""
-        row = _ROW + self.held_units // lanes * _UNIT
-        rounds = -(-self.short // (self.threads // lanes))
-        return (rounds + self.short * lanes / self.threads) * row
 
     @cute.jit
     def move(self, gS: cute.Tensor, gD: cute.Tensor, sT, j0, whole: cutlass.Constexpr[bool]):
@@ -47,28 +34,27 @@ class Structures(Span):
         tid, _, _ = cute.arch.thread_idx()
         begin = gS.iterator.toint() + Int64(j0 - self.before) * self.size
         head = Int32(begin & (SECTOR - 1))
-        if cutlass.const_expr(not whole):
+        place, target = begin - head + tid * self.unit, sT + self.padded(tid * self.unit)
+        passes = cutlass.const_expr(-(-self.count // self.threads))
+        for batch in cutlass.range_constexpr(0, passes, UNITS):
+            read = cute.make_rmem_tensor(cute.make_layout(UNITS), self.word)
+            for stores in cutlass.range_constexpr(1 if self.asynchronous else 2):
+                for p in cutlass.range_constexpr(batch, min(batch + UNITS, passes)):
+                    further = cutlass.const_expr(p * self.threads * self.unit)
+                    if (p + 1) * self.threads <= self.count or tid < self.count - p * self.threads:
+                        if cutlass.const_expr(self.asynchronous):
+                            self.copy(gS, place + further, target + self.padded(further), whole)
+                        elif cutlass.const_expr(stores):
+                            self.put(self.word, target + self.padded(further), read[p - batch], True)
+                        else:
+                            read[p - batch] = self.load(gS, place + further, whole)
+        if cutlass.const_expr(self.asynchronous):
+            cute.arch.cp_async_commit_group()
+        if cutlass.const_expr(not whole and self.pack > 1):
             memory = self.memory_of(gS)
             end = device_memory(self.element, self.end_address(memory))[0]
-        place, target = begin - head + tid * self.unit, sT + self.padded(tid * self.unit)
-        # From a thread's unit to its next, in shared memory as many whole blocks.
-        further = cutlass.const_expr(self.step * self.unit)
-        advance = cutlass.const_expr(self.padded(further))
-        number = tid if tid < self.step else self.count
-        for _ in cutlass.range(-(-self.count // (self.together * self.step)), unroll=1):
-            read = cute.make_rmem_tensor(cute.make_layout(self.together), self.word)
-            for p in cutlass.range_constexpr(self.together):
-                if number + p * self.step < self.count:
-                    unit = place + p * further
-                    if cutlass.const_expr(not whole):
-                        unit = self.unit_within(memory, unit)
-                    read[p] = device_memory(self.word, unit)[0]
-            for p in cutlass.range_constexpr(self.together):
-                if number + p * self.step < self.count:
-                    self.put(self.word, target + p * advance, read[p], True)
-            number += self.together * self.step
-            place += self.together * further
-            target += self.together * advance
+        if cutlass.const_expr(self.asynchronous):
+            cute.arch.cp_async_wait_group(0)
         if cutlass.const_expr(not whole and self.pack > 1):
             offset = self.end_address(memory) - (begin - head)
             cute.arch.sync_threads()
@@ -84,18 +70,23 @@ class Structures(Span):
         lane, first = tid % self.lanes, tid // self.lanes
         line = Int64(gD.stride[0]) * self.item
         further = cutlass.const_expr(self.padded(self.lanes * self.block))
-        for i in cutlass.range(first, self.short, self.abreast, unroll=1):
-            row = gD.iterator.toint() + line * i
-            # The lane's first element in the span, which begins where a sector of the row does.
-            j = lane * self.pack - Int32(row & (SECTOR - 1)) // self.item
-            source = head + j * self.size + i * self.item
-            sources = [sT + self.padded(source + e * self.size) for e in range(self.pack)]
-            place, ends = row + Int64(j0 + j) * self.item, (row, row + Int64(gD.shape[1]) * self.item)
-            for u in cutlass.range_constexpr(self.each):
-                if (u + 1) * self.lanes <= self.units or lane + u * self.lanes < self.units:
-                    elements = self.gathered(sources, u * further)
-                    self.write_unit(place + u * self.lanes * self.unit, elements, ends, whole)
+        begin = gD.iterator.toint() + line * first
+        for p in cutlass.range_constexpr(self.rounds):
+            i = first + p * self.abreast
+            if (p + 1) * self.abreast <= self.short or i < self.short:
+                row = begin + line * (p * self.abreast)
+                # The lane's first element in the span, which begins where a sector of the row does.
+                j = lane * self.pack - Int32(row & (SECTOR - 1)) // self.item
+                source = head + j * self.size + i * self.item
+                sources = [sT + self.padded(source + e * self.size) for e in range(self.pack)]
+                place, ends = row + Int64(j0 + j) * self.item, (row, row + Int64(gD.shape[1]) * self.item)
+                for u in cutlass.range_constexpr(self.each):
+                    if (u + 1) * self.lanes <= self.units or lane + u * self.lanes < self.units:
+                        elements = self.gathered(sources, u * further)
+                        self.write_unit(place + u * self.lanes * self.unit, elements, ends, whole)
 
     def padded(self, offset):
-        """Return an offset in shared memory, which has padding after each block of structures."""
-        return offset + offset // self.block * self.padding if self.padding else offset
+        """Return an offset in shared memory, which has padding."""
+        if self.padding is None:
+            return offset
+        return offset + (offset >> (self.padding + self.unit.bit_length() - 1)) * self.unit

@@ -49,6 +49,7 @@ SPEC = byte_tile_spec(
         ByteTileConfig(),
         ByteTileConfig(256, 256, 512),
         ByteTileConfig(512, 512, 512),
+        ByteTileConfig(128, 256, 256),
         ByteTileConfig(128, 128, 128),
         ByteTileConfig(128, 128, 256),
         ByteTileConfig(64, 64, 64),

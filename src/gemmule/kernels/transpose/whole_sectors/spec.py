@@ -19,6 +19,8 @@ from gemmule.kernels.transpose.tile_config import SECTOR, WORD, SectorTileConfig
 _LARGE = {1: 32 << 20, 2: 4 << 20, 4: 4 << 20, 8: 4 << 20}
 # Shorter rows leave most of a tile empty.
 _MIN_ROW = 64
+# Bytes of the shorter side of aligned matrices that were measured to be faster in whole sectors.
+_NARROW = 128
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -26,7 +28,7 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if reason := why_not_itemsize(problem, _LARGE) or why_not_contiguous(problem) or why_not_separate(problem, WORD):
         return reason
     if rows_are_aligned(problem):
-        if target_is_aligned(problem, SECTOR):
+        if target_is_aligned(problem, SECTOR) and min(problem.rows, problem.cols) * item > _NARROW:
             return "every row is aligned to 16 bytes, the target's to 32: whole vectors are faster"
         if problem.rows * problem.cols * item < _LARGE[item]:
             return (
