@@ -11,6 +11,7 @@ import pytest
 import gemmule as gm
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import kernels_of
+from gemmule.kernels.mma_sync.grouped_gemv.spec import SPEC as GEMV
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
@@ -20,6 +21,7 @@ CONFIGS = [
     pytest.param(spec, config, id=f"{spec.name}-{config}".replace(" ", ","))
     for spec in kernels_of("grouped")
     for config in spec.configs
+    if spec.name in KERNELS.values()
 ]
 RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
 
@@ -246,27 +248,28 @@ def test_experts_of_a_mixture(torch, gt, dtype, tolerance):
     assert mixture.gate_up_proj.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("slots", [1, 2, 7])
-def test_experts_of_one_token(torch, gt, slots):
-    """Each slot's row names its expert; two slots have one that is none, of which nothing is read."""
+@pytest.mark.parametrize(("tokens", "slots"), [(1, 1), (1, 2), (1, 7), (2, 1), (4, 7)])
+def test_experts_of_few_tokens(torch, gt, tokens, slots):
+    """Each slot's row names its expert; of many slots two have one that is none, of which nothing is read."""
+    experts = 8 if tokens == 1 else 4 * tokens * slots
     mixture = torch.nn.Module()
-    mixture.gate_up_proj = torch.nn.Parameter(torch.randn(8, 272, 200) / 8)
-    mixture.down_proj = torch.nn.Parameter(torch.randn(8, 200, 136) / 8)
+    mixture.gate_up_proj = torch.nn.Parameter(torch.randn(experts, 272, 200) / 8)
+    mixture.down_proj = torch.nn.Parameter(torch.randn(experts, 200, 136) / 8)
     mixture.act_fn = torch.nn.SiLU()
     mixture = mixture.to("cuda", torch.bfloat16)
-    mixture.gate_up_proj.data[7] = mixture.down_proj.data[7] = torch.nan
+    mixture.gate_up_proj.data[-1] = mixture.down_proj.data[-1] = torch.nan
     assert gt.replace_experts(mixture) == ("",)
     for turn in range(4):
-        x, weights = torch.randn(1, 200, device="cuda").bfloat16(), torch.rand(1, slots, device="cuda")
-        index = torch.randint(0, 7, (1, slots), device="cuda")
+        x, weights = torch.randn(tokens, 200, device="cuda").bfloat16(), torch.rand(tokens, slots, device="cuda")
+        index = torch.randint(0, experts - 1, (tokens, slots), device="cuda")
         if slots > 2:
-            index[0, turn % 2], index[0, 4] = 8, 100
-        wanted = torch.zeros(1, 200, device="cuda", dtype=torch.float64)
-        for slot, expert in enumerate(index[0].tolist()):
-            if expert < 8:
-                gate, up = (mixture.gate_up_proj.double()[expert] @ x[0].double()).chunk(2)
+            index[0, turn % 2], index[-1, 4] = experts, experts + 92
+        wanted = torch.zeros(tokens, 200, device="cuda", dtype=torch.float64)
+        for token, slot in itertools.product(range(tokens), range(slots)):
+            if (expert := int(index[token, slot])) < experts:
+                gate, up = (mixture.gate_up_proj.double()[expert] @ x[token].double()).chunk(2)
                 inner = torch.nn.functional.silu(gate) * up
-                wanted += weights[0, slot] * (mixture.down_proj.double()[expert] @ inner)
+                wanted[token] += weights[token, slot] * (mixture.down_proj.double()[expert] @ inner)
         with torch.no_grad():
             got = mixture(x, index, weights)
         torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03)
@@ -285,6 +288,27 @@ def test_rows_that_name_their_matrices(torch):
         zero = torch.zeros(72, 136, device="cuda", dtype=torch.bfloat16)
         wanted = torch.stack([a[i] @ (b[n] if 0 <= n < 5 else zero) for i, n in enumerate(numbers.tolist())])
         assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("config", GEMV.configs, ids=str)
+@pytest.mark.parametrize(("n", "k"), [(1000, 768), (200, 14336)])
+def test_every_config_of_rows_that_name_their_matrices(torch, config, n, k):
+    """One row for all numbers, by a stride of 0; some are none of a matrix."""
+    a, b = torch.randn(k, device="cuda").bfloat16().expand(11, k), torch.randn(5, n, k, device="cuda").bfloat16()
+    numbers = torch.randint(-1, 6, (11,), device="cuda", dtype=torch.int32)
+    memory = torch.full((11 * n + 4096,), 7, device="cuda", dtype=torch.float32)
+    d = memory[2048:-2048].view(11, n)
+    plan = gm.grouped_gemm.plan(a, b.mT, matrices=numbers, out=d)
+    assert plan.kernel == GEMV.name
+    pointers = {"a": a.data_ptr(), "b": b.data_ptr(), "matrices": numbers.data_ptr(), "d": d.data_ptr()}
+    run_kernel(plan.problem, Choice(GEMV, config), pointers, 0, torch.cuda.current_stream().cuda_stream)
+    there = (numbers >= 0) & (numbers < 5)
+    named = torch.where(there[:, None, None], b[numbers.clamp(0, 4).long()], 0).double()
+    exact, size = (torch.einsum("rk,rnk->rn", *pair) for pair in ((a.double(), named), (a.double().abs(), named.abs())))
+    assert ((d.double() - exact).abs() <= size * 2.0**-20).all()
+    assert not d[~there].any()
+    assert (memory[:2048] == 7).all()
+    assert (memory[-2048:] == 7).all()
 
 
 def test_nothing_to_multiply_is_zero(torch):
