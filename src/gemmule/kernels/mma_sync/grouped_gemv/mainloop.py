@@ -17,6 +17,8 @@ from .config import LINE_BYTES, MMA_COLUMNS, GemvConfig
 
 #: Bytes of a piece, of the pieces of four lanes, and of an instruction's K; lines of half a fragment; words of a piece.
 _PIECE, _QUAD, _K_BYTES, _HALF, _WORDS = 16, 64, 32, 8, 4
+#: Weights pass by the L1 cache, since each is read once, and L2 loads the 256 bytes around them.
+_LOAD = "ld.global.L1::no_allocate.L2::256B.v4.b32"
 
 
 class GemvMainloop:
@@ -73,14 +75,11 @@ class GemvMainloop:
 
 @cute.jit
 def load_piece(line, at, nbytes):
-    """Return the four words at byte `at` of a line, zeros from `nbytes` on, without a branch.
-
-    They pass by the L1 cache, since each is read once, and L2 loads the 256 bytes around them.
-    """
+    """Return the four words at byte `at` of a line, zeros from `nbytes` on, without a branch."""
     return cute.arch.inline_ptx(
         "{ .reg .pred inside; .reg .s64 wide; setp.lt.s32 inside, {$r1}, {$r2}; cvt.s64.s32 wide, {$r1}; "
         "add.s64 wide, wide, {$r0}; mov.b32 {$w0}, 0; mov.b32 {$w1}, 0; mov.b32 {$w2}, 0; mov.b32 {$w3}, 0; "
-        "@inside ld.global.L1::no_allocate.L2::256B.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [wide]; }",
+        f"@inside {_LOAD} {{{{$w0}}, {{$w1}}, {{$w2}}, {{$w3}}}}, [wide]; }}",
         write_only_types=[Uint32] * _WORDS,
         read_only_args=[line, at, nbytes],
     )
