@@ -41,7 +41,10 @@ def choose_grouped(problem: Any, arch: Arch, multiprocessors: int | None, chip: 
     able = _able(problem, arch)
     if multiprocessors is None:
         spec = able[0]
-        return Choice(spec, next(one for one in spec.configs if spec.why_not(problem, arch, one) is None))
+        config = next((one for one in spec.configs if spec.why_not(problem, arch, one) is None), None)
+        if config is None:
+            raise UnsupportedError(f"no grouped product: {spec.why_not(problem, arch, spec.default)}")
+        return Choice(spec, config)
     gpu = rates_for(chip, multiprocessors)
     choice = _cheapest(able, problem, arch, gpu)
     if choice is None:

@@ -31,7 +31,7 @@ def test_rows_of_experts_run_by_it(arch, shape):
     choice = choose_grouped(problem, arch, multiprocessors=132)
     assert choice.spec is SPEC
     columns, width, recipe = problem.n, choice.config.tile_n, SPEC.launch(problem, choice.config)
-    assert recipe.grid == (-(-columns // width), problem.m, 1)
+    assert recipe.grid == (problem.m, -(-columns // width), 1)
 
 
 def test_a_row_for_every_slot_may_have_a_stride_of_zero():
@@ -66,6 +66,14 @@ def test_what_no_kernel_takes_has_the_reason_of_one_that_the_gpu_has():
         choose_grouped(lines, AMPERE)
     with pytest.raises(UnsupportedError, match="TMA needs positive multiples of 16"):
         choose_grouped(lines, HOPPER)
+
+
+def test_more_columns_than_a_grid_has():
+    wide = rows(n=16 << 16, k=8, groups=1)
+    assert choose_grouped(wide, HOPPER, multiprocessors=132).spec is not SPEC
+    for multiprocessors in (None, 132):
+        with pytest.raises(UnsupportedError, match=r"65536 CTAs along y|no config of grouped_gemv for 132 SMs"):
+            choose_grouped(wide, AMPERE, multiprocessors=multiprocessors)
 
 
 def test_rows_of_wide_results_have_configs_on_every_chip():

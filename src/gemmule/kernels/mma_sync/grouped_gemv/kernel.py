@@ -8,7 +8,8 @@ Compared with hopper_grouped
     No tile of 64 rows, of which one has elements, no stages, no barriers in the loop; small CTAs, several on each SM,
     so that one starts while another one loads.
 Data movement
-    The matrices that rows name, once: 1 FLOP a byte of 16-bit weights. 7 of 8 columns of an mma.sync are zeros.
+    The matrices that rows name, once: 1 FLOP a byte of 16-bit weights. The CTAs of all rows' first columns come first,
+    so that rows of one matrix read it from memory once. 7 of 8 columns of an mma.sync are zeros.
 Limits
     Memory. Lines are whole 16 bytes, along K.
 Sources
@@ -48,7 +49,7 @@ class GroupedGemv:
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, matrices: cute.Tensor, extras, mB_up=None):
         self.kernel(mA, mB, mD, matrices, extras, mB_up).launch(
-            grid=(cute.ceil_div(mD.shape[1], self.columns), mD.shape[0], 1),
+            grid=(mD.shape[0], cute.ceil_div(mD.shape[1], self.columns), 1),
             block=(self.config.threads, 1, 1),
             min_blocks_per_mp=1,
             # Given, so that the compiler needs no driver; the launch recipe decides.
@@ -57,7 +58,7 @@ class GroupedGemv:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, matrices: cute.Tensor, extras, mB_up=None):
-        tile, row, _ = cute.arch.block_idx()
+        row, tile, _ = cute.arch.block_idx()
         partials = SmemAllocator().allocate_tensor(
             Float32, cute.make_layout((self.config.tile_n, self.config.warps)), 16
         )

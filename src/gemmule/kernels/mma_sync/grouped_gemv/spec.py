@@ -71,7 +71,7 @@ def _why_not_lines(name: str, matrix: StridedMatrix) -> str | None:
 
 
 def _grid(problem: GroupedProblem, config: GemvConfig) -> tuple[int, int, int]:
-    return -(-problem.n * problem.num_b // config.tile_n), problem.m, 1
+    return problem.m, -(-problem.n * problem.num_b // config.tile_n), 1
 
 
 def signature(problem: GroupedProblem, config: GemvConfig) -> Signature:
