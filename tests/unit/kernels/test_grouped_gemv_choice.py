@@ -69,10 +69,10 @@ def test_what_no_kernel_takes_has_the_reason_of_one_that_the_gpu_has():
 
 
 def test_more_columns_than_a_grid_has():
-    wide = rows(n=16 << 16, k=8, groups=1)
+    wide = rows(n=16 << 17, k=8, groups=1)
     assert choose_grouped(wide, HOPPER, multiprocessors=132).spec is not SPEC
     for multiprocessors in (None, 132):
-        with pytest.raises(UnsupportedError, match=r"65536 CTAs along y|no config of grouped_gemv for 132 SMs"):
+        with pytest.raises(UnsupportedError, match=r"131072 CTAs along y|no config of grouped_gemv for 132 SMs"):
             choose_grouped(wide, AMPERE, multiprocessors=multiprocessors)
 
 
