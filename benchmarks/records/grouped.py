@@ -340,9 +340,10 @@ def compile_first(sweep: str | None, wanted: Sequence[Cell]) -> None:
     for cell in wanted:
         problem = cell.problem()
         chips = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
-        chosen = [choose_grouped(problem, HOPPER, multiprocessors=132, chip=chip).config for chip in chips]
-        configs = swept_configs(cell.spec, problem, sweep) if sweep else chosen
-        jobs += [Job(cell.spec, config, cell.spec.signature(problem, config), HOPPER) for config in configs]
+        choices = [choose_grouped(problem, HOPPER, multiprocessors=132, chip=chip) for chip in chips]
+        if sweep:
+            choices = [Choice(cell.spec, config) for config in swept_configs(cell.spec, problem, sweep)]
+        jobs += [Job(one.spec, one.config, one.signature(problem), HOPPER) for one in choices]
     list(compile_all(list(dict.fromkeys(jobs))))
 
 

@@ -248,31 +248,31 @@ def test_experts_of_a_mixture(torch, gt, dtype, tolerance):
     assert mixture.gate_up_proj.grad.isfinite().all()
 
 
-@pytest.mark.parametrize(("tokens", "slots"), [(1, 1), (1, 2), (1, 7), (2, 1), (4, 7)])
-def test_experts_of_few_tokens(torch, gt, tokens, slots):
-    """Each slot's row names its expert; of many slots two have one that is none, of which nothing is read."""
-    experts = 8 if tokens == 1 else 4 * tokens * slots
+@pytest.mark.parametrize("slots", [1, 2, 7])
+def test_experts_of_one_token(torch, gt, slots):
+    """Each slot's row names its expert; two slots have one that is none, of which nothing is read."""
     mixture = torch.nn.Module()
-    mixture.gate_up_proj = torch.nn.Parameter(torch.randn(experts, 272, 200) / 8)
-    mixture.down_proj = torch.nn.Parameter(torch.randn(experts, 200, 136) / 8)
+    mixture.gate_up_proj = torch.nn.Parameter(torch.randn(8, 272, 200) / 8)
+    mixture.down_proj = torch.nn.Parameter(torch.randn(8, 200, 136) / 8)
     mixture.act_fn = torch.nn.SiLU()
     mixture = mixture.to("cuda", torch.bfloat16)
-    mixture.gate_up_proj.data[-1] = mixture.down_proj.data[-1] = torch.nan
+    mixture.gate_up_proj.data[7] = mixture.down_proj.data[7] = torch.nan
     assert gt.replace_experts(mixture) == ("",)
     for turn in range(4):
-        x, weights = torch.randn(tokens, 200, device="cuda").bfloat16(), torch.rand(tokens, slots, device="cuda")
-        index = torch.randint(0, experts - 1, (tokens, slots), device="cuda")
+        x, weights = torch.randn(1, 200, device="cuda").bfloat16(), torch.rand(1, slots, device="cuda")
+        index = torch.randint(0, 7, (1, slots), device="cuda")
         if slots > 2:
-            index[0, turn % 2], index[-1, 4] = experts, experts + 92
-        wanted = torch.zeros(tokens, 200, device="cuda", dtype=torch.float64)
-        for token, slot in itertools.product(range(tokens), range(slots)):
-            if (expert := int(index[token, slot])) < experts:
-                gate, up = (mixture.gate_up_proj.double()[expert] @ x[token].double()).chunk(2)
+            index[0, turn % 2], index[0, 4] = 8, 100
+        wanted = torch.zeros(1, 200, device="cuda", dtype=torch.float64)
+        for slot, expert in enumerate(index[0].tolist()):
+            if expert < 8:
+                gate, up = (mixture.gate_up_proj.double()[expert] @ x[0].double()).chunk(2)
                 inner = torch.nn.functional.silu(gate) * up
-                wanted[token] += weights[token, slot] * (mixture.down_proj.double()[expert] @ inner)
+                wanted += weights[0, slot] * (mixture.down_proj.double()[expert] @ inner)
         with torch.no_grad():
             got = mixture(x, index, weights)
-        torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03)
+        # Rounded to 8 bits: what is between the products, each slot, its weight and the sum.
+        torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03 + 0.01 * slots)
 
 
 def test_rows_that_name_their_matrices(torch):

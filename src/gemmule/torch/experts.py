@@ -16,8 +16,6 @@ from .product import may_skip_operator
 
 #: Bytes of the types of which SwiGLU is an epilogue.
 _HALF = 2
-#: Experts for each row up to which rows name their experts: seldom two name the same one, whose weights are read twice.
-_FEW = 4
 
 
 class Experts:
@@ -46,14 +44,12 @@ class Experts:
         if top_k_weights.shape[1] != slots:
             # A number beyond the last expert is none, and has no weight of its own.
             top_k_weights = top_k_weights.gather(1, top_k_index.clamp(max=top_k_weights.shape[1] - 1))
-        if in_one_pass and (tokens == 1 or tokens * slots * _FEW <= down.shape[0]):
+        if in_one_pass and tokens == 1:
             # Each row names its expert: nothing is sorted, which would take more of the host than the products.
             rows, chosen = hidden_states.expand(slots, -1), top_k_index.reshape(-1).int()
-            if tokens > 1:
-                rows = hidden_states.repeat_interleave(slots, 0)
             inner = gm.grouped_gemm(rows, up.detach().mT, matrices=chosen, epilogue="swiglu")
             found = gm.grouped_gemm(inner, down.detach().mT, matrices=chosen)
-            return _weighted(top_k_weights, found)
+            return top_k_weights.to(found.dtype) @ found
         experts = torch.arange(down.shape[0], device=top_k_index.device)
         chosen, order = top_k_index.reshape(-1).sort(stable=True)
         ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
@@ -63,8 +59,10 @@ class Experts:
             found = gm.grouped_gemm(inner, down.detach().mT, ends)
         else:
             found = grouped_mm(self._gated(grouped_mm(rows, up.mT, offs=ends)), down.mT, offs=ends)
+        weights = top_k_weights.to(found.dtype)
         # Each slot of a token reads its own row again, so that the sum has one order.
-        return _weighted(top_k_weights, found.index_select(0, order.argsort()))
+        found = found.index_select(0, order.argsort())
+        return torch.bmm(weights.unsqueeze(1), found.view(tokens, slots, found.shape[1])).squeeze(1)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return what pickles the module: its class is made here, from the one it had before."""
@@ -93,14 +91,6 @@ class Experts:
             return self._apply_gate(gate_up)
         gate, up = gate_up.chunk(2, -1)
         return self.act_fn(gate) * up
-
-
-def _weighted(weights: Any, found: Any) -> Any:
-    """Return for each token the weighted sum of its rows, which are one behind another."""
-    weights = weights.to(found.dtype)
-    if len(weights) == 1:
-        return weights @ found
-    return torch.bmm(weights.unsqueeze(1), found.view(*weights.shape, found.shape[1])).squeeze(1)
 
 
 @functools.cache

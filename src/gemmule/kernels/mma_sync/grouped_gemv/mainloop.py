@@ -17,8 +17,8 @@ from .config import LINE_BYTES, MMA_COLUMNS, GemvConfig
 
 #: Bytes of a piece, of the pieces of four lanes, and of an instruction's K; lines of half a fragment; words of a piece.
 _PIECE, _QUAD, _K_BYTES, _HALF, _WORDS = 16, 64, 32, 8, 4
-#: Weights pass by the L1 cache, since each is read once, and L2 loads the 256 bytes around them.
-_LOAD = "ld.global.L1::no_allocate.L2::256B.v4.b32"
+#: Weights pass by the L1 cache, since each is read once, and L2 loads the 128 bytes around them.
+_LOAD = "ld.global.L1::no_allocate.L2::128B.v4.b32"
 
 
 class GemvMainloop:
