@@ -115,9 +115,9 @@ def _param(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> Tenso
     return TensorParam(operand, (matrix.rows, matrix.cols, *batch), strides)
 
 
-#: Fitted to the layers of two mixtures on an H200 (record RECORD): microseconds of a launch, bytes a microsecond from
-#: memory; the share of the time by which each round of loads after so many waits, for one piece in flight; microseconds
-#: by which deep loads are too deep for short lines.
+#: Fitted to the layers of two mixtures on an H200: microseconds of a launch, bytes a microsecond from memory; the share
+#: of the time by which each round of loads after so many waits, for one piece in flight; microseconds by which deep
+#: loads are too deep for short lines.
 _LAUNCH, _MEMORY, _ROUND, _HIDDEN, _TOO_DEEP, _DEEP = 2.1, 4.27e6, 0.031, 2, 1.07, 4
 
 
