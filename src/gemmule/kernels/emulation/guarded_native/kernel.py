@@ -22,6 +22,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.complex64 import kernel as complex64
 from gemmule.kernels.complex.complex128 import kernel as complex128
 from gemmule.kernels.float64.gemm import kernel as float64
+from gemmule.kernels.float64.gemm import stream_k
 from gemmule.kernels.parts.tensors import tensor_1d
 from gemmule.kernels.simt.gemm import kernel as simt
 
@@ -39,6 +40,16 @@ class _Guarded:
 
 class GuardedFloat64Gemm(_Guarded, float64.Float64Gemm):
     """`Float64Gemm` where the decision is 0."""
+
+
+class GuardedStreamKFloat64Gemm(stream_k.StreamKFloat64Gemm):
+    """`StreamKFloat64Gemm` where the decision is 0, which stands behind the workspaces and `SharedTiles`."""
+
+    @cute.kernel
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
+        # Of a launch that is not needed no CTA waits for a flag.
+        if first[-1][0] == 0:
+            self.compute_tile(mA, mB, mC, mD, alpha, beta, first[:-1])
 
 
 class GuardedComplex64Gemm(_Guarded, complex64.Complex64Gemm):
@@ -71,4 +82,7 @@ def buildable(config: Any, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
     native, guarded, before = _KERNELS[types["element"]]
     arguments = native.buildable(config, types).arguments
+    if getattr(config, "stream_k", 0):
+        shares = (*arguments[-1], tensor_1d("int32"))
+        return Buildable(GuardedStreamKFloat64Gemm(config, types), (*arguments[:-1], shares))
     return Buildable(guarded(config, types), (*arguments, *before, tensor_1d("int32")))

@@ -23,7 +23,8 @@ from cutlass import Float32, Int32, cute, select_
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.guard import INFINITE_BITS
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
-from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts
+from gemmule.kernels.emulation.ozaki_gemm.early_refusal import is_refused
+from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts, first_matrices
 from gemmule.kernels.hopper.mainloops.operands import flat
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
@@ -34,6 +35,11 @@ class LeastMagnitude(ResidueProducts):
     """max(S, INFINITE_BITS - bits of A @ B): A (M, K, 1), B (N, K, 1) of float8_e5m2; S is at the address of D."""
 
     element, accumulator = cutlass.Float8E5M2, Float32
+
+    def needed(self, mD, products):
+        """Return the sums, or none of them where the product is refused already."""
+        del products
+        return first_matrices(mD, Int32(select_(is_refused(mD), Int32(0), Int32(1))))
 
     def divisor(self, place):
         """Return nothing: sums are not reduced."""
