@@ -25,7 +25,6 @@ from gemmule.kernels.complex.complex64 import kernel as complex64
 from gemmule.kernels.complex.complex128 import kernel as complex128
 from gemmule.kernels.float64.gemm import kernel as float64
 from gemmule.kernels.parts.tensors import tensor_1d
-from gemmule.kernels.parts.tile_gemm import TileGemm
 from gemmule.kernels.simt.gemm import kernel as simt
 
 
@@ -43,8 +42,8 @@ class _Guarded:
 
 
 @functools.cache
-def _guarded(native: type[TileGemm]) -> type[TileGemm]:
-    """Return a native kernel that depends on the decision."""
+def _guarded(native: Any) -> Any:
+    """Return a class of native kernels, a `TileGemm`, that depend on the decision."""
     return type(f"Guarded{native.__name__}", (_Guarded, native), {"__doc__": f"`{native.__name__}`, guarded."})
 
 
@@ -70,4 +69,5 @@ def buildable(config: Any, types: dict[str, str]) -> Buildable:
         return Buildable(GuardedSimtGemm(config, types), (*simt.buildable(config, types).arguments, None, decision))
     native: Buildable = _MODULES[types["element"]].buildable(config, types)
     own = tuple(one for shared in native.arguments[_COMMON:] for one in shared)
-    return Buildable(_guarded(type(native.function))(config, types), (*native.arguments[:_COMMON], (*own, decision)))
+    kernel: Any = type(native.function)
+    return Buildable(_guarded(kernel)(config, types), (*native.arguments[:_COMMON], (*own, decision)))
