@@ -68,37 +68,40 @@ class Complex128Gemm(TileGemm):
             piece = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
             reduce_in_cluster(rPart, rAll, stages, piece, self.cluster_k, self.threads)
             col += piece * (part * COLUMNS)
-            for p in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(part):
-                    rC[None, None, j, p].store(rPart[None, None, p, j].load())
+            # As accumulators lie: (4, blocks, columns, parts).
+            own = cute.make_tensor(rPart.iterator, cute.select(rPart.layout, mode=[0, 1, 3, 2]))
             if self.writers == self.cluster_k or rank < self.writers:
-                self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, part)
+                write_warp_tile(self.epilogue, (gD, gC), own, (m0 + row, n0 + col), (alpha, beta), mirrored)
         else:
-            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, self.mainloop.columns)
+            write_warp_tile(self.epilogue, (gD, gC), rC, (m0 + row, n0 + col), (alpha, beta), mirrored)
 
-    @cute.jit
-    def write(
-        self,
-        gD: cute.Tensor,
-        gC: cute.Tensor,
-        rC: cute.Tensor,
-        corner,
-        scalars,
-        mirrored,
-        count: cutlass.Constexpr[int],
-    ):
-        """Write `count` products of 8 columns of a warp tile."""
-        tid, _, _ = cute.arch.thread_idx()
-        g, t = tid % 32 // 4, tid % 4
-        for i in cutlass.range_constexpr(self.mainloop.blocks):
-            for half in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(count):
-                    for v in cutlass.range_constexpr(2):
-                        at = corner[0] + i * 16 + half * 8 + g, corner[1] + j * COLUMNS + column_of(2 * t + v)
-                        products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
-                        for p in cutlass.range_constexpr(2):
-                            products[0, p] = rC[2 * half + v, i, j, p]
-                        self.epilogue.write(gD, gC, products, at, scalars, mirrored)
+
+@cute.jit
+def write_warp_tile(epilogue, results, rC: cute.Tensor, corner, scalars, mirrored):
+    """Write products of 16 x 8 of a warp tile.
+
+    Parameters
+    ----------
+    epilogue : ComplexEpilogue
+        What writes an element.
+    results : tuple of Tensor
+        D and C.
+    rC : Tensor
+        This lane's accumulators, (4, blocks, columns, 2): of each product of 16 x 8, and of each part.
+    corner, scalars, mirrored
+        As of `ComplexEpilogue.write`; the corner is that of the warp tile.
+    """
+    tid, _, _ = cute.arch.thread_idx()
+    g, t = tid % 32 // 4, tid % 4
+    for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
+        for half in cutlass.range_constexpr(2):
+            for j in cutlass.range_constexpr(cute.size(rC, mode=[2])):
+                for v in cutlass.range_constexpr(2):
+                    at = corner[0] + i * 16 + half * 8 + g, corner[1] + j * COLUMNS + column_of(2 * t + v)
+                    products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
+                    for p in cutlass.range_constexpr(2):
+                        products[0, p] = rC[2 * half + v, i, j, p]
+                    epilogue.write(*results, products, at, scalars, mirrored)
 
 
 def buildable(
@@ -107,6 +110,9 @@ def buildable(
     """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
-    return Buildable(
-        Complex128Gemm(config, types, scheduler), (*tensors, *fake_scalars(Float64), *scheduler.fake_args())
-    )
+    arguments = (*tensors, *fake_scalars(Float64))
+    if config.stream_k:
+        from .stream_k import StreamKComplex128Gemm, fake_shares
+
+        return Buildable(StreamKComplex128Gemm(config, types), (*arguments, fake_shares()))
+    return Buildable(Complex128Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))
