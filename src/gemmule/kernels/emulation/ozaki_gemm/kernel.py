@@ -74,12 +74,15 @@ class OzakiScales:
     @cute.jit
     def measure_line(self, a, b, shortfall, shared, cta):
         """Measure a line of A or of B, or several contiguous ones; each is given with its scales."""
-        (mA, sA), (mB, sB), (sums, exponents) = a, b, shared
-        firsts = cute.ceil_div(mA.shape[1], 1 if self.along[0] else ACROSS)
+        (first, along), (second, other) = (a, self.along[0]), (b, self.along[1])
+        if cutlass.const_expr(along and not other):
+            # CTAs with several lines take longer: they are first.
+            (first, along), (second, other) = (b, other), (a, along)
+        firsts = cute.ceil_div(first[0].shape[1], 1 if along else ACROSS)
         if cta < firsts:
-            self.measure(mA, (sA, shortfall), sums, exponents, cta, self.along[0])
+            self.measure(first[0], (first[1], shortfall), *shared, cta, along)
         else:
-            self.measure(mB, (sB, shortfall), sums, exponents, cta - firsts, self.along[1])
+            self.measure(second[0], (second[1], shortfall), *shared, cta - firsts, other)
 
     @cute.jit
     def measure(self, mS: cute.Tensor, results, sums, exponents, cta, along: cutlass.Constexpr[bool]):
