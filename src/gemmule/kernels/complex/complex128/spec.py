@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import COMPLEX128, FLOAT64
+from gemmule.core.dtype import COMPLEX128
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.layout import StridedMatrix
@@ -16,12 +15,10 @@ from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, wh
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.complex.cost import complex128_costs
-from gemmule.kernels.float64.gemm.spec import _division_params
-from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
+from gemmule.kernels.float64.gemm.spec import shared_launch
+from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tiles_divide, tiles_signature
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
-from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
-from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
 
 @cache_last_call
@@ -73,20 +70,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: Complex128Config) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident."""
-    recipe = tile_launch(problem, config, _ld, config.shared_bytes)
-    if not config.stream_k or not recipe.grid[0]:
-        return recipe
-    k_tiles = max(-(-problem.k // config.tile_k), 1)
-    # Shares have a k-tile at least.
-    ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)
-    warpgroups = config.threads // WARPGROUP
-    workspaces, tensors = stream_k_workspaces(ctas, 2 * config.outputs, FLOAT64.itemsize, warpgroups)
-    return dataclasses.replace(
-        recipe,
-        grid=(ctas, 1, 1),
-        params=(*recipe.params, *tensors, *_division_params(problem, config, ctas, k_tiles)),
-        workspaces=workspaces,
-    )
+    return shared_launch(problem, config, _ld)
 
 
 SPEC = KernelSpec(

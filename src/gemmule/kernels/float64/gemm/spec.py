@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT32
@@ -95,15 +96,31 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def launch(problem: GemmProblem, config: Float64Config) -> Launch:
-    """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident."""
-    recipe = tile_launch(problem, config, _ld, config.shared_bytes)
+    """Return the launch recipe."""
+    return shared_launch(problem, config, _ld)
+
+
+def shared_launch(problem: GemmProblem, config: Any, ld: Callable[[StridedMatrix], LeadingDimension]) -> Launch:
+    """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident.
+
+    Parameters
+    ----------
+    problem : GemmProblem
+        A product of float64, or of elements with float64 parts.
+    config : DmmaConfig
+        Its config, with `stream_k` and `ctas`.
+    ld : callable
+        As of `tile_launch`.
+    """
+    recipe = tile_launch(problem, config, ld, config.shared_bytes)
     if not config.stream_k or not recipe.grid[0]:
         return recipe
     k_tiles = max(-(-problem.k // config.tile_k), 1)
     # Shares have a k-tile at least.
     ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)
     warpgroups = config.threads // WARPGROUP
-    workspaces, tensors = stream_k_workspaces(ctas, config.outputs, FLOAT64.itemsize, warpgroups)
+    sums = config.outputs * config.itemsize // FLOAT64.itemsize
+    workspaces, tensors = stream_k_workspaces(ctas, sums, FLOAT64.itemsize, warpgroups)
     return dataclasses.replace(
         recipe,
         grid=(ctas, 1, 1),
@@ -112,7 +129,7 @@ def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     )
 
 
-def _division_params(problem: GemmProblem, config: Float64Config, ctas: int, k_tiles: int) -> Iterator[ScalarParam]:
+def _division_params(problem: GemmProblem, config: Any, ctas: int, k_tiles: int) -> Iterator[ScalarParam]:
     """Yield how stream-K divides all tiles among the CTAs: the fields of `shared_tiles.SharedTiles`."""
     oriented, _, _ = row_result(problem)
     tiles_m, tiles_n = -(-oriented.m // config.tile_m), -(-oriented.n // config.tile_n)

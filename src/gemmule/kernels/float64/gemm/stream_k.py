@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import cutlass
 from cutlass import Float64, Int32, cute
 
-from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.config import DmmaConfig
 from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
@@ -27,7 +27,7 @@ _BARRIER = 1
 _SEVERAL, _ONE = 8, 16
 
 
-def registers_are_scarce(config: Float64Config, types: dict[str, str]) -> bool:
+def registers_are_scarce(config: DmmaConfig, types: dict[str, str]) -> bool:
     """Return whether a thread copies so many pieces of a k-tile that it would spill their addresses.
 
     With fewer pieces, computing addresses and coordinates again costs 1 to 3 %.
@@ -46,7 +46,11 @@ class _Warpgroup(NamedTuple):
 class StreamKFloat64Gemm(TileGemm):
     """The float64 GEMM by persistent CTAs; the last argument are the workspaces, and what the host divides."""
 
-    def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
+    #: mainloop, epilogue: Of a warp tile; those of complex elements have the same methods.
+    mainloop: Any
+    epilogue: Any
+
+    def __init__(self, config: DmmaConfig, types: dict[str, str]) -> None:
         # As many as the launch recipe has: what waits for a place would begin a second wave.
         self.threads, self.cluster_k, self.resident = config.threads, 1, config.resident
         self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n, config.group, 1)
