@@ -1,4 +1,4 @@
-"""Stream-K on the GPU: ragged products, the same bits however CTAs meet, replayed graphs, two streams at once."""
+"""Stream-K on the GPU, and of clusters: ragged tiles, the same bits each time, replayed graphs, two streams at once."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ CONFIGS = [
 OF_FLOAT64 = [
     pytest.param(Float64Config(stream_k=1, **fields), id=f"float64-{fields}")
     for fields in ({}, {"ctas": 3}, {"tile_m": 128, "tile_n": 128, "warps_n": 4, "mma_k": 8})
+] + [
+    # Ten waves of clusters, each of which waits for some of a wave before.
+    pytest.param(Float64Config(mma_k=8, cluster_k=parts, stream_k=1, ctas=1320), id=f"float64-clusters-{parts}")
+    for parts in (2, 6)
 ]
 
 

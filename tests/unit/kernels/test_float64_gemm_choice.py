@@ -172,12 +172,27 @@ def test_stream_k_has_the_ctas_that_run_at_once_and_workspaces():
     assert SPEC.launch(gemm(64), dataclasses.replace(config, tile_n=64)).grid == (4, 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"), [({"cluster_k": 2}, "not by both"), ({"warps_m": 1}, "whole warpgroups")]
-)
-def test_what_stream_k_cannot_be(values, reason):
-    with pytest.raises(ArgumentError, match=reason):
-        Float64Config(stream_k=1, **values)
+def test_as_many_clusters_share_a_tile_as_run_at_once():
+    config = Float64Config(mma_k=8, cluster_k=4, stream_k=1)
+    assert (config.resident, config.running) == (3, 356)
+    a, b, d = (contiguous(FLOAT64, *shape) for shape in ((250, 8000), (8000, 190), (250, 190)))
+    launch = SPEC.launch(gemm(m=250, n=190, k=8000, a=a, b=b, d=d), config)
+    # Twelve tiles.
+    assert (launch.grid, launch.cluster) == ((48, 7, 1), (4, 1, 1))
+    partials, flags = launch.workspaces
+    # The last cluster of a tile writes none; each CTA reduces a quarter of a tile.
+    assert (partials.nbytes, flags.nbytes) == (48 * 6 * 1024 * 8, 48 * 6 * 8)
+
+
+@pytest.mark.parametrize(("k", "splits"), [(8000, 7), (16 * 4 * 16, 2), (16 * 4 * 16 - 16, 1), (0, 1)])
+def test_short_k_is_shared_by_fewer(k, splits):
+    config = Float64Config(mma_k=8, cluster_k=4, stream_k=1)
+    assert config.splits(12, -(-k // 16)) == splits
+
+
+def test_stream_k_takes_whole_warpgroups():
+    with pytest.raises(ArgumentError, match="whole warpgroups"):
+        Float64Config(stream_k=1, warps_m=1)
 
 
 def test_planned_memory_has_no_partials():

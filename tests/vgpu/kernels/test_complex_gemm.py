@@ -119,32 +119,24 @@ def test_a_cluster_shares_sums(dtype, ctas, rng):
 @pytest.mark.parametrize(
     ("shape", "conj"),
     [
-        # Six tiles for the CTAs of an SM, all of them shared.
-        ((130, 60, 62), "b"),
-        # A tile of which each CTA has a part, or none.
-        pytest.param((61, 75, 31), "a", marks=pytest.mark.slow),
-        pytest.param((64, 24, 32), "", marks=pytest.mark.slow),
-        # Whole waves before the shared tiles.
-        pytest.param((320, 24, 96), "ab", marks=pytest.mark.slow),
+        # A tile that all CTAs share; seven tiles; no K, and fewer k-tiles than CTAs.
+        ((61, 30, 90), "b"),
+        pytest.param((130, 70, 66), "a", marks=pytest.mark.slow),
+        pytest.param((130, 70, 0), "", marks=pytest.mark.slow),
+        pytest.param((61, 30, 11), "ab", marks=pytest.mark.slow),
     ],
     ids=str,
 )
-def test_tiles_are_shared_by_stream_k(shape, conj, rng):
-    config = dataclasses.replace(SMALL[COMPLEX128][1], stream_k=1, ctas=1)
-    m, k, n = shape
-    a, b, c = (random_matrix(rng, COMPLEX128, sides) for sides in ((m, k), (k, n), (m, n)))
-    got = multiply(a, b, poisoned(COMPLEX128, (m, n)), c, 0.5 - 0.75j, 1.25 + 0.5j, conj, (COMPLEX128_GEMM, config))
-    assert_product(got, *conjugated(a, b, conj), c, 0.5 - 0.75j, 1.25 + 0.5j)
-
-
-def test_shared_tiles_of_nothing(rng):
-    """No K, an alpha of 0 beside what is not finite, and batches."""
-    choice = COMPLEX128_GEMM, dataclasses.replace(SMALL[COMPLEX128][1], stream_k=1, ctas=1)
-    a, b, c = (random_matrix(rng, COMPLEX128, shape) for shape in ((3, 20, 12), (3, 12, 18), (3, 20, 18)))
-    assert_product(multiply(a, b, poisoned(COMPLEX128, (3, 20, 18)), c, 1.0, 1j, choice=choice), a, b, c, 1.0, 1j)
-    assert not multiply(a[0, :, :0], b[0, :0], poisoned(COMPLEX128, (20, 18)), choice=choice).any()
-    unread = multiply(a * np.nan, b, poisoned(COMPLEX128, (3, 20, 18)), c, 0.0, 1.0, choice=choice)
-    np.testing.assert_array_equal(unread, c)
+def test_persistent_ctas_share_tiles_of_complex128(shape, conj, rng):
+    spec, config = SMALL[COMPLEX128]
+    config = dataclasses.replace(config, stream_k=1, ctas=1)
+    m, n, k = shape
+    a, b, c = (random_matrix(rng, COMPLEX128, x) for x in ((m, k), (k, n), (m, n)))
+    wanted = conjugated(a, b, conj)
+    d = poisoned(COMPLEX128, (m, n))
+    assert_product(multiply(a, b, d, c, 0.5 - 0.75j, 1j, conj, (spec, config)), *wanted, c, 0.5 - 0.75j, 1j)
+    # Nothing is read where a factor is 0.
+    np.testing.assert_array_equal(multiply(a * np.nan, b, d, c, 0.0, 1.0, conj, (spec, config)), c)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import COMPLEX64, COMPLEX128
-from gemmule.kernels.float64.config import DmmaConfig
-from gemmule.kernels.parts.hopper_facts import SMS
+from gemmule.core.errors import ArgumentError
+from gemmule.kernels.float64.config import SharedTilesConfig
 from gemmule.kernels.simt.config import SimtConfig
 
 
@@ -19,14 +19,16 @@ class Complex64Config(SimtConfig):
 
 
 @dataclass(frozen=True)
-class Complex128Config(DmmaConfig):
-    """A tile of complex128; fields as of `DmmaConfig`, but `tile_k`, 8 or 16."""
+class Complex128Config(SharedTilesConfig):
+    """A tile of complex128; fields as of `SharedTilesConfig`, but `tile_k`, 8 or 16; `stream_k` is without clusters."""
 
     tile_k: int = 8
     mma_k: int = 8
-    stream_k: int = 0  #: 1: persistent CTAs; tiles that do not fill a wave are shared k-tile by k-tile.
-    ctas: int = SMS  #: SMs of the chip: with `stream_k` each has as many CTAs as run at once.
-    switches: ClassVar[frozenset[str]] = frozenset({"stream_k"})
     itemsize: ClassVar[int] = COMPLEX128.itemsize
     depths: ClassVar[tuple[int, int]] = (8, 16)
     others: ClassVar[int] = 80
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split_k:
+            raise ArgumentError(f"config {self}: a tile is shared along K by a cluster or by stream_k, not by both")

@@ -79,7 +79,7 @@ def numbers(problem: GemmProblem, of: Tiles, found: Limits) -> Numbers:
     np.minimum(share, 4, out=read[6])
     np.divide(found.each, share, out=read[7])
     np.divide(np.ceil(waves), waves, out=read[8])
-    np.copyto(read[8], 1, where=(waves >= _WAVES) | of.stream_k)
+    np.copyto(read[8], 1, where=(waves >= _WAVES) | of.persistent)
     np.less_equal(waves, 1, out=read[9])
     read[10], read[11], read[12] = math.log2(oriented.m), math.log2(oriented.n), math.log2(oriented.k)
     return read

@@ -33,7 +33,38 @@ from gemmule.kernels.parts.tile_gemm import TileGemm
 from .mainloop import Complex128Mainloop
 
 
-class Complex128Gemm(TileGemm):
+class WarpTileWrites:
+    """Writes of warp tiles, for classes with a mainloop and an epilogue."""
+
+    mainloop: Complex128Mainloop
+    epilogue: ComplexEpilogue
+
+    @cute.jit
+    def write(
+        self,
+        gD: cute.Tensor,
+        gC: cute.Tensor,
+        rC: cute.Tensor,
+        corner,
+        scalars,
+        mirrored,
+        count: cutlass.Constexpr[int],
+    ):
+        """Write `count` products of 8 columns of a warp tile."""
+        tid, _, _ = cute.arch.thread_idx()
+        g, t = tid % 32 // 4, tid % 4
+        for i in cutlass.range_constexpr(self.mainloop.blocks):
+            for half in cutlass.range_constexpr(2):
+                for j in cutlass.range_constexpr(count):
+                    for v in cutlass.range_constexpr(2):
+                        at = corner[0] + i * 16 + half * 8 + g, corner[1] + j * COLUMNS + column_of(2 * t + v)
+                        products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
+                        for p in cutlass.range_constexpr(2):
+                            products[0, p] = rC[2 * half + v, i, j, p]
+                        self.epilogue.write(gD, gC, products, at, scalars, mirrored)
+
+
+class Complex128Gemm(WarpTileWrites, TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
     def __init__(
@@ -54,7 +85,7 @@ class Complex128Gemm(TileGemm):
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
-        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), rank)
+        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), (rank, self.cluster_k))
         row, col = self.mainloop.corner()
         mirrored = self.epilogue.is_mirrored(m0, n0)
         if cutlass.const_expr(self.cluster_k > 1):
@@ -68,40 +99,13 @@ class Complex128Gemm(TileGemm):
             piece = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
             reduce_in_cluster(rPart, rAll, stages, piece, self.cluster_k, self.threads)
             col += piece * (part * COLUMNS)
-            # As accumulators lie: (4, blocks, columns, parts).
-            own = cute.make_tensor(rPart.iterator, cute.select(rPart.layout, mode=[0, 1, 3, 2]))
+            for p in cutlass.range_constexpr(2):
+                for j in cutlass.range_constexpr(part):
+                    rC[None, None, j, p].store(rPart[None, None, p, j].load())
             if self.writers == self.cluster_k or rank < self.writers:
-                write_warp_tile(self.epilogue, (gD, gC), own, (m0 + row, n0 + col), (alpha, beta), mirrored)
+                self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, part)
         else:
-            write_warp_tile(self.epilogue, (gD, gC), rC, (m0 + row, n0 + col), (alpha, beta), mirrored)
-
-
-@cute.jit
-def write_warp_tile(epilogue, results, rC: cute.Tensor, corner, scalars, mirrored):
-    """Write products of 16 x 8 of a warp tile.
-
-    Parameters
-    ----------
-    epilogue : ComplexEpilogue
-        What writes an element.
-    results : tuple of Tensor
-        D and C.
-    rC : Tensor
-        This lane's accumulators, (4, blocks, columns, 2): of each product of 16 x 8, and of each part.
-    corner, scalars, mirrored
-        As of `ComplexEpilogue.write`; the corner is that of the warp tile.
-    """
-    tid, _, _ = cute.arch.thread_idx()
-    g, t = tid % 32 // 4, tid % 4
-    for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
-        for half in cutlass.range_constexpr(2):
-            for j in cutlass.range_constexpr(cute.size(rC, mode=[2])):
-                for v in cutlass.range_constexpr(2):
-                    at = corner[0] + i * 16 + half * 8 + g, corner[1] + j * COLUMNS + column_of(2 * t + v)
-                    products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
-                    for p in cutlass.range_constexpr(2):
-                        products[0, p] = rC[2 * half + v, i, j, p]
-                    epilogue.write(*results, products, at, scalars, mirrored)
+            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, self.mainloop.columns)
 
 
 def buildable(

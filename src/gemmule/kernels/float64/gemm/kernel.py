@@ -19,8 +19,10 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
-from cutlass import Float64, Int32, cute
+from cutlass import Float64, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.float64.config import COLUMNS, Float64Config
@@ -52,7 +54,7 @@ class Float64Gemm(TileGemm):
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
-        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
+        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, self.part(rank))
         row, col = self.mainloop.corner()
         if cutlass.const_expr(self.cluster_k > 1):
             columns = cutlass.const_expr(self.mainloop.columns // self.writers)
@@ -60,9 +62,18 @@ class Float64Gemm(TileGemm):
             part = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
             reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.threads)
             if self.writers == self.cluster_k or rank < self.writers:
-                self.epilogue.write(gD, gC, rPart, m0 + row, n0 + col + part * (columns * COLUMNS), alpha, beta)
+                self.finish((gD, gC), rPart, (m0 + row, n0 + col + part * (columns * COLUMNS)), (alpha, beta), first)
         else:
-            self.epilogue.write(gD, gC, rC, m0 + row, n0 + col, alpha, beta)
+            self.finish((gD, gC), rC, (m0 + row, n0 + col), (alpha, beta), first)
+
+    def part(self, rank: Any) -> tuple[Any, Any]:
+        """Return which part of K this CTA of the cluster multiplies, and how many there are."""
+        return rank, self.cluster_k
+
+    @cute.jit
+    def finish(self, results, rC: cute.Tensor, place, factors, first):  # noqa: ARG002 - split-K reads the last one
+        """Write sums of all of K, from `place` on; `results` are D and C, `factors` alpha and beta."""
+        self.epilogue.write(*results, rC, *place, *factors)
 
 
 def buildable(
@@ -77,10 +88,13 @@ def buildable(
     )
     results = tuple(major_tensor(element, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
     arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0))
+    if config.split_k:
+        from .split_k import SplitKFloat64Gemm
+
+        return Buildable(SplitKFloat64Gemm(config, types), (*arguments, (tensor_1d(element), tensor_1d("uint64"))))
     if config.stream_k:
-        from .shared_tiles import SharedTiles
+        from .shared_tiles import fake_shares
         from .stream_k import StreamKFloat64Gemm
 
-        shares = (tensor_1d(element), tensor_1d("uint64"), *(Int32(1) for _ in SharedTiles._fields))
-        return Buildable(StreamKFloat64Gemm(config, types), (*arguments, shares))
+        return Buildable(StreamKFloat64Gemm(config, types), (*arguments, fake_shares()))
     return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))
