@@ -189,6 +189,21 @@ def test_what_refuses_early_changes_no_decision(name, rng, monkeypatch):
     assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == found
 
 
+@pytest.mark.parametrize("shape", [(256, 256), pytest.param((300, 270), marks=pytest.mark.slow)], ids=str)
+def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
+    """Tiles that are whole, and those that end within the matrices: the least sum of magnitudes is anywhere in them."""
+    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    a, b = rng.standard_normal((shape[0], 130)), rng.standard_normal((130, shape[1]))
+    assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == ("ozaki-14",)
+    for _ in range(3):
+        one, other = a.copy(), b.copy()
+        i, j = (int(rng.integers(extent)) for extent in shape)
+        one[i], other[:, j] = 0, 0
+        # The row's large element meets a zero, and the column's too.
+        one[i, 7:9], other[7:10, j] = (2.0**-70, 1), (1, 0, 1)
+        assert gm.matmul.plan(one, other, precision="ozaki", executor="vgpu").decision() == ("ieee",), (i, j)
+
+
 def test_one_pair_of_lines_refuses_the_product(rng, monkeypatch):
     """Its magnitudes are not encoded then, and its residues are not computed."""
     a, b = normal(rng, 130)
