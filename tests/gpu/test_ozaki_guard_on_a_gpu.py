@@ -42,7 +42,8 @@ def within(torch, got, a, b, unit):
 
 @pytest.mark.parametrize(("dtype", "name", "ran"), [
     ("float64", "normal", "ozaki-14"), ("float64", "wide", "ieee"), ("float64", "infinity", "ieee"),
-    ("float64", "large", "ieee"), ("float32", "normal", "bf16x6"), ("float32", "tiny", "ieee"), ("float32", "infinity", "ieee"),
+    ("float64", "large", "ieee"),
+    ("float32", "normal", "bf16x6"), ("float32", "tiny", "ieee"), ("float32", "infinity", "ieee"),
 ])  # fmt: skip
 def test_what_runs_is_within_the_bound(dtype, name, ran, torch):
     a, b = (torch.randn(SIDE, SIDE, device="cuda", dtype=getattr(torch, dtype)) for _ in range(2))
