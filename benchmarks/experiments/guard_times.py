@@ -95,6 +95,7 @@ def enlarge(pool: Pool, operands: Operands, problem: GemmProblem) -> None:
     for index in range(operands.sets):
         a = pool.view(pool.inputs, problem.a, operands.addresses(index)["a"])
         a[side // 2 + 37, side // 48 * 16 + 16 * (side // 48 % 2 == 0)] = _LARGE
+    torch.cuda.synchronize()
 
 
 def measured(gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], problem: GemmProblem) -> dict[str, Any]:
