@@ -2,14 +2,15 @@
 
 Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
 the fastest registered one and with cuBLASLt's first choice. Then networks are fitted to all products, and written. Of a
-draw, the time of the choice is fitted. Of products that tiles of 64 divide, for which the networks are not read,
-factors of configs are printed. Needs PyTorch and SciPy, and no GPU.
+draw, the time of the choice is fitted. Factors of configs, for products for which the networks are not read, are fitted
+to those that tiles of 64 divide, and printed. Needs PyTorch and SciPy, and no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ import torch
 from fit_float64_cost import HELD_OUT, Product, products
 from scipy.optimize import minimize
 
+from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -31,11 +33,15 @@ from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.kernels.float64.limits import RATES, Limits, key_of, lies_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
+HOPPER = Arch.parse("sm_90a")
+
 #: Networks, units of a layer, rounds, times of a step, learning rate, and decay of weights.
-_NETWORKS, _UNITS, _EPOCHS, _BATCH, _RATE, _DECAY = 4, 24, 300, 256, 1e-2, 0.3
+_NETWORKS, _UNITS, _EPOCHS, _BATCH, _RATE, _DECAY = 4, 24, 500, 256, 1e-2, 0.1
 #: Weights of times fall by this exponent of how much slower they are than the fastest, to the least; and the error, as
 #: a logarithm to base 2, beyond which its loss is linear.
 _SLOWER, _LEAST_WEIGHT, _HUBER = 2.5, 0.05, 0.1
+#: Weight of assumed times.
+_ASSUMED = 0.2
 _CHIPS = ("H200", "H100")
 #: As logarithms: how near two predictions are that are chosen alike, and how much slower configs are whose errors count
 #: 37 %. How much errors and changes of factors count beside what choices lose; and fits one after the other.
@@ -53,6 +59,8 @@ class Measured:
     expected: Any
     features: Any  #: A row for each config.
     cublaslt: float | None  #: Microseconds of cuBLASLt's first choice.
+    whole: bool  #: Whether tiles of 64 divide it.
+    assumed: bool = False  #: Whether times are those of factors of configs, not measured.
 
 
 class Fit:
@@ -65,7 +73,8 @@ class Fit:
         inputs = torch.cat([self._inputs(one) for one in found])
         wanted = np.concatenate([np.log2(one.times / one.expected) for one in found])
         near = [np.exp(-_SLOWER * (one.times / one.times.min() - 1)) for one in found]
-        weights = np.maximum(np.concatenate(near), _LEAST_WEIGHT)
+        shares = [_ASSUMED if one.assumed else 1.0 for one in found]
+        weights = np.concatenate([x * np.maximum(y, _LEAST_WEIGHT) for x, y in zip(shares, near, strict=True)])
         self._train(inputs, *(torch.tensor(x, dtype=torch.float32) for x in (wanted, weights / weights.mean())))
 
     def _inputs(self, one: Measured) -> torch.Tensor:
@@ -133,7 +142,24 @@ def measured(one: Product) -> Measured:
     found = limits(one.problem, configs, one.gpu, RATES)
     times = np.array(list(one.times.values()))
     features = np.concatenate(list(_parts(one.problem, configs, found).values()), dtype=np.float32).T
-    return Measured(one.gpu.learned, configs, times, found.times, features, one.first)
+    expected = found.times * power(one.problem)
+    return Measured(one.gpu.learned, configs, times, expected, features, one.first, correction.is_whole(one.problem))
+
+
+def assumed(one: Product) -> Measured:
+    """Return what the factors of configs say of those that were not timed.
+
+    Of products that tiles of 64 divide few configs were timed, and networks let others win.
+    """
+    configs = [
+        config
+        for config in SPEC.configs
+        if config not in one.times and SPEC.why_not(one.problem, HOPPER, config) is None
+    ]
+    found = limits(one.problem, configs, one.gpu, RATES).times * power(one.problem)
+    factor = np.array([FACTORS.get(key_of(config), 1.0) for config in configs])
+    said = measured(one._replace(times=dict(zip(configs, (found * factor).tolist(), strict=True)), first=None))
+    return dataclasses.replace(said, assumed=True)
 
 
 def _parts(problem: GemmProblem, configs: Sequence[Float64Config], found: Limits) -> dict[str, Any]:
@@ -205,15 +231,21 @@ def main() -> None:
     parser.add_argument("records", type=Path, nargs="+")
     given = parser.parse_args()
     every = [one for path in given.records for one in products(path, "float64")]
-    whole = [one for one in every if correction.measured_share(one.problem) == 0 and len(one.times) > 1]
+    whole = [one for one in every if correction.is_whole(one.problem) and len(one.times) > 1]
     for key, factor in factors(whole).items():
         print(f"    {key}: {factor},")
-    found = [measured(one) for one in every if correction.measured_share(one.problem) > 0]
-    fit = Fit([one for number, one in enumerate(found) if number % HELD_OUT])
-    for chip in _CHIPS:
-        print(f"{chip}: {judged(fit, [one for one in found[::HELD_OUT] if one.chip == chip])}", flush=True)
+    given_products = [one for one in every if correction.measured_share(one.problem) > 0]
+    found = [measured(one) for one in given_products]
+    prior = [assumed(one) for one in given_products if correction.is_whole(one.problem)]
+    fit = Fit([*(one for number, one in enumerate(found) if number % HELD_OUT), *prior])
+    for chip, is_whole in itertools.product(_CHIPS, (False, True)):
+        held_out = [
+            one for one in found[::HELD_OUT] if one.chip == chip and one.whole == is_whole and one.cublaslt is not None
+        ]
+        if held_out:
+            print(f"{chip}, {'whole' if is_whole else 'other'} tiles: {judged(fit, held_out)}", flush=True)
     path = Path(correction.__file__).with_name("correction.json")
-    content = {"chips": _CHIPS, "networks": Fit(found).networks()}
+    content = {"chips": _CHIPS, "networks": Fit([*found, *prior]).networks()}
     path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 

@@ -42,8 +42,8 @@ OF_FLOAT64 = [
     pytest.param(Float64Config(stream_k=1, **fields), id=f"float64-{fields}")
     for fields in ({}, {"ctas": 3}, {"tile_m": 128, "tile_n": 128, "warps_n": 4, "mma_k": 8})
 ] + [
-    # Ten waves of clusters, each of which waits for some of a wave before.
-    pytest.param(Float64Config(mma_k=8, cluster_k=parts, stream_k=1, ctas=1320), id=f"float64-clusters-{parts}")
+    # Ten waves of clusters or more, some of which wait for some of waves before.
+    pytest.param(Float64Config(mma_k=8, cluster_k=parts, stream_k=1, ctas=2640), id=f"float64-clusters-{parts}")
     for parts in (2, 6)
 ]
 

@@ -15,7 +15,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 
-from .config import LEAST_K_TILES, DmmaConfig, Float64Config
+from .config import DmmaConfig, Float64Config
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -194,36 +194,11 @@ class _Streamed(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """What configs of stream-K by clusters decide beside `Tiles`; a value for each of them.
+    """What a config of stream-K by clusters decides beside `Tiles`."""
 
-    Attributes
-    ----------
-    numbers : array
-        Their numbers among all configs.
-    running, least : array
-        Clusters that run at once, and elements of K that a cluster has at least where others share its tile.
-    part : array
-        Microseconds that a CTA's part of a tile takes to write, or to read.
-    """
-
-    numbers: Numbers
-    running: Numbers
-    least: Numbers
-    part: Numbers
-
-    @classmethod
-    def of(cls, tiles: Tiles, configs: Sequence[DmmaConfig]) -> _Split:
-        """Return what those configs decide, among all those of tiles."""
-        found = {x: one for x, one in enumerate(configs) if isinstance(one, Float64Config) and one.split_k}
-        numbers = np.array(list(found), int)
-        running = np.array([one.running // one.cluster_k for one in found.values()])
-        tiles.reached[numbers] = [one.running / (one.ctas * one.resident) for one in found.values()]
-        return cls(numbers, running, tiles.depth[numbers] * LEAST_K_TILES, tiles.written[numbers])
-
-    def splits(self, tiles: Numbers, k: int) -> Numbers:
-        """Return the clusters of each of so many tiles: about `Float64Config.splits`."""
-        found: Numbers = np.maximum(np.floor(np.minimum(self.running / tiles, k / self.least)), 1)
-        return found
+    number: int  #: Its number among all configs.
+    config: Float64Config  #: The config.
+    part: float  #: Microseconds that a CTA's part of a tile takes to write, or to read.
 
 
 class Tiles:
@@ -262,7 +237,13 @@ class Tiles:
         self.tail = rates.tail * self.alone * self.overlaps
         #: streamed, divided: What stream-K adds by CTAs and by clusters, where any config has it.
         self.streamed = _Streamed.of(self, rates) if self.persistent.any() else None
-        self.divided = _Split.of(self, configs) if (self.stream_k & split).any() else None
+        self.divided = [
+            _Split(number, one, float(self.written[number]))
+            for number, one in enumerate(configs)
+            if isinstance(one, Float64Config) and one.split_k
+        ]
+        for number, config, _ in self.divided:
+            self.reached[number] = config.running / (config.ctas * config.resident)
         logs = [np.log2(x) for x in (self.m, self.n, self.tile_k, self.shared, self.threads)]
         #: What the correction reads of configs.
         kinds = self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.stream_k
@@ -313,14 +294,17 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
     of = tiles_of(configs, rates)
     moving = of.moving(lies_of(oriented))
     parts = np.array(((m,), (n,), (k,)), np.float64) / of.sizes
-    tiles = np.ceil(parts[:2]).prod(0)
-    share = tiles * of.shared
-    if of.divided:
-        numbers = of.divided.numbers
-        splits = of.divided.splits(tiles[numbers] * batch, k)
-        parts[2, numbers] /= splits
-        share[numbers] *= splits
     whole = np.ceil(parts)
+    share = whole[0] * whole[1]
+    fixups = []
+    for number, config, part_us in of.divided:
+        splits = config.splits(int(share[number]) * batch, -(-k // config.tile_k))
+        if splits > 1:
+            parts[2, number] /= splits
+            whole[2, number] = math.ceil(parts[2, number])
+            share[number] *= splits
+            fixups.append((number, _FIXUP + part_us * splits))
+    share *= of.shared
     if batch != 1:
         share *= batch
     share /= of.reached * gpu.multiprocessors
@@ -357,9 +341,8 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
         time[numbers] += tiles_of_each * again + part * moved_parts + _FIXUP
         # Of a wave nothing is lost.
         each[numbers] = tiles_each
-    if of.divided:
-        # Loads of all other parts are in flight at once.
-        time[of.divided.numbers] += (splits > 1) * (_FIXUP + of.divided.part * splits)
+    for number, fixup in fixups:
+        time[number] += fixup
     time += each * moving.written
     moved = ((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize
     time *= time

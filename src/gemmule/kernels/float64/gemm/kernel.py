@@ -41,9 +41,7 @@ class Float64Gemm(TileGemm):
         self, config: Float64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
     ):
         self.threads, self.cluster_k, self.writers = config.threads, config.cluster_k, config.writers
-        # One layout of the four, and copies of single elements, need a few registers more for their addresses.
-        roomy = (types["a_major"], types["b_major"]) == ("m", "k") or "8" in (types["a_copies"], types["b_copies"])
-        self.resident = max(config.resident - roomy, 1)
+        self.resident = config.resident
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Float64Mainloop(config, types)
         self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole")

@@ -142,6 +142,10 @@ SPEC = KernelSpec(
         Float64Config(tile_n=112, warps_m=4, warps_n=1, stages=3, mma_k=8, stream_k=1),
         Float64Config(tile_m=32, mma_k=8, stream_k=1),
         Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, stream_k=1),
+        # Few tiles and a long K, by clusters that share tiles.
+        Float64Config(cluster_k=2, stream_k=1),
+        Float64Config(mma_k=8, cluster_k=4, stream_k=1),
+        Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=4, stream_k=1),
         Float64Config(stages=3, mma_m=8, mma_k=4),
         Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=3, mma_m=8, mma_k=4),
     ),

@@ -27,8 +27,6 @@ class SplitKFloat64Gemm(Float64Gemm):
 
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
-        # As many as the launch recipe counts: what waits for a place would begin a second wave.
-        self.resident = config.resident
         self.partials = StreamKPartials(config.threads // WARPGROUP)
 
     def part(self, rank: Any) -> tuple[Any, Any]:
