@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from ..lab.bench_records import Record
     from ..runtime.bench import BenchGpu
 
-#: Products whose kernels are compiled at once in a draw, at least; two for each CPU where that is more.
-_LEAST_GROUP = 16
+#: Products whose kernels are compiled at once in a draw, for each CPU. A group starts processes that import the
+#: compiler for seconds each; a run that is cut has measured nothing of the group that is compiled.
+_GROUP_FOR_CPU = 8
 #: Products beyond which ratios are summed up only.
 _MOST_RATIOS = 60
 # Columns that a narrow terminal omits, the first first.
@@ -216,7 +217,7 @@ class _CompiledInGroups:
 
     def __init__(self, problems: Sequence[GemmProblem], chosen: Callable[[GemmProblem], Choice], arch: Arch) -> None:
         self._chosen, self._arch = chosen, arch
-        size = max(_LEAST_GROUP, 2 * usable_cpus())
+        size = _GROUP_FOR_CPU * usable_cpus()
         self._groups = {problems[at]: problems[at : at + size] for at in range(0, len(problems), size)}
 
     def __call__(self, problem: GemmProblem) -> Choice:

@@ -340,7 +340,7 @@ def test_kernels_of_a_draw_are_compiled_in_groups(device, laboratory, monkeypatc
     device.multiprocessors = 132
     specs = [dataclasses.replace(spec, cost=lambda problem, config, _: config.tile_m) for spec in SPECS]
     laboratory.register(*specs)
-    monkeypatch.setattr(bench, "_LEAST_GROUP", 2)
+    monkeypatch.setattr(bench, "_GROUP_FOR_CPU", 2)
     monkeypatch.setattr(bench, "usable_cpus", lambda: 1)
     compiled = []
 
