@@ -26,12 +26,12 @@ def shared_launch(problem: GemmProblem, config: SharedTilesConfig, recipe: Launc
     """Return the recipe for stream-K, made of that with a CTA or cluster for each tile, which it is without."""
     if not config.stream_k or not recipe.grid[0]:
         return recipe
-    k_tiles = max(-(-problem.k // config.tile_k), 1)
+    k_tiles, division = max(-(-problem.k // config.tile_k), 1), tuple[ScalarParam, ...]()
     if config.split_k:
         ctas, outputs = recipe.grid[0], config.outputs // config.writers
         splits = config.splits(ctas // config.cluster_k, k_tiles)
         # The last cluster of a tile adds, and writes no partial sums.
-        writing, grid, division = max(ctas * (splits - 1), 1), (ctas, splits, 1), ()
+        writing, grid = max(ctas * (splits - 1), 1), (ctas, splits, 1)
     else:
         # Shares have a k-tile at least.
         writing = ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)

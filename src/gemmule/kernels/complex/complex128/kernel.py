@@ -16,6 +16,8 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Float64, cute
 
@@ -36,8 +38,8 @@ from .mainloop import Complex128Mainloop
 class WarpTileWrites:
     """Writes of warp tiles, for classes with a mainloop and an epilogue."""
 
-    mainloop: Complex128Mainloop
-    epilogue: ComplexEpilogue
+    mainloop: Any
+    epilogue: Any
 
     @cute.jit
     def write(
