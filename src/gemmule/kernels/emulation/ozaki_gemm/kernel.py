@@ -46,7 +46,7 @@ class OzakiScales:
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
-        self.early = EarlyRefusal(config.ahead, self.is_double)
+        self.early = EarlyRefusal(config.ahead, self.is_double, self.along)
         self.limit, self.exponent = norm_limit(counts[0])
 
     @cute.jit

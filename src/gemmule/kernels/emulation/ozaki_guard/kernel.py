@@ -65,10 +65,10 @@ class LeastMagnitude(ResidueProducts):
     def least_of_all(self, values: cute.Tensor):
         """Return the least of a thread's elements, by independent chains."""
         found = cute.make_rmem_tensor(cute.make_layout(_CHAINS), Float32)
-        for place in cutlass.range_constexpr(_CHAINS):
-            found[place] = values[place]
-        for place in cutlass.range_constexpr(_CHAINS, cute.size(values)):
-            found[place % _CHAINS] = cute.arch.fmin(found[place % _CHAINS], values[place])
+        found.fill(float("inf"))
+        for first in cutlass.range_constexpr(0, self.mma_tiles_m * self.tile_n // 2, _CHAINS):
+            for chain in cutlass.range_constexpr(_CHAINS):
+                found[chain] = cute.arch.fmin(found[chain], values[first + chain])
         least = found[0]
         for place in cutlass.range_constexpr(1, _CHAINS):
             least = cute.arch.fmin(least, found[place])
