@@ -1,4 +1,7 @@
-"""A CuTe DSL kernel of your own, checked without a GPU: first with its barrier, then without."""
+"""A CuTe DSL kernel of your own, checked without a GPU: first with its barrier, then without.
+
+Needs the kernel compiler: ``pip install '.[compiler]'`` in a clone.
+"""
 
 import cutlass
 import numpy as np

@@ -1,4 +1,7 @@
-"""gemmule inside a JAX program: jit, grad and vmap of a small network."""
+"""gemmule inside a JAX program: jit, grad and vmap of a small network.
+
+Needs JAX: ``pip install jax``.
+"""
 
 import jax
 import jax.numpy as jnp

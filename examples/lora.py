@@ -1,4 +1,7 @@
-"""LoRA: a frozen linear layer and a trained low-rank correction, added in the epilogue of one product."""
+"""LoRA: a frozen linear layer and a trained low-rank correction, added in the epilogue of one product.
+
+Needs PyTorch: ``pip install torch``.
+"""
 
 import torch
 

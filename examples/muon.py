@@ -1,4 +1,7 @@
-"""The orthogonalised update of the Muon optimizer: Newton-Schulz iterations, whose X Xᵀ costs half of a product."""
+"""The orthogonalised update of the Muon optimizer: Newton-Schulz iterations, whose X Xᵀ costs half of a product.
+
+Needs PyTorch: ``pip install torch``.
+"""
 
 import torch
 

@@ -1,4 +1,7 @@
-"""A PyTorch model with gemmule's linear layers: replaced in place, trained, compiled."""
+"""A PyTorch model with gemmule's linear layers: replaced in place, trained, compiled.
+
+Needs PyTorch: ``pip install torch``.
+"""
 
 import torch
 

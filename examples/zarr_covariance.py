@@ -1,4 +1,7 @@
-"""The covariance of a Zarr array that need not fit into memory: Xᵀ X, whose symmetric half is computed once."""
+"""The covariance of a Zarr array that need not fit into memory: Xᵀ X, whose symmetric half is computed once.
+
+Needs zarr: ``pip install 'gemmule[io]'``, once gemmule is installed.
+"""
 
 import tempfile
 from pathlib import Path

@@ -348,7 +348,7 @@ def draws(seed: int, dtype: str) -> Iterator[GemmProblem]:
 
 
 def lost(records: Sequence[Path], dtype: str, below: float, similar: int, seed: int) -> list[GemmProblem]:
-    """Return the products of draws' records that were slower than cuBLASLt's first choice, the slowest first.
+    """Return the products of draws' records that were slower than cuBLASLt's top heuristic, the slowest first.
 
     `similar` products of a seed follow each, whose extents differ by up to a third.
     """
@@ -550,7 +550,7 @@ def main() -> None:
     parser.add_argument(
         "--lost", type=Path, nargs="*", default=[], metavar="RECORD", help="what lost, instead of draws"
     )
-    parser.add_argument("--below", type=float, default=0.95, help="of cuBLASLt's first choice, in those records")
+    parser.add_argument("--below", type=float, default=0.95, help="of cuBLASLt's top heuristic, in those records")
     parser.add_argument("--similar", type=int, default=0, help="products like each of those, of the seed")
     parser.add_argument("--seconds", type=float, default=200, help="time for measuring, after compiling")
     parser.add_argument("--kernels", type=int, default=1200, help="most kernels to compile: those needed most")
@@ -660,7 +660,7 @@ def main() -> None:
                 ratios.append(first / own)
             if time.time() - told > 5 and ratios:
                 told = time.time()
-                print(f"{number + 1} products, {told - began:.0f} s: best config against cuBLASLt's first choice "
+                print(f"{number + 1} products, {told - began:.0f} s: best config against cuBLASLt's top heuristic "
                       f"{statistics.geometric_mean(ratios):.4f}", flush=True)  # fmt: skip
     if ratios:
         print(f"{len(ratios)} products: {statistics.geometric_mean(ratios):.4f}, least {min(ratios):.3f}")

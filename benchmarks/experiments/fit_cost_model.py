@@ -2,7 +2,7 @@
 
 Reads the records of `config_times.py`, and those of `untuned_choices.py` for sizes beyond them. Every eighth product,
 and of listed ones every third, is left out of the fit, and what the fitted model would choose of it is printed beside
-cuBLASLt's first choice and beside the best config of the record. Needs PyTorch, and no GPU.
+cuBLASLt's top heuristic and beside the best config of the record. Needs PyTorch, and no GPU.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Measured:
     weight : float
         In the fit.
     cublaslt : float or None
-        Microseconds of cuBLASLt's first choice.
+        Microseconds of cuBLASLt's top heuristic.
     held_out : bool
         Whether it is left out of the fit.
     leading : array
@@ -358,7 +358,7 @@ def judged(fit: Fit, products: Sequence[Measured]) -> str:
     text = f"{len(shares)} products: {statistics.geometric_mean(shares):.4f} of the best, least {min(shares):.3f}"
     if ratios:
         below = sum(ratio < 0.95 for ratio in ratios) / len(ratios)
-        text += f"; {statistics.geometric_mean(ratios):.4f} of cuBLASLt's first choice, least {min(ratios):.3f}, "
+        text += f"; {statistics.geometric_mean(ratios):.4f} of cuBLASLt's top heuristic, least {min(ratios):.3f}, "
         text += f"{below:.3f} below 0.95"
     return text
 

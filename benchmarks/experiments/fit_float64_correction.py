@@ -1,9 +1,9 @@
 """Fit the learned correction of the float64 cost model to records of `config_times.py`, tuning and draws.
 
 Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
-the fastest registered one and with cuBLASLt's first choice. Then networks are fitted to all products, and written. Of a
-draw, the time of the choice is fitted. Factors of configs, for products for which the networks are not read, are fitted
-to those that tiles of 64 divide, and printed. Needs PyTorch and SciPy, and no GPU.
+the fastest registered one and with cuBLASLt's top heuristic. Then networks are fitted to all products, and written. Of
+a draw, the time of the choice is fitted. Factors of configs, for products for which the networks are not read, are
+fitted to those that tiles of 64 divide, and printed. Needs PyTorch and SciPy, and no GPU.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def judged(fit: Fit, found: Sequence[Measured]) -> str:
     ratio = np.array(ratios)
     return (
         f"{len(shares)} products, {np.exp(np.mean(np.log(shares))):.4f} of the best registered config; of cuBLASLt's "
-        f"first choice {np.exp(np.mean(np.log(ratio))):.4f} ({np.exp(np.mean(np.log(best))):.4f}), below 0.95 "
+        f"top heuristic {np.exp(np.mean(np.log(ratio))):.4f} ({np.exp(np.mean(np.log(best))):.4f}), below 0.95 "
         f"{np.mean(ratio < 0.95):.2f} ({np.mean(np.array(best) < 0.95):.2f}), least {ratio.min():.3f}"
     )
 

@@ -1,8 +1,8 @@
 """Fit rates of predicted times of `float64_gemm`, or `complex128_gemm`, to records of `config_times.py`, tuning, draws.
 
 Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
-the fastest one and with cuBLASLt's first choice. Then all are fitted, and the rates printed. Of a draw, the time of the
-choice is fitted. `--choose` first says which configs together come closest to the best of all: each is the one that
+the fastest one and with cuBLASLt's top heuristic. Then all are fitted, and the rates printed. Of a draw, the time of
+the choice is fitted. `--choose` first says which configs together come closest to the best of all: each is the one that
 reduces most what the best of those before it loses. Of float64 a learned correction takes the place of the factors:
 `fit_float64_correction.py`. Needs SciPy, and no GPU.
 """
@@ -51,7 +51,7 @@ _NEAR, _FASTER, _CHOICE, _PRIOR = 0.02, 0.15, 1.5, 0.02
 
 
 class Product(NamedTuple):
-    """A measured product: times by config, and cuBLASLt's first choice."""
+    """A measured product: times by config, and cuBLASLt's top heuristic."""
 
     problem: GemmProblem
     gpu: GpuRates
@@ -142,7 +142,7 @@ def judged(found: Sequence[Product], configs: Sequence[Float64Config], logs: Any
             ratios.append(one.first / took)
     ratio = np.array(ratios)
     return (
-        f"{np.exp(np.mean(np.log(shares))):.4f} of the best config; of cuBLASLt's first choice "
+        f"{np.exp(np.mean(np.log(shares))):.4f} of the best config; of cuBLASLt's top heuristic "
         f"{np.exp(np.mean(np.log(ratio))):.4f}, below 0.95 {np.mean(ratio < 0.95):.2f}, least {ratio.min():.3f}"
     )
 

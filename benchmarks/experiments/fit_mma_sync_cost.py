@@ -1,7 +1,7 @@
 """Fit the rates of `mma_sync_gemm`'s predicted times of TF32 to records of `config_times.py --dtype tf32`.
 
 Every fourth product is left out of the fit; of these, the kernel and config that are predicted to be fastest are
-compared with the fastest ones and with cuBLASLt's first choice. `--choose` also says which configs together come
+compared with the fastest ones and with cuBLASLt's top heuristic. `--choose` also says which configs together come
 closest to the best of all: each is the one that reduces most what the best of those before it loses. Needs SciPy, and
 no GPU.
 """
@@ -55,7 +55,7 @@ class Measured:
     times : array
         Their microseconds.
     cublaslt : float
-        Microseconds of cuBLASLt's first choice.
+        Microseconds of cuBLASLt's top heuristic.
     own : array
         Numbers of the choices that are of `mma_sync_gemm`.
     """
@@ -143,7 +143,7 @@ def judge(products: Sequence[Measured], rates: Tf32Rates, *, verbose: bool) -> s
                   f"{predicted[best]:.1f}")  # fmt: skip
     below = sum(x < 0.95 for x in ratios) / len(ratios)
     return (
-        f"{len(ratios)} products: {_mean(shares):.3f} of the best, {_mean(ratios):.3f} of cuBLASLt's first choice "
+        f"{len(ratios)} products: {_mean(shares):.3f} of the best, {_mean(ratios):.3f} of cuBLASLt's top heuristic "
         f"(best registered {_mean(able):.3f}), least {min(ratios):.2f}, {below:.2f} below 0.95 (best registered "
         f"{sum(x < 0.95 for x in able) / len(able):.2f}); error {np.std(errors):.3f}, bias {np.mean(errors):.3f}"
     )

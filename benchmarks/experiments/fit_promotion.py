@@ -2,7 +2,7 @@
 
 Times of ping-pong and of cooperative configs are those of other types and, for each k-tile, a time that grows with the
 tile's columns. Every fourth product is left out of the fit; of these, the config that is predicted to be fastest is
-compared with the fastest one and with cuBLASLt's first choice. Needs SciPy, and no GPU.
+compared with the fastest one and with cuBLASLt's top heuristic. Needs SciPy, and no GPU.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def products(path: Path) -> list[Product]:
 
 
 def judged(found: Sequence[Product], values: Any) -> str:
-    """Return what the choices reach of the best config, and of cuBLASLt's first choice."""
+    """Return what the choices reach of the best config, and of cuBLASLt's top heuristic."""
     picked = [one.times[np.argmin(one.base + values @ one.terms)] for one in found]
     best = statistics.geometric_mean(one.times.min() / time for one, time in zip(found, picked, strict=True))
     first = [one.first / time for one, time in zip(found, picked, strict=True) if one.first is not None]
-    return f"{best:.4f} of the best config, {statistics.geometric_mean(first):.4f} of cuBLASLt's first choice"
+    return f"{best:.4f} of the best config, {statistics.geometric_mean(first):.4f} of cuBLASLt's top heuristic"
 
 
 def main() -> None:

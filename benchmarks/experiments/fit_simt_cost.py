@@ -1,7 +1,7 @@
 """Fit the rates of `simt_gemm`'s predicted times to records of `config_times.py --dtype float32`.
 
 Every eighth product is left out of the fit; of these, the config that is predicted to be fastest is compared with the
-fastest one and with cuBLASLt's first choice. Needs SciPy, and no GPU.
+fastest one and with cuBLASLt's top heuristic. Needs SciPy, and no GPU.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def main() -> None:
             if one["cublaslt_us"][0] is not None:
                 ratios.append(one["cublaslt_us"][0] / took)
         print(f"{name}: {len(shares)} products, {np.exp(np.mean(np.log(shares))):.4f} of the best config, "
-              f"{np.exp(np.mean(np.log(ratios))):.4f} of cuBLASLt's first choice")  # fmt: skip
+              f"{np.exp(np.mean(np.log(ratios))):.4f} of cuBLASLt's top heuristic")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ _NARROW, _DEEP, _ANY = ((1000, 7000), (17, 256), (400, 6000), 12), ((64, 600), (
 _SKINNY = ((8, 16), (1000, 8192), (256, 8192), 6)
 #: Configs up to so many times the least prediction, and how many: of a product of each group.
 _FACTOR, _MOST = 1.6, {"lost": 11, "skinny": 6, "square": 2}
-#: Operations from which on only cuBLASLt's first choice is timed.
+#: Operations from which on only cuBLASLt's top heuristic is timed.
 _LONG = 5e10
 #: Tiles that are not registered: rows, columns, warps along M and N; k-tiles have 16, stages are 4.
 _TILES = ((64, 32, 2, 1), (32, 64, 1, 2), (128, 32, 4, 1))
@@ -228,7 +228,7 @@ def judge(path: Path) -> None:
                 factors.setdefault((name, unaligned), []).append((math.log(t["median_us"] / limit), weight))
     for group, of_group in shares.items():
         means = [f"{statistics.geometric_mean(x):.3f} (least {min(x):.2f})" for x in zip(*of_group, strict=True)]
-        print(f"{group}, {len(of_group)} products, of cuBLASLt's first choice: chosen {means[0]}, "
+        print(f"{group}, {len(of_group)} products, of cuBLASLt's top heuristic: chosen {means[0]}, "
               f"best registered {means[1]}, best of all {means[2]}")  # fmt: skip
     for name, of_config in sorted(gains.items(), key=lambda x: -math.prod(x[1])):
         print(f"not registered: {name}: {statistics.geometric_mean(of_config):.3f} of {len(of_config)} products, "

@@ -155,3 +155,36 @@ def test_quantized_errors():
         gt.quantize_linear(torch.nn.Linear(16, 16), "fp8")
     with pytest.raises(ArgumentError, match=r"not a torch\.nn\.Module"):
         gt.quantize_linear(gm)
+
+
+def without_gradient():
+    """Calls of the operators without a gradient, each by a tensor that requires one, and that tensor."""
+    a, b = operands((32, 48, 64), (E4M3, E4M3))
+    one, bias = torch.tensor(0.5), torch.randn(48, dtype=torch.bfloat16)
+    scales, columns = torch.rand(32), torch.rand(2, 48)
+    weights, ends = torch.stack([b, b]), torch.tensor([10, 32], dtype=torch.int32)
+    rows = torch.randn(32, 64)
+    return {
+        "scaled_mm": (lambda x: gt.scaled_mm(a, b, one, one, x, out_dtype=torch.bfloat16), bias),
+        "scaled_grouped_mm": (lambda x: gt.scaled_grouped_mm(a, weights, x, columns, ends), scales),
+        "quantize": (lambda x: torch.ops.gemmule.quantize(x, "row", E4M3)[1], rows),
+        "cast": (lambda x: gt.scaled_mm(x.to(E4M3), b, one, one, out_dtype=torch.float32), rows),
+    }
+
+
+@pytest.mark.parametrize("name", ["scaled_mm", "scaled_grouped_mm", "quantize", "cast"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_backward_is_an_error_as_of_torch(name, compiled):
+    call, x = without_gradient()[name]
+    wanted = call(x)
+    assert not wanted.requires_grad
+    run = torch.compile(call, fullgraph=True, backend="aot_eager") if compiled else call
+    # What runs forward only is not disturbed by a parameter.
+    got = run(x.requires_grad_())
+    assert torch.equal(got.detach(), wanted)
+    operator = "scaled_mm" if name == "cast" else name
+    with pytest.raises(RuntimeError, match=f"derivative for gemmule::{operator} is not implemented; detach its inputs"):
+        got.float().sum().backward()
+    assert x.grad is None
+    with torch.no_grad():
+        assert not run(x).requires_grad

@@ -44,6 +44,7 @@ def matmul(
     precision: str | None = None,
     stream: Any = None,
     executor: str | None = None,
+    **unknown: Never,
 ) -> Any:
     """Multiply two arrays, by the rules of the array API standard's matmul.
 
@@ -63,22 +64,21 @@ def matmul(
         floats may be narrower than the operands': float64 is rounded into a float32 `out`. Floats into integers are
         refused.
     out_dtype : dtype or str, optional
-        Element type of the result, which does not change that of the sums: to have float32 arrays summed in float64,
-        convert one with ``astype`` first. float64 out of lesser floats is written on the host alone.
-        The default is the promoted type of `a` and `b`. Sums are kept in float32 for floats of up to 32 bits, float64,
-        or int32, and rounded once; 8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another
-        integer type too: an int8 sum of -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer,
-        is float64 by default, as in NumPy; written as integers it is exact modulo 2**64, or the size of that type.
+        Element type of the result; the default is the promoted type of `a` and `b`. It does not change the
+        accumulators, which are float32 for floats of up to 32 bits, float64, or int32, and are rounded once: to
+        accumulate float32 arrays in float64, convert one with ``astype`` first. A float64 result of narrower floats is
+        computed on the host only. 8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another integer
+        type too: an int8 sum of -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer, is
+        float64 by default, as in NumPy; written as integers it is exact modulo 2**64, or the size of that type.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
-        For float32: ``'tf32'`` allows a kernel to round the inputs to TF32. ``'bf16x6'`` allows products to be put
-        together from six products of bfloat16: as accurate as float32 and faster where they are large, but inputs
-        below 2**-110 lose bits, and infinities become NaN. For float64: ``'ozaki-15'`` allows 15 products of int8, on
-        Hopper faster where they are large and as accurate, but for numbers that are small beside others of their row
-        of `a` or column of `b`; infinities become NaN. ``'ozaki-14'`` and ``'ozaki-16'`` have four bits less, and more.
-        For both: ``'ozaki'`` emulates where a guard on the GPU finds the error bound of the native product kept, and
-        computes natively elsewhere, e.g. where a number is not finite; ``matmul.plan(...).decision()`` says which.
-        For 8-bit floats: ``'float8'`` allows it to sum 128 of K at a time with 13 bits of the fraction, on Hopper
-        about twice as fast. The default is ``'ieee'``.
+        Arithmetic that a kernel may use where it is faster; the default is ``'ieee'``. docs/precision.md has the error
+        bounds. ``'tf32'``: float32 inputs are rounded to TF32. ``'bf16x6'``: float32 by six bfloat16 GEMMs, as accurate
+        for magnitudes from 2**-110 to 2**48; infinities become NaN. ``'ozaki'``: float32, float64 and complex types by
+        emulation, where a test on the GPU proves the error bound of ``'ieee'``, else as ``'ieee'``;
+        ``matmul.plan(...).decision()`` says which. ``'ozaki-14'`` to ``'ozaki-16'``: float64 by Ozaki scheme II with
+        that many moduli, without the test: numbers much smaller than others of their row of `a` or column of `b` have
+        fewer bits, and infinities become NaN. ``'float8'``: 8-bit floats are accumulated over 128 elements of K with 13
+        fraction bits.
     stream : int or stream, optional
         Stream for arrays on a GPU; by default the current one of the arrays' library. Inputs must be ready on it.
     executor : {'gpu', 'cpu', 'vgpu'}, optional
@@ -111,6 +111,8 @@ def matmul(
     array([[1., 2.],
            [3., 4.]])
     """
+    if unknown:
+        raise unknown_argument(matmul, unknown, gemm)
     if type(a) is type(b) is ndarray and out is out_dtype is precision is stream is executor is None:
         # Of types that differ none is cached.
         multiply = _multiply_of((_executor(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
@@ -269,6 +271,7 @@ def transpose(
     out: Any = None,
     stream: Any = None,
     executor: str | None = None,
+    **unknown: Never,
 ) -> Any:
     """Return an array with its axes permuted, as a new C-contiguous array, not a view.
 
@@ -304,11 +307,15 @@ def transpose(
            [1, 4],
            [2, 5]])
     """
+    if unknown:
+        raise unknown_argument(transpose, unknown)
     return transposed(x, axes, axes_as_given(axes), out, stream, executor)
 
 
 @plans.attached(plans.matrix_transpose)
-def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor: str | None = None) -> Any:
+def matrix_transpose(
+    x: Any, /, *, out: Any = None, stream: Any = None, executor: str | None = None, **unknown: Never
+) -> Any:
     """Exchange the last two dimensions of an array, as a new C-contiguous array.
 
     Parameters
@@ -338,4 +345,6 @@ def matrix_transpose(x: Any, /, *, out: Any = None, stream: Any = None, executor
            [2],
            [3]])
     """
+    if unknown:
+        raise unknown_argument(matrix_transpose, unknown)
     return transposed(x, LAST_TWO, last_two_exchanged, out, stream, executor)

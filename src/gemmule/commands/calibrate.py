@@ -83,6 +83,7 @@ class _Options:
 
 def _calibrate(options: _Options) -> None:
     from ..core.arch import Arch
+    from ..core.chips import chip_named
     from ..dispatch.rates_file import read_or_set_aside
     from ..dispatch.rates_table import rates_file, rates_for
     from ..dispatch.settings_file import check_writable
@@ -94,7 +95,7 @@ def _calibrate(options: _Options) -> None:
         raise ArgumentError("--chip is for --dry-run: a calibration measures this machine's GPU")
     file = options.output if options.output is not None else rates_file()
     if options.dry_run and options.chip is not None:
-        facts = gpu.chip_called(options.chip)
+        facts = chip_named(options.chip)
         arch = Arch.for_device(*facts.capability)
         found = _products(arch, rates_for(facts.aliases[-1], facts.sms), facts.memory_bytes)
         _print_dry_run(found, arch, file, as_json=options.as_json)

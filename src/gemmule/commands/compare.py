@@ -71,6 +71,7 @@ class _Options:
 
 def _compare(options: _Options) -> None:
     from ..api import gemm
+    from ..core.chips import chip_named
     from ..dispatch import registry
     from ..host.tiles import HostTileExecutor
     from ..lab.candidates import parse_kernels
@@ -82,7 +83,7 @@ def _compare(options: _Options) -> None:
     choices = parse_kernels(options.kernels, problem, None, registry.REGISTRY, registry.LADDER)
     _check_fits(problem)
     here = device_count() > 0
-    facts = gpu.chip_called(options.chip or DEFAULT_CHIP) if options.chip is not None or not here else None
+    facts = chip_named(options.chip or DEFAULT_CHIP) if options.chip is not None or not here else None
     limits = theory(problem, facts) if facts is not None else None
     records: list[Record] = []
     link: dict[str, float] = {}

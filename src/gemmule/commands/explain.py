@@ -211,10 +211,10 @@ def explanation(
     UnsupportedError
         If the kernel cannot take the problem.
     """
+    from ..core.chips import chip_named
     from ..lab.explain import arch_for, explain
     from ..lab.explain.named import choice_named, problem_of
     from ..vgpu.instrument import CountedKernel
-    from . import gpu
 
     rates = rates or Rates()
     given = {"copy_bytes": rates.copy_bytes, "copy_latency": rates.copy_latency}
@@ -222,7 +222,7 @@ def explanation(
     def rules(own: Rules) -> Rules:
         return dataclasses.replace(own, **{name: value for name, value in given.items() if value is not None})
 
-    facts = gpu.chip_called(chip)
+    facts = chip_named(chip)
     choice: Choice = choice_named(kernel)
     problem: Problem = problem_of(choice, arch_for(facts)[0], shape, dtype, out_dtype, layout, precision)
     return explain(

@@ -93,26 +93,11 @@ def failure_of(records: Sequence[Mapping[str, Any]]) -> str | None:
     return f"{first['what']} {how}: {first['reason']}{''.join(more)}"
 
 
-def chip_called(name: str) -> Chip:
-    """Return the chip of that name, whatever its case, spaces and hyphens."""
-    from ..core.chips import CHIPS, chip_named
+def known_chip(name: str) -> Chip | None:
+    """Return the facts of the chip of that name; None where the table lacks it."""
+    from ..core.chips import chip_named
 
     try:
         return chip_named(name)
-    except ArgumentError:
-        for chip in CHIPS:
-            if _letters(name) in map(_letters, (chip.name, *chip.aliases)):
-                return chip
-        raise
-
-
-def _letters(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
-
-
-def known_chip(name: str) -> Chip | None:
-    """Return the facts of the chip of that name; None where the table lacks it."""
-    try:
-        return chip_called(name)
     except ArgumentError:
         return None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import ArgumentError, UnsupportedError
-from . import gpu
 from .json_output import echo_json
 from .tables import echo_text, print_table
 
@@ -66,8 +65,9 @@ def asked_problems(
 def of_chip(name: str) -> tuple[Arch, int, str]:
     """Return architecture, SMs and name of a chip that is not here."""
     from ..core.arch import Arch as Architecture
+    from ..core.chips import chip_named
 
-    chip = gpu.chip_called(name)
+    chip = chip_named(name)
     return Architecture.for_device(*chip.capability), chip.sms, chip.name
 
 

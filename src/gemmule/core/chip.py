@@ -78,3 +78,8 @@ class Chip:
     sources: tuple[str, ...]  #: Sources of the figures.
     #: Partitions of the L2 cache. An SM reads through the near one, which caches lines of the other.
     l2_partitions: int = 1
+
+    @property
+    def driver_name(self) -> str:
+        """Name in the driver, where it is known, else the short name."""
+        return next((alias for alias in self.aliases if alias.startswith("NVIDIA ")), self.name)

@@ -7,6 +7,7 @@ A figure without a source is absent (None). Rates are the vendor's, dense; a fus
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from .chip import Chip, PeakRates
 from .errors import ArgumentError
@@ -248,18 +249,29 @@ CHIPS = (B200, H200_SXM, H100_SXM, RTX_4090, A100_SXM, V100_SXM2, V100_PCIE, GTX
 _BY_NAME = {alias.casefold(): chip for chip in CHIPS for alias in (chip.name, *chip.aliases)}
 
 
-def chip_named(name: str) -> Chip:
-    """Return the chip of a short name or the driver's, in any case.
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+_BY_LETTERS = {_letters(name): chip for name, chip in _BY_NAME.items()}
+
+
+def chip_named(name: str, suggested: Sequence[Chip] = CHIPS) -> Chip:
+    """Return the chip of a short name or the driver's, whatever its case, spaces and hyphens.
+
+    The error for an unknown name suggests some chips.
 
     Raises
     ------
     ArgumentError
         If the table has no such chip.
     """
+    found = _BY_LETTERS.get(_letters(name))
+    if found is not None:
+        return found
     wanted = " ".join(name.split()).casefold()
-    if wanted in _BY_NAME:
-        return _BY_NAME[wanted]
-    near = dict.fromkeys(_BY_NAME[match].name for match in similar_names(wanted, _BY_NAME))
-    listed = f"choose one of {', '.join(chip.name for chip in CHIPS)}"
+    known = [alias for alias, chip in _BY_NAME.items() if chip in suggested]
+    near = dict.fromkeys(_BY_NAME[match].name for match in similar_names(wanted, known))
+    listed = f"choose one of {', '.join(chip.name for chip in suggested)}"
     remedy = f"{did_you_mean([*near])} Else {listed}" if near else listed
     raise ArgumentError(f"chip {name!r} is not in the table; {remedy}")

@@ -336,7 +336,15 @@ def _faster(
     """Return the name of a later supported kernel with a lower predicted time, or None."""
     if spec.faster_alternative is None or cost is None or gpu is None:
         return None
-    return _supported_name(spec.faster_alternative(inner, cost, gpu), problem, arch, registry)
+    name = _supported_name(spec.faster_alternative(inner, cost, gpu), problem, arch, registry)
+    if name is None or (other := _by_name(registry)[name]).costs is None:
+        return name
+    part, _ = _part(problem, other)
+    found = other.cheapest(part, arch, gpu)
+    # The time may be that of a config that the architecture lacks, such as a cluster.
+    if found is not None and found[1] > other.least_cost(part, gpu) and found[1] >= cost:
+        return None
+    return name
 
 
 def _supported_name(name: str | None, problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> str | None:

@@ -14,7 +14,8 @@ Record = Mapping[str, Any]
 
 #: Ratios below which products are counted.
 LOW, VERY_LOW = 0.95, 0.80
-_HEADER = ["type", "shapes", "vs top heuristic", "vs best of 8", "vs PyTorch", "lowest", f"below {LOW}"]
+_BASELINES = ("top heuristic", "best of 8", "PyTorch")
+_HEADER = ["type", "shapes", *(f"vs {baseline}" for baseline in _BASELINES), "lowest", f"below {LOW}"]
 _HEADER += [f"below {VERY_LOW:.2f}", "compared", "GEMMs"]
 
 
@@ -31,9 +32,11 @@ def line_of(record: Record) -> str:
     what = f"{size_text(record)} {layout_text(record)} {types_of(record)}"
     if record["record"] != "gemm":
         return f"{what}: {record.get('kernel', '')} {record['record']}: {record['reason']}"
-    ratios = {"first": first_ratio(record), "best": record.get("ratio"), "torch": record.get("torch_ratio")}
-    told = "".join(f", {name} {ratio:.3f}" for name, ratio in ratios.items() if ratio is not None)
-    return f"{what}: {record['kernel']} {record['median_us']:.1f} us{told}"
+    ratios = (first_ratio(record), record.get("ratio"), record.get("torch_ratio"))
+    compared = "".join(
+        f", {ratio:.3f} vs {baseline}" for baseline, ratio in zip(_BASELINES, ratios, strict=True) if ratio is not None
+    )
+    return f"{what}: {record['kernel']} {record['median_us']:.1f} us{compared}"
 
 
 def types_of(record: Record) -> str:

@@ -136,7 +136,7 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         best = next((number for number in sorted(medians, key=medians.__getitem__) if is_right(number)), None)
         if best is None:
             said = "; ".join(str(one.get("refused", one.get("failure"))) for one in listed)
-            raise UnsupportedError(f"no algorithm of the yardstick is right: {said}")
+            raise UnsupportedError(f"no algorithm of the baseline is right: {said}")
         point.yardsticks = {best: works[best]}
         first_is_right = best == 0 or (0 in medians and 0 not in right and is_right(0))
         if first_is_right:

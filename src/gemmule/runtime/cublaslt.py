@@ -270,7 +270,7 @@ def _bindings() -> tuple[Any, Any, Any]:
         from nvmath.bindings import cublas, cublasLt
     except ImportError as error:
         raise UnsupportedError(
-            f"the yardstick is cuBLASLt through nvmath-python, which is not installed ({error}); "
+            f"the baseline is cuBLASLt through nvmath-python, which is not installed ({error}); "
             "pip install 'gemmule[bench]', or measure without it: --no-baseline"
         ) from error
     return cublas, cublasLt, nvmath.CudaDataType

@@ -12,6 +12,7 @@ import gemmule as gm
 from gemmule.core.errors import ShapeError
 from gemmule.core.quantize_problem import scales_shape
 
+from .no_gradient import refuse_gradient
 from .shapes import check_tensors
 
 _SCALED, _GROUPED, _QUANTIZE = "gemmule::scaled_mm", "gemmule::scaled_grouped_mm", "gemmule::quantize"
@@ -27,7 +28,7 @@ def scaled_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> Any:
-    """Multiply matrices of 8-bit floats with scales, as `torch._scaled_mm`; it has no gradient, as there.
+    """Multiply matrices of 8-bit floats with scales, as `torch._scaled_mm`; a backward is an error, as there.
 
     Unlike PyTorch's, scales of both operands may differ in kind, and lie in any strides; results may be float32 with
     any scales.
@@ -105,7 +106,7 @@ def scaled_grouped_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> Any:
-    """Multiply groups of rows of 8-bit floats with scales, as `torch._scaled_grouped_mm`; it has no gradient.
+    """Multiply groups of rows of 8-bit floats with scales, as `torch._scaled_grouped_mm`; a backward is an error.
 
     Parameters
     ----------
@@ -193,3 +194,7 @@ def _describe_quantized(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:
     rows, cols = scales_shape(by, *x.shape[-2:])
     scales = x.new_empty((cols, rows * math.prod(x.shape[:-2])), dtype=torch.float32)
     return x.new_empty(x.shape, dtype=dtype), scales.T.reshape(*x.shape[:-2], rows, cols)
+
+
+for _operator in (_SCALED, _GROUPED, _QUANTIZE):
+    refuse_gradient(_operator)

@@ -27,10 +27,10 @@ PLANNED = (gm.matmul, gm.gemm, gm.transpose, gm.matrix_transpose)
 @pytest.mark.parametrize("function", PLANNED, ids=lambda function: function.__name__)
 def test_a_plan_takes_the_arguments_of_the_call(function):
     plan, call = inspect.signature(function.plan), inspect.signature(function)
-    *parameters, kernel = plan.parameters.values()
-    # gemm takes unknown names to say what is to be done instead.
-    assert parameters == [one for one in call.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    *parameters, kernel, chip = plan.parameters.values()
+    assert parameters == [*call.parameters.values()]
     assert (kernel.name, kernel.kind, kernel.default) == ("kernel", kernel.KEYWORD_ONLY, None)
+    assert (chip.name, chip.kind, chip.default) == ("chip", chip.KEYWORD_ONLY, None)
     # Calls cost what those of a plain function cost.
     assert inspect.isfunction(function)
     assert inspect.isfunction(function.plan)
@@ -56,6 +56,20 @@ def test_arguments_are_refused_as_the_call_refuses_them():
         gm.gemm(X, X, epilog="relu")
     with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'aplha'; did you mean alpha\?$"):
         gm.gemm(X, X, aplha=2)
+    for function in PLANNED:
+        name = function.__name__
+        with pytest.raises(
+            TypeError,
+            match=rf"^{name}\(\) got an unexpected keyword argument 'kernel'; gemmule\.{name}\.plan takes it, "
+            r"with executor='vgpu' or chip='h100'$",
+        ):
+            function(X, *[X] * (function in (gm.matmul, gm.gemm)), kernel="simt_gemm")
+    with pytest.raises(TypeError, match=r"^matmul\(\) got .* argument 'chip'; gemmule\.matmul\.plan takes it$"):
+        gm.matmul(X, X, chip="h100")
+    with pytest.raises(TypeError, match=r"^matmul\(\) got .* argument 'epilogue'; gemmule\.gemm takes it$"):
+        gm.matmul(X, X, epilogue="relu")
+    with pytest.raises(TypeError, match=r"^transpose\(\) got .* argument 'axis'; did you mean axes\?$"):
+        gm.transpose(X, axis=0)
     with pytest.raises(TypeError, match=r"^gemm\(\) got .* argument 'zzz'; help\(gemmule\.gemm\) lists all$"):
         gm.gemm(X, X, zzz=2)
     with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'transb'; .* pass a\.T or b\.T"):
@@ -122,7 +136,8 @@ def test_a_plan_without_a_kernel_says_nothing_of_a_choice():
 def test_a_plan_says_what_chose_and_what_is_expected():
     plan = gm.matmul.plan(X32, X32, executor="vgpu")
     assert plan.chosen_by == "single"
-    assert "chosen by: single (no times are predicted for the virtual GPU)" in str(plan).splitlines()
+    why = "the first kernel that takes it; chip='h100' chooses as on an H100"
+    assert f"chosen by: single ({why})" in str(plan).splitlines()
     assert "chosen by: single (nothing to compare)" in str(dataclasses.replace(plan, executor="gpu")).splitlines()
     tuned = dataclasses.replace(plan, chosen_by="tuned", chosen_from="tuned.json: H200, today", predicted_us=9.04)
     assert "chosen by: tuned (tuned.json: H200, today)" in str(tuned).splitlines()

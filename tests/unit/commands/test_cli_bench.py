@@ -379,7 +379,7 @@ def test_a_draw_is_measured_by_what_a_call_would_run_without_tables(device, tmp_
     shown = run("show", file)
     assert shown.exit_code == 0, shown.output
     # A line for each product, and no table with a column for each config.
-    assert sum(" us, first " in line for line in shown.output.splitlines()) == 12
+    assert sum(" vs top heuristic, " in line for line in shown.output.splitlines()) == 12
     assert "speed-up over cuBLASLt" not in shown.output
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from gemmule.core.chips import A100_SXM, CHIPS, GTX_260, H100_SXM, V100_PCIE, V100_SXM2, chip_named
+from gemmule.core.chips import A100_SXM, CHIPS, GTX_260, GTX_1050_TI, H100_SXM, V100_PCIE, V100_SXM2, chip_named
 from gemmule.core.errors import ArgumentError
 
 
@@ -19,6 +19,8 @@ from gemmule.core.errors import ArgumentError
         ("v100", V100_SXM2),
         ("NVIDIA A100-SXM4-80GB", A100_SXM),
         ("GeForce GTX 260", GTX_260),
+        ("h100-sxm", H100_SXM),
+        ("gtx1050ti", GTX_1050_TI),
     ],
 )
 def test_name_and_alias(name, chip):

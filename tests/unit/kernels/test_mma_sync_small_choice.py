@@ -18,6 +18,7 @@ from gemmule.dispatch.former_names import current_names, current_record
 from gemmule.dispatch.select import choose
 from gemmule.kernels.mma_sync.small.config import SmallMmaConfig
 from gemmule.kernels.mma_sync.small.spec import SPEC, is_faster
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC_GEMM
 from gemmule.lab.products import gemm_problem
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
@@ -53,6 +54,25 @@ def test_times_grow_with_the_product():
         return SPEC.least_cost(product(*shape), H200_RATES)
 
     assert least(127, 127, 127) < least(127, 127, 511) < least(1023, 1023, 511) < least(2047, 2047, 2047)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "arch", "sms"),
+    [
+        ((352, 693, 2530), "nt", AMPERE, 108),
+        ((693, 132, 4204), "nt", AMPERE, 108),
+        ((658, 434, 2496), "tn", Arch.parse("sm_89"), 128),
+    ],
+)
+def test_no_kernel_is_left_for_clusters_that_a_gpu_lacks(shape, layout, arch, sms):
+    """The least time of mma_sync_small is of clusters, which sm_90 has; without them mma_sync_gemm is faster."""
+    problem, gpu = product(*shape, layout), dataclasses.replace(H200_RATES, multiprocessors=sms)
+    _, without = SPEC.cheapest(problem, arch, gpu)
+    _, other = MMA_SYNC_GEMM.cheapest(problem, arch, gpu)
+    assert SPEC.least_cost(problem, gpu) < other < without
+    assert choose(problem, arch, multiprocessors=sms).spec is MMA_SYNC_GEMM
+    # Where tiles without clusters are faster they run.
+    assert choose(product(127, 127, 127), arch, multiprocessors=sms).spec.name == SPEC.name
 
 
 def test_a_round_is_one_wait():

@@ -162,7 +162,9 @@ def test_the_table_of_a_draw():
         "vs PyTorch": "0.950", "lowest": "0.90", "below 0.95": "100%", "below 0.80": "0%", "compared": "1",
         "GEMMs": "1",
     }  # fmt: skip
-    assert line_of(records[2]) == "96 x 80 x 64 nt float32: call 1000.0 us, first 0.900, best 0.800, torch 0.950"
+    assert line_of(records[2]) == (
+        "96 x 80 x 64 nt float32: call 1000.0 us, 0.900 vs top heuristic, 0.800 vs best of 8, 0.950 vs PyTorch"
+    )
     assert "| 0.900 |" in draws_block(records)
 
 

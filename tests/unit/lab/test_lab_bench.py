@@ -97,7 +97,7 @@ def test_the_order_of_one_measurement():
     device = FakeDevice(SECONDS)
     run(specs=[FAST], device=device)
     names = [name for name, _, _ in device.log]
-    # The kernel, the yardstick's best and its first choice, and back.
+    # The kernel, the yardstick's best and its top heuristic, and back.
     assert names[-6 * 25 :] == ["fast", "y1", "y0", "y0", "y1", "fast"] * 25
     assert "fast" not in names[: names.index("y1")]
 
@@ -169,7 +169,7 @@ def test_an_algorithm_that_is_wrong_is_no_yardstick(spoiled):
     assert ("first_us" in yardstick) == ("yardstick_first_us" in fast) == (spoiled != "y0")
     records = run(device=FakeDevice(SECONDS, dict.fromkeys(("y0", "y1", "y2"), wrong)))
     assert kinds(records) == [("skipped", "cublaslt"), ("gemm", "fast"), ("gemm", "slow")]
-    assert "no algorithm of the yardstick is right" in records[0]["reason"]
+    assert "no algorithm of the baseline is right" in records[0]["reason"]
 
 
 def test_the_best_beside_a_kernel_is_the_faster_one_there():

@@ -122,7 +122,7 @@ def test_a_control_outside_its_limits_is_told():
     record = {"record": "yardstick", "m": 8, "n": 8, "k": 8, "control": 1.02, "control_low": 0.98, "control_high": 1.1}
     record |= {"control_high": 1.04}
     assert gemm_tables.controls([record, record | {"control": 1.009}]) == [
-        "control at 8 x 8 x 8: the yardstick is 1.020 times itself (0.980 to 1.040); ratios there say no more than that"
+        "control at 8 x 8 x 8: the baseline is 1.020 times itself (0.980 to 1.040); ratios there say no more than that"
     ]
     for spread in ({"control_low": 0.94}, {"control_high": 1.06}):
         assert len(gemm_tables.controls([record | {"control": 1.0} | spread])) == 1

@@ -14,6 +14,7 @@ PUBLIC = {
     "api/__init__.py:gemm",
     "api/grouped.py:grouped_gemm",
     "api/planning/functions.py:gemm",
+    "api/planning/functions.py:matmul",
     "api/scaled.py:scaled_gemm",
     "outofcore/calls/matmul.py:matmul",
 }

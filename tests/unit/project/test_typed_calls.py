@@ -45,7 +45,7 @@ PROGRAM = """
         return report.seconds
 
 
-    gm.matmul(1, 2, epilogue="relu")  # type: ignore[call-arg]
+    gm.matmul(1, 2, epilogue="relu")  # type: ignore[arg-type]
     gm.gemm(1, 2, epilogue=3)  # type: ignore[arg-type]
     gm.matmul.plan(1)  # type: ignore[call-arg]
     gm.matmul.plan(1, 2).kernels  # type: ignore[attr-defined]

@@ -31,6 +31,13 @@ def test_matmul(rng):
     np.testing.assert_array_equal(got, plan.execute())
 
 
+def test_the_kernel_of_an_h100(rng):
+    a, b = rng.standard_normal((40, 33), np.float32), rng.standard_normal((33, 50), np.float32)
+    plan = gm.matmul.plan(a, b, executor="vgpu", chip="h100")
+    assert plan.kernel == "simt_gemm"
+    assert_product(plan.execute(), a, b)
+
+
 def test_a_batch_whose_factor_is_the_same_is_one_product(rng):
     a, b, c = (rng.standard_normal(shape, np.float32) for shape in ((2, 3, 5, 33), (33, 50), (2, 3, 5, 50)))
     rows = gm.gemm.plan(a, b, c, alpha=2.0, beta=-1.0, executor="vgpu")

@@ -131,6 +131,23 @@ def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
 
 
 @pytest.mark.parametrize(
+    ("kernel", "shape"),
+    [
+        ("mma_sync_small", "64,64,2048"),
+        ("mma_sync_small[6]", "100,64,5001"),
+        ("mma_sync_gemm[9]", "64,64,6144"),
+        ("simt_gemm[4]", "64,64,2560"),
+    ],
+)
+def test_rounds_of_k_tiles_and_clusters_along_k(kernel, shape):
+    """The period along K is of all CTAs of a cluster, and of the k-tiles that are loaded together."""
+    choice = choice_named(kernel)
+    problem = problem_of(choice, HOPPER, shape, None, None, None, None)
+    found, (whole, _) = explained(kernel, shape).totals, whole_counts(choice, problem)
+    assert (found.warps, found.by_class, found.by_line) == (whole.warps, whole.by_class, whole.by_line)
+
+
+@pytest.mark.parametrize(
     ("kernel", "shape", "tile"),
     [
         ("transpose_skinny", "9003,3", (496, 3)),

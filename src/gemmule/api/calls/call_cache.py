@@ -48,12 +48,12 @@ class DeviceCall:
         Makes the output, where the caller gives none.
     began : int
         Generation of choices in which it was planned.
-    beside : sequence of (int, int)
+    absmax_overlap : sequence of (int, int)
         The same for each array but the last input, which is written too: that for the absolute maximum. Empty where
         there is none.
     """
 
-    __slots__ = ("_a", "_b", "_beside", "_others", "generation", "guards", "new", "queue", "replays")
+    __slots__ = ("_a", "_absmax_overlap", "_b", "_others", "generation", "guards", "new", "queue", "replays")
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class DeviceCall:
         overlap: Sequence[tuple[int, int]],
         new: Callable[[], Any],
         began: int,
-        beside: Sequence[tuple[int, int]] = (),
+        absmax_overlap: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.queue, self.new, self.generation = queue, new, began
         # What replays it for two arrays of its kind, and for one that is A and B.
         self.replays: list[Replay | None] = [None, None]
         self.guards = 0
         self._a, self._b, *self._others = overlap
-        self._beside = beside
+        self._absmax_overlap = absmax_overlap
 
     def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
         """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
@@ -91,7 +91,7 @@ class DeviceCall:
         The output is among the addresses if it is given.
         """
         *inputs, at = addresses[:-1] if given else addresses
-        others = zip((*inputs, *addresses[-1:]) if given else inputs, self._beside, strict=False)
+        others = zip((*inputs, *addresses[-1:]) if given else inputs, self._absmax_overlap, strict=False)
         return not any(low < address - at < high for address, (low, high) in others)
 
     def run(
@@ -313,8 +313,8 @@ class CallCache:
 
         Its inputs are in the order of the addresses; the last of them may be that for the absolute maximum.
         """
-        beside = _overlap(library, (*inputs[:-1], result), inputs[-1]) if maximum else ()
-        call = DeviceCall(queue, _overlap(library, inputs, result), library.maker(result), began, beside)
+        absmax_overlap = _overlap(library, (*inputs[:-1], result), inputs[-1]) if maximum else ()
+        call = DeviceCall(queue, _overlap(library, inputs, result), library.maker(result), began, absmax_overlap)
         with self._adding:
             if began == generation():
                 self._add(key, call)

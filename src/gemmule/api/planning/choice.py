@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from gemmule.core.arch import Arch
+from gemmule.core.chip import Chip
 from gemmule.core.errors import ArgumentError, KernelFailedError, NoKernelError, UnsupportedError, shown
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
@@ -131,8 +134,8 @@ def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None
     return why_no_gemm((*dtypes, c_dtype) if c_dtype is not None else dtypes, arch)
 
 
-def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple[KernelSpec, ...] | None:
-    """Return what a plan may choose from on the virtual GPU: the kernel that is named, or None for all.
+def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[KernelSpec, ...] | None:
+    """Return what a plan may choose from: the kernel that is named, or None for all.
 
     Parameters
     ----------
@@ -140,21 +143,22 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
         A name, which may carry a config: its number, or some of its fields, as in ``simt_gemm[tile_m=128]``.
     operation : str
         ``gemm`` or ``transpose``.
-    executor : str or None
-        What the caller asks for.
+    named : bool
+        Whether the plan may name its kernel: on the virtual GPU, and for a chip by its name.
 
     Raises
     ------
     ArgumentError
-        If there is no such kernel or config, more than one, or the executor is not the virtual GPU.
+        If there is no such kernel or config, more than one, or the plan may not name it.
     """
     if word is None:
         return None
     if not isinstance(word, str):
         raise ArgumentError(f"kernel={shown(word)} is no name; give one, as kernel='simt_gemm'")
-    if executor != "vgpu":
+    if not named:
         raise ArgumentError(
-            f"kernel={word!r} is for the virtual GPU; give executor='vgpu', or leave kernel out, for the fastest"
+            f"kernel={word!r} is for plans of the virtual GPU or of a chip by its name; give executor='vgpu' or "
+            "chip='h100', or leave kernel out, for the fastest"
         )
     from gemmule.lab.candidates import only_choice
     from gemmule.lab.products import gemm_problem
@@ -165,18 +169,56 @@ def only_kernel(word: str | None, operation: str, executor: str | None) -> tuple
     return (dataclasses.replace(found.spec, configs=(found.config,)),)
 
 
-def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None) -> Choice:
-    """Return the choice on the virtual GPU: of `only_kernel`'s, or of all.
+def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip: Chip | None = None) -> Choice:
+    """Return the choice on the virtual GPU: of `only_kernel`'s, or of all; as on a chip, if one is named.
+
+    Raises
+    ------
+    ArgumentError
+        If the virtual GPU has another architecture than the chip.
+    NoKernelError
+        If none takes the problem.
+    """
+    from gemmule.vgpu.arch import virtual_arch
+
+    arch = virtual_arch()
+    if chip is None:
+        with with_remedy(registry):
+            return choose(problem, arch, registry)
+    of_chip = Arch.for_device(*chip.capability)
+    if arch != of_chip:
+        raise ArgumentError(
+            f"{chip.name} is {of_chip}, but the virtual GPU is {arch}; set GEMMULE_VGPU_ARCH={of_chip}, or leave chip "
+            "or executor out"
+        )
+    choice = choose_for_chip(problem, chip, registry)
+    return dataclasses.replace(choice, source=choice.source or f"as on {chip.name}")
+
+
+def choose_for_chip(problem: Problem, chip: Chip, registry: Sequence[KernelSpec] | None) -> Choice:
+    """Return the choice on a chip: of `only_kernel`'s, or of all.
 
     Raises
     ------
     NoKernelError
         If none takes the problem.
     """
-    from gemmule.vgpu.arch import virtual_arch
+    arch, untouched = Arch.for_device(*chip.capability), registry is None
+    with with_remedy(registry):
+        return choose(problem, arch, registry, multiprocessors=chip.sms, chip=chip.driver_name, tuned=untouched)
 
+
+@contextlib.contextmanager
+def with_remedy(registry: Sequence[KernelSpec] | None) -> Iterator[None]:
+    """Add the remedy to the error of a problem that the kernel of `only_kernel` does not take.
+
+    Raises
+    ------
+    NoKernelError
+        In place of one without the remedy.
+    """
     try:
-        return choose(problem, virtual_arch(), registry)
+        yield
     except NoKernelError as error:
         if registry is None:
             raise

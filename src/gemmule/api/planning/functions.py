@@ -38,6 +38,10 @@ def attached(
     """Return a decorator that makes `plan` an attribute of a function, which stays a plain one: calls cost no more."""
 
     def attach(function: Callable[_Call, _Result_co]) -> PlannedFunction[_Call, _Planning, _Result_co]:
+        signature = inspect.signature(function)
+        # Unknown names are taken for the sake of the error.
+        shown = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        vars(function)["__signature__"] = signature.replace(parameters=shown)
         plan.__name__, plan.__qualname__ = "plan", f"{function.__name__}.plan"
         vars(function)["plan"] = plan
         return cast("PlannedFunction[_Call, _Planning, _Result_co]", function)
@@ -45,9 +49,9 @@ def attached(
     return attach
 
 
-def plan_to_read(given: ProductArguments, kernel: str | None = None) -> Plan:
+def plan_to_read(given: ProductArguments, kernel: str | None = None, chip: str | None = None) -> Plan:
     """Return the plan of a product; where there is no driver that is the reason, which calls of few FLOP do not ask."""
-    plan = plan_product(given, kernel=kernel)
+    plan = plan_product(given, kernel=kernel, chip=chip)
     return dataclasses.replace(plan, reason=NO_GPU) if plan.reason == TOO_FEW_FLOP and driver_is_missing() else plan
 
 
@@ -103,6 +107,7 @@ def matmul(
     stream: Any = None,
     executor: str | None = None,
     kernel: str | None = None,
+    chip: str | None = None,
 ) -> Plan:
     """Say what a call of `matmul` would run, and why; nothing is computed until `Plan.execute`.
 
@@ -111,8 +116,14 @@ def matmul(
     a, b, out, out_dtype, precision, stream, executor
         As of `matmul`.
     kernel : str, optional
-        On the virtual GPU, ``executor='vgpu'``: the kernel that is to run, instead of the one that is chosen. Its name
-        may carry a config, by number or by fields, as in ``'g07_cp_async[1]'`` or ``'g05_conflict_free[tile_k=16]'``.
+        On the virtual GPU, ``executor='vgpu'``, and with `chip`: the kernel that is to run, instead of the one that is
+        chosen. Its name may carry a config, by number or by fields, as in ``'g07_cp_async[1]'`` or
+        ``'g05_conflict_free[tile_k=16]'``.
+    chip : str, optional
+        Plan for this GPU, such as ``'h100'``, which need not be there: kernel, config, predicted time. The arrays count
+        as in its memory; they may also be tensors on PyTorch's device ``meta`` or ``jax.ShapeDtypeStruct``, without
+        memory. Such a plan is for reading; with ``executor='vgpu'`` it runs what that GPU would run on the virtual one.
+        The names are those of ``gemmule explain --chip``.
 
     Returns
     -------
@@ -132,9 +143,11 @@ def matmul(
     >>> p = gm.matmul.plan(np.ones((64, 64)), np.ones((64, 64)), executor="cpu")
     >>> p.executor, p.flop
     ('cpu', 524288)
+    >>> gm.matmul.plan(np.ones((64, 64)), np.ones((64, 64)), chip="h100").device
+    'H100 SXM 80 GB'
     """
     return plan_to_read(
-        ProductArguments("matmul", a, b, None, 1, None, out, out_dtype, precision, stream, executor), kernel
+        ProductArguments("matmul", a, b, None, 1, None, out, out_dtype, precision, stream, executor), kernel, chip
     )
 
 
@@ -159,10 +172,11 @@ def gemm(
     conj_a: bool = False,
     conj_b: bool = False,
     kernel: str | None = None,
+    chip: str | None = None,
 ) -> Plan:
     """Say what a call of `gemm` would run, and why; nothing is computed until `Plan.execute`.
 
-    The parameters are those of `gemm`, and ``kernel`` as of ``matmul.plan``.
+    The parameters are those of `gemm`, ``kernel`` and ``chip`` as of ``matmul.plan``.
 
     Returns
     -------
@@ -184,7 +198,7 @@ def gemm(
         "gemm", a, b, c, alpha, beta, out, out_dtype, precision, stream, executor, bias, epilogue, epilogue_args, gated,
         absmax, conj_a, conj_b,
     )  # fmt: skip
-    return plan_to_read(given, kernel)
+    return plan_to_read(given, kernel, chip)
 
 
 def transpose(
@@ -196,10 +210,11 @@ def transpose(
     stream: Any = None,
     executor: str | None = None,
     kernel: str | None = None,
+    chip: str | None = None,
 ) -> Plan:
     """Say what a call of `transpose` would run, and why; nothing is computed until `Plan.execute`.
 
-    The parameters are those of `transpose`, and ``kernel`` as of ``matmul.plan``.
+    The parameters are those of `transpose`, ``kernel`` and ``chip`` as of ``matmul.plan``.
 
     Returns
     -------
@@ -211,15 +226,22 @@ def transpose(
     ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
         As of `transpose`, and of ``matmul.plan``.
     """
-    return plan_transpose(x, axes_as_given(axes), out=out, stream=stream, executor=executor, kernel=kernel)
+    return plan_transpose(x, axes_as_given(axes), out=out, stream=stream, executor=executor, kernel=kernel, chip=chip)
 
 
 def matrix_transpose(
-    x: Any, /, *, out: Any = None, stream: Any = None, executor: str | None = None, kernel: str | None = None
+    x: Any,
+    /,
+    *,
+    out: Any = None,
+    stream: Any = None,
+    executor: str | None = None,
+    kernel: str | None = None,
+    chip: str | None = None,
 ) -> Plan:
     """Say what a call of `matrix_transpose` would run, and why; nothing is computed until `Plan.execute`.
 
-    The parameters are those of `matrix_transpose`, and ``kernel`` as of ``matmul.plan``.
+    The parameters are those of `matrix_transpose`, ``kernel`` and ``chip`` as of ``matmul.plan``.
 
     Returns
     -------
@@ -231,4 +253,4 @@ def matrix_transpose(
     ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
         As of `matrix_transpose`, and of ``matmul.plan``.
     """
-    return plan_transpose(x, last_two_exchanged, out=out, stream=stream, executor=executor, kernel=kernel)
+    return plan_transpose(x, last_two_exchanged, out=out, stream=stream, executor=executor, kernel=kernel, chip=chip)

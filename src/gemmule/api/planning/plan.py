@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, numpy_dtype
-from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.quantities import duration, flop_rate, short_quantity
 from gemmule.core.spec import Choice
 from gemmule.runtime.arrays import ArrayView
@@ -77,7 +77,7 @@ class Plan:
         ``single``, without a comparison; or ``packed``, among compiled kernels, as the compiler is not installed. Empty
         where no kernel takes part.
     chosen_from : str
-        Source of a tuned config; else empty.
+        Source of a tuned config, or of the rates of a `chip` that has none of its own; else empty.
     predicted_us : float or None
         Time of the kernels in microseconds, from a tuned table or predicted; None without either.
     epilogue : str
@@ -169,7 +169,7 @@ class Plan:
             source = self.chosen_from
             if not source and self.chosen_by == "single":
                 virtual = self.executor == "vgpu"
-                source = "no times are predicted for the virtual GPU" if virtual else "nothing to compare"
+                source = _VIRTUAL if virtual else "nothing to compare"
             lines.append(f"chosen by: {self.chosen_by}{source and f' ({source})'}")
         if self.config:
             lines.append(f"config: {' '.join(f'{name}={value}' for name, value in self.config.items())}")
@@ -204,6 +204,10 @@ class Plan:
         work = f"{short_quantity(self.flop, 'FLOP')}, " if self.flop else ""
         bound = f"; at least {duration(self.bound_s)} at the chip's peak rates" if self.bound_s is not None else ""
         return f"work: {work}at least {short_quantity(self.bytes_min, 'B')} to move{bound}"
+
+
+#: Why the kernel on the virtual GPU need not be that of a GPU.
+_VIRTUAL = "the first kernel that takes it; chip='h100' chooses as on an H100"
 
 
 def _streaming_lines(streaming: Budgeted) -> list[str]:
@@ -262,11 +266,20 @@ def planned(
         next_kernel=", ".join(dict.fromkeys(f"{one.spec.name} [{one.config}]" for one in then.chain())) if then else "",
         chosen_by=choice.chosen_by if executor != "cpu" and choice else "",
         chosen_from=choice.source if executor != "cpu" and choice else "",
-        predicted_us=choice.predicted_us if executor == "gpu" and choice else None,
+        predicted_us=_predicted_us(choice, problem) if executor == "gpu" and choice and problem else None,
         epilogue=product.ending.text if product.ending is not None else "",
         precision=_precision_text(product.precision, executor, choice, problem),
         choice=choice,
     )
+
+
+def _predicted_us(choice: Choice, problem: GemmProblem) -> float | None:
+    """Return the time of a choice, of a config that was tuned for another chip by the cost model."""
+    spec = choice.spec
+    if choice.predicted_us is not None or choice.chosen_by != "tuned" or spec.cost is None or not spec.cost_in_us:
+        return choice.predicted_us
+    inner, outer, _ = split_batch(problem, spec.batch_dims)
+    return spec.cost(inner, choice.config, choice.gpu) * math.prod(outer)
 
 
 def kernel_fields(choice: Choice, problem: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.chip import Chip
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.problem import contiguous_gemm
 from gemmule.core.spec import KernelSpec
@@ -20,15 +21,21 @@ from ..epilogues.ending import Ending, ending_of
 from ..epilogues.gated import SECOND, storage_of, with_halves
 from ..validation.operands import EnoughMemory, gather, least_seconds
 from ..validation.product import ABSMAX, Product, ProductArguments, checked, host_array
-from .choice import choose_compiling, host_arrays_executor, only_kernel, only_on_host, wanted_executor
+from .choice import choose_compiling, host_arrays_executor, only_kernel, only_on_host
 from .device_products import plan_on_device
 from .host_rates import HostWork
+from .named_chips import plan_for_chip, target_of
 from .plan import Execution, Plan, planned
 from .vgpu_products import plan_on_virtual_gpu
 
 
-def plan_on_host(product: Product, executor: str | None, registry: Sequence[KernelSpec] | None = None) -> Plan:
-    """Plan a product of host arrays: by the BLAS that NumPy has, through a GPU, or on the virtual one by a registry."""
+def plan_on_host(
+    product: Product, executor: str | None, registry: Sequence[KernelSpec] | None = None, chip: Chip | None = None
+) -> Plan:
+    """Plan a product of host arrays: by the BLAS that NumPy has, through a GPU, or on the virtual one.
+
+    On the virtual GPU from the kernels of a registry, as on a chip.
+    """
     shape, views = product.shape, product.operands.views
     dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)
     c_dtype = product.view("c").dtype_name if "c" in views else None
@@ -46,7 +53,7 @@ def plan_on_host(product: Product, executor: str | None, registry: Sequence[Kern
         return np.conj(left) if "a" in conj else left, np.conj(right) if "b" in conj else right
 
     if name == "vgpu":
-        return plan_on_virtual_gpu(product, reason, registry)
+        return plan_on_virtual_gpu(product, reason, registry, chip)
 
     if name == "cpu":
         from gemmule.host import blas
@@ -171,17 +178,18 @@ def plan_product(
     *,
     traced: tuple[Ending | None, Mapping[str, Any]] | None = None,
     kernel: str | None = None,
+    chip: str | None = None,
 ) -> Plan:
     """Check a product and say what would run.
 
-    `traced` is what `ending_of` has made of the epilogue already, and `kernel` as of `plan`.
+    `traced` is what `ending_of` has made of the epilogue already, and `kernel` and `chip` as of `plan`.
     """
-    executor = wanted_executor(call.executor)
-    registry = only_kernel(kernel, "gemm", executor)
+    target = target_of(call.executor, chip)
+    registry = only_kernel(kernel, "gemm", named=target.names_kernels)
     storage, ending, inputs = None, None, {}
     if not call.plain:
         storage = storage_of(call.epilogue, call.gated)
-        ending, arrays = traced or ending_of(
+        ending, further = traced or ending_of(
             call.epilogue,
             call.bias,
             call.c,
@@ -189,17 +197,22 @@ def plan_product(
             gated=storage is not None,
             absmax=call.absmax is not None,
         )
-        inputs = dict(arrays)
+        inputs = dict(further)
         if call.absmax is not None:
             inputs[ABSMAX] = call.absmax
         if call.gated is not None and not isinstance(call.gated, str):
             inputs[SECOND] = call.gated
-    operands = given = gather({"a": call.a, "b": call.b, "c": call.c, "out": call.out, **inputs}, call.stream)
+    arrays = {"a": call.a, "b": call.b, "c": call.c, "out": call.out, **inputs}
+    operands = given = gather(arrays, call.stream, specs=target.elsewhere is not None)
     if call.conj:
         operands = dataclasses.replace(given, views=with_conjugates(given.views, call.conj))
     if storage is not None:
         operands = dataclasses.replace(operands, views=with_halves(operands.views, storage))
     product = checked(call, operands, ending)
-    on_device = product.operands.device is not None
-    plan = plan_on_device(product, executor) if on_device else plan_on_host(product, executor, registry)
+    if target.elsewhere is not None:
+        return plan_for_chip(product, target.elsewhere, registry)
+    if product.operands.device is not None:
+        plan = plan_on_device(product, target.executor)
+    else:
+        plan = plan_on_host(product, target.executor, registry, target.chip)
     return plan.with_refresh(given.views.values(), given.work_stream)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
+from gemmule.core.chip import Chip
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError, UnsupportedError, shown
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
@@ -20,13 +22,14 @@ from ..validation.operands import Operands, gather, least_seconds
 from .choice import (
     check_device_arrays,
     choose_compiling,
+    choose_for_chip,
     choose_virtual,
     execute,
     only_kernel,
     only_on_host,
-    wanted_executor,
 )
-from .plan import Execution, Plan
+from .named_chips import Refusal, Target, device_views, predictions, target_of
+from .plan import Execution, Plan, kernel_fields
 from .vgpu_products import as_device_view, copy_again, copy_back
 
 # Alignment of new arrays, of any library, and the largest that makes a difference to a kernel.
@@ -44,17 +47,18 @@ def plan_transpose(
     stream: Any = None,
     executor: str | None = None,
     kernel: str | None = None,
+    chip: str | None = None,
 ) -> Plan:
     """Check a transpose and say what would run; the other parameters are those of `transpose` and of `plan`."""
-    wanted = wanted_executor(executor)
-    registry = only_kernel(kernel, "transpose", wanted)
-    operands = gather({"x": x, "out": out}, stream)
-    plan = _planned(operands, order_of, out, executor, wanted, registry)
+    target = target_of(executor, chip)
+    registry = only_kernel(kernel, "transpose", named=target.names_kernels)
+    operands = gather({"x": x, "out": out}, stream, specs=target.elsewhere is not None)
+    plan = _planned(operands, order_of, out, executor, target, registry)
     return plan.with_refresh(operands.views.values(), operands.work_stream)
 
 
 def _planned(
-    operands: Operands, order_of: Order, out: Any, executor: str | None, wanted: str | None,
+    operands: Operands, order_of: Order, out: Any, executor: str | None, wanted: Target,
     registry: Sequence[KernelSpec] | None,
 ) -> Plan:  # fmt: skip
     source = operands.views["x"]
@@ -75,8 +79,10 @@ def _planned(
         new = operands.new(shape, source.dtype_name, stream)
         return new.view, new.finish
 
-    if source.host is not None and wanted == "vgpu":
-        return _plan_virtual(source, order, operands.views.get("out"), new_output, bytes_min, registry)
+    if wanted.elsewhere is not None:
+        return _plan_for_chip(device_views(operands.views), order, bytes_min, registry, wanted.elsewhere)
+    if source.host is not None and wanted.executor == "vgpu":
+        return _plan_virtual(source, order, operands.views.get("out"), new_output, bytes_min, registry, wanted.chip)
     if source.host is not None and executor == "gpu":
         raise only_on_host("host arrays are transposed")
     if source.host is not None:
@@ -94,8 +100,8 @@ def _planned(
         reason = "the array is in host memory"
         return Plan("transpose", "cpu", "NumPy", "numpy", reason, flop=0, bytes_min=bytes_min, run=run_on_host)
 
-    if executor is not None or wanted == "vgpu":
-        check_device_arrays(wanted)
+    if executor is not None or wanted.executor == "vgpu":
+        check_device_arrays(wanted.executor)
     assert operands.device is not None
     ordinal = operands.device
     device = get_device(ordinal)
@@ -159,6 +165,31 @@ def _chosen(
         ) from error
 
 
+def _plan_for_chip(
+    views: Mapping[str, ArrayView],
+    order: tuple[int, ...],
+    bytes_min: int,
+    registry: Sequence[KernelSpec] | None,
+    chip: Chip,
+) -> Plan:
+    problem, choice = _chosen(
+        views["x"], order, views.get("out"), lambda problem: choose_for_chip(problem, chip, registry)
+    )
+    refuse = Refusal(chip)
+    plan = Plan(
+        operation="transpose",
+        executor="gpu",
+        device=chip.name,
+        reason=refuse.reason,
+        refused=choice.refused,
+        flop=0,
+        bytes_min=bytes_min,
+        run=refuse,
+        **kernel_fields(choice, problem),
+    )
+    return dataclasses.replace(plan, **predictions(problem, choice, chip))
+
+
 def _plan_virtual(
     source: ArrayView,
     order: tuple[int, ...],
@@ -166,12 +197,13 @@ def _plan_virtual(
     new_output: Callable[[], tuple[ArrayView, Any]],
     bytes_min: int,
     registry: Sequence[KernelSpec] | None,
+    chip: Chip | None,
 ) -> Plan:
     from gemmule.vgpu.arch import device_name
 
     seen = as_device_view(source)
     target = as_device_view(out) if out is not None else None
-    problem, choice = _chosen(seen, order, target, lambda problem: choose_virtual(problem, registry))
+    problem, choice = _chosen(seen, order, target, lambda problem: choose_virtual(problem, registry, chip))
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

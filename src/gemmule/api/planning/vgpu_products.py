@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.chip import Chip
 from gemmule.core.layout import StridedMatrix, element_alignment
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, KernelSpec
@@ -21,13 +22,15 @@ from .device_products import problem_in_place
 from .plan import Plan, planned
 
 
-def plan_on_virtual_gpu(product: Product, reason: str, registry: Sequence[KernelSpec] | None = None) -> Plan:
+def plan_on_virtual_gpu(
+    product: Product, reason: str, registry: Sequence[KernelSpec] | None = None, chip: Chip | None = None
+) -> Plan:
     """Plan a product of host arrays whose kernels run on the CPU: those of a registry, all if there is none."""
     from gemmule.vgpu.arch import device_name
 
     views = {role: as_device_view(view) for role, view in product.operands.views.items()}
     problem, roles = problem_in_place(product, views)
-    choice = choose_virtual(problem, registry)
+    choice = choose_virtual(problem, registry, chip)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel

@@ -16,6 +16,7 @@ from gemmule.core.layout import element_alignment
 from gemmule.core.problem import Problem
 from gemmule.core.roofline import problem_bound
 from gemmule.runtime.arrays import ArrayLibrary, ArrayView, library_of
+from gemmule.runtime.arrays.array_specs import SpecLibrary, is_spec
 from gemmule.runtime.arrays.view import NewArray
 from gemmule.runtime.stream import stream_handle
 
@@ -85,7 +86,7 @@ class EnoughMemory:
             raise HostMemoryError(f"{self.what} does not fit into memory ({error}); {_PARTS}") from error
 
 
-def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
+def gather(arrays: Mapping[str, Any], stream: Any, *, specs: bool = False) -> Operands:
     """Look at the arrays of a call.
 
     Parameters
@@ -94,6 +95,8 @@ def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
         Arrays by role; those that are None are left out.
     stream : int, stream or None
         The caller's stream; None takes the library's current one.
+    specs : bool
+        Whether arrays may be specs, which have no memory.
 
     Raises
     ------
@@ -102,10 +105,11 @@ def gather(arrays: Mapping[str, Any], stream: Any) -> Operands:
     """
     given = {role: x for role, x in arrays.items() if x is not None or role not in _OPTIONAL}
     (first, like), *_ = given.items()
-    libraries = {role: library_of(x, role) for role, x in given.items()}
+    shapes = SpecLibrary()
+    libraries = {role: shapes if specs and is_spec(x) else library_of(x, role) for role, x in given.items()}
     library = libraries[first]
     for role, other in libraries.items():
-        if other is not library:
+        if other is not library and shapes not in (other, library):
             raise ArgumentError(
                 f"{first} comes from {library.name} and {role} from {other.name}; convert one of them, "
                 "e.g. with from_dlpack"

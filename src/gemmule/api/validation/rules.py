@@ -281,17 +281,36 @@ def batch_strides(view: ArrayView, batch: tuple[int, ...]) -> tuple[int, ...]:
     return (0,) * missing + tuple(0 if extent == 1 else stride for extent, stride in strides)
 
 
-def unknown_argument(function: Callable[..., Any], names: Iterable[str]) -> TypeError:
-    """Return the error for keyword arguments that a function does not have; BLAS's transposes have a remedy."""
+def unknown_argument(
+    function: Callable[..., Any], names: Iterable[str], more_general: Callable[..., Any] | None = None
+) -> TypeError:
+    """Return the error for keyword arguments that a function does not have, with the call that has them.
+
+    Parameters
+    ----------
+    function : callable
+        The function, which has a `plan`.
+    names : iterable of str
+        The arguments.
+    more_general : callable, optional
+        A function that takes more.
+    """
     # Imported for an error message only.
     import inspect
 
+    def keywords(of: Callable[..., Any]) -> list[str]:
+        parameters = inspect.signature(of).parameters.values()
+        return [one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
+
     name = next(iter(names))
-    parameters = inspect.signature(function).parameters.values()
-    known = [one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    near = similar_names(name, known)
+    near = similar_names(name, keywords(function))
     if name.startswith("trans"):
         remedy = "transposes are read from strides: pass a.T or b.T, without a copy"
+    elif name in keywords(plan := vars(function)["plan"]):
+        where = "" if name == "chip" else ", with executor='vgpu' or chip='h100'"
+        remedy = f"gemmule.{plan.__qualname__} takes it{where}"
+    elif more_general is not None and name in keywords(more_general):
+        remedy = f"gemmule.{more_general.__name__} takes it"
     else:
         remedy = did_you_mean(near) if near else f"help(gemmule.{function.__name__}) lists all"
     return TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}; {remedy}")

@@ -136,16 +136,22 @@ def _points(extent: int, period: int, least: int, *, proportional: bool) -> list
 
 
 def pipeline_depth(config: Config, problem: Problem) -> tuple[int, int]:
-    """Return the period along K, and the least K at which every part of the pipeline runs."""
-    stages = config.as_dict().get("stages", 2)
-    return k_tile_depth(config, problem) * stages, k_tile_depth(config, problem) * (stages + 1)
+    """Return the period along K, and the least K at which every part of the pipeline runs.
+
+    CTAs of a cluster along K share the k-tiles, so that a period adds as many to each.
+    """
+    fields = config.as_dict()
+    # Rounds of several k-tiles alternate between two halves of the stages.
+    stages = fields.get("stages", 2 * fields.get("k_tiles", 1))
+    depth = k_tile_depth(config, problem) * fields.get("cluster_k", 1)
+    return depth * stages, depth * (stages + 1)
 
 
 def k_tile_depth(config: Config, problem: Problem) -> int:
     """Return how far the k-tiles extend along K that a CTA takes one after the other."""
     fields, itemsize = config.as_dict(), problem.operands()["a"].dtype.itemsize
-    # A TMA load into a stage is as deep as the rows of its swizzle.
-    bytes_of_k = K_BYTES if "stages" in fields else itemsize
+    # A load into a stage is as deep as the rows of its swizzle.
+    bytes_of_k = K_BYTES if "stages" in fields or "k_tiles" in fields else itemsize
     return fields.get("tile_k") or fields.get("side") or fields.get("k_bytes", bytes_of_k) // itemsize
 
 

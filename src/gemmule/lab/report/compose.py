@@ -129,10 +129,7 @@ def _ladder(machine: Machine, name: str) -> Section | str:
     found = plots(machine.records)
     if not found:
         return "The ladder over sizes: it takes gemm records of three sizes with M = N, with one K or K = M."
-    text = (
-        "A curve for each kernel, and dashed for cuBLASLt, the best of its first algorithms in the same run. Dotted: "
-        "the chip's peak."
-    )
+    text = "A curve for each kernel, and dashed for cuBLASLt, its best of 8 in the same run. Dotted: the chip's peak."
     drawn = _drawn(found, name, "Rate", text, "fastest")
     return Section(f"{name}-ladder", "The ladder over sizes", figures=drawn)
 

@@ -1,0 +1,50 @@
+"""Plans for a chip by its name, of PyTorch's and JAX's shapes without memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.core.dtype import numpy_dtype
+
+torch = pytest.importorskip("torch")
+jax = pytest.importorskip("jax")
+
+M, N, K = 1024, 512, 768
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
+def test_shapes_without_memory_plan_as_arrays(dtype):
+    a, b = np.empty((M, K), numpy_dtype(dtype)), np.empty((N, K), numpy_dtype(dtype))
+    wanted = str(gm.matmul.plan(a, b.T, chip="h100"))
+    ta, tb = (torch.empty(x.shape, dtype=getattr(torch, dtype), device="meta") for x in (a, b))
+    assert str(gm.matmul.plan(ta, tb.T, chip="h100")) == wanted
+    assert str(gm.matmul.plan(ta, torch.empty(tb.shape, dtype=tb.dtype).T, chip="h100")) == wanted
+    jb = np.ascontiguousarray(b.T)
+    structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (a, jb)]
+    assert str(gm.matmul.plan(*structs, chip="h100")) == str(gm.matmul.plan(a, jb, chip="h100"))
+
+
+def test_offsets_and_storages_of_meta_tensors():
+    whole = torch.empty(K, K + 8, dtype=torch.float16, device="meta")
+    assert gm.matmul.plan(whole[:, 8:], whole[:, 8:], chip="h100").kernel == "hopper_gemm"
+    assert gm.matmul.plan(whole[:, 1 : K + 1], whole[:, :K], chip="h100").kernel != "hopper_gemm"
+    large = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
+    assert gm.matmul.plan(large, large.T, chip="h100").kernel == "hopper_syrk"
+    assert gm.matmul.plan(large, torch.empty_like(large).T, chip="h100").kernel != "hopper_syrk"
+    with pytest.raises(gm.OverlapError, match="out shares memory with a"):
+        gm.matmul.plan(large, large, out=large, chip="h100")
+    gm.matmul.plan(large, large, out=torch.empty_like(large), chip="h100")
+
+
+def test_calls_need_memory():
+    x, s = torch.empty(8, 8, device="meta"), jax.ShapeDtypeStruct((8, 8), np.float32)
+    for call in (gm.matmul, gm.matmul.plan):
+        with pytest.raises(gm.ArgumentError, match="a is on device meta"):
+            call(x, x)
+        with pytest.raises(gm.ArgumentError, match="a is no array but of type ShapeDtypeStruct"):
+            call(s, s)
+    odd = torch.empty(8, 8, device="meta", dtype=torch.float8_e5m2fnuz)
+    with pytest.raises(gm.DTypeError, match="a is of dtype float8_e5m2fnuz, which gemmule does not take"):
+        gm.matmul.plan(odd, odd, chip="h100")

@@ -1,0 +1,173 @@
+"""Plans for a chip by its name, without a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+from gemmule.core.arch import Arch
+from gemmule.core.chips import CHIPS
+from gemmule.core.dtype import numpy_dtype
+from gemmule.core.problem import contiguous_gemm
+from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
+
+HOPPER = Arch(9, 0, True)
+DRIVER_NAMES = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
+DTYPES = ("bfloat16", "float16", "float32", "float64", "int8", "complex64", "float8_e4m3fn")
+SHAPES = ((64, 64, 64), (200, 100, 300), (63, 65, 67), (1, 512, 512), (1024, 768, 2048))
+
+
+def operands(shape, dtype):
+    m, n, k = shape
+    return np.empty((m, k), numpy_dtype(dtype)), np.empty((k, n), numpy_dtype(dtype))
+
+
+@pytest.mark.parametrize("chip", DRIVER_NAMES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_kernel_and_time_of_a_call_on_that_gpu(chip, dtype):
+    for shape in SHAPES:
+        a, b = operands(shape, dtype)
+        plan = gm.matmul.plan(a, b, chip=chip)
+        problem = contiguous_gemm(*shape, (dtype, dtype, dtype))
+        there = choose(problem, HOPPER, multiprocessors=132, chip=DRIVER_NAMES[chip])
+        assert (plan.kernel, plan.config) == (there.spec.name, there.config.as_dict())
+        assert plan.predicted_us == there.predicted_us
+        assert plan.predicted_us is None or plan.predicted_us >= 0.9e6 * plan.bound_s
+        # Costs of int8 without wgmma, and of 8-bit floats, are no times.
+        assert plan.predicted_us is not None or numpy_dtype(dtype).itemsize == 1
+
+
+def test_the_lines_of_a_plan():
+    a, b = operands((1000, 1000, 1000), "bfloat16")
+    plan = gm.matmul.plan(a, b, chip="H100")
+    verdict, why, *_ = str(plan).splitlines()
+    assert verdict.startswith(f"matmul: {plan.kernel} on H100 SXM 80 GB (gpu); expected ")
+    assert verdict.endswith(" TFLOP/s")
+    assert why.startswith("why: chip= is given")
+    for spelling in ("h100", "H100 SXM 80 GB", "h100-sxm", DRIVER_NAMES["h100"]):
+        assert str(gm.matmul.plan(a, b, chip=spelling)) == str(plan)
+
+
+def test_a_config_that_was_tuned_on_another_chip_has_a_predicted_time():
+    a, b = operands((4096, 4096, 4096), "bfloat16")
+    lent = gm.matmul.plan(a, b, chip="h100")
+    assert lent.chosen_by == "tuned"
+    assert "shipped for H200" in lent.chosen_from
+    assert lent.predicted_us == HOPPER_GEMM.cost(lent.problem, lent.choice.config, lent.choice.gpu)
+
+
+@pytest.mark.parametrize("chip", ["a100", "rtx 4090", "b200"])
+def test_no_time_is_predicted_by_the_rates_of_another_gpu(chip):
+    a, b = operands((1000, 1000, 1000), "bfloat16")
+    plan = gm.matmul.plan(a, b, chip=chip)
+    assert plan.kernel == "mma_sync_gemm"
+    assert plan.predicted_us is None
+    assert plan.bound_s > 0
+    assert "expected" not in str(plan)
+    line = "chosen by: cost (by the rates of another GPU: none were measured on this chip)"
+    assert line in str(plan).splitlines()
+
+
+def test_a_bound_without_the_link_to_the_host():
+    a, b = operands((4096, 4096, 4096), "float32")
+    h200, h100 = (gm.matmul.plan(a, b, chip=chip) for chip in ("h200", "h100"))
+    assert h200.bound_s == pytest.approx(2 * 4096**3 / 67e12)
+    assert h100.bound_s == pytest.approx(2 * 4096**3 / 66.9e12)
+
+
+def test_epilogue_batch_and_own_transpose():
+    a, b = np.empty((3, 96, 64), np.float32), np.empty((64, 32), np.float32)
+    plan = gm.gemm.plan(a, b, bias=np.empty(32, np.float32), epilogue="relu", chip="h100")
+    assert plan.epilogue == "relu(acc + bias)"
+    assert plan.predicted_us is not None
+    own = np.empty((4096, 4096), np.float16)
+    assert gm.matmul.plan(own, own.T, chip="h100").kernel == "hopper_syrk"
+    assert gm.matmul.plan(own, own.copy().T, chip="h100").kernel != "hopper_syrk"
+
+
+def test_alignment_counts():
+    whole = np.empty((512, 520), np.float16)
+    aligned, shifted = whole[:, :512], whole[:, 1:513]
+    assert gm.matmul.plan(aligned, aligned, chip="h100").kernel == "hopper_gemm"
+    assert gm.matmul.plan(shifted, shifted, chip="h100").kernel != "hopper_gemm"
+
+
+def test_transposes():
+    x = np.empty((1000, 600), np.float32)
+    for plan in (gm.transpose.plan(x, chip="h100"), gm.matrix_transpose.plan(x, chip="h100")):
+        assert plan.kernel == gm.transpose.plan(x, chip="h200").kernel != "numpy"
+        assert plan.bound_s == pytest.approx(2 * 4 * 1000 * 600 / 3350e9)
+        with pytest.raises(
+            gm.ArgumentError, match=r"this plan is for H100 SXM 80 GB, .*; leave chip out to execute it"
+        ):
+            plan.execute()
+
+
+def test_a_kernel_by_name():
+    a, b = operands((1000, 1000, 1000), "bfloat16")
+    plan = gm.matmul.plan(a, b, chip="h100", kernel="hopper_gemm[3]")
+    assert (plan.kernel, plan.config) == ("hopper_gemm", HOPPER_GEMM.configs[3].as_dict())
+    assert plan.predicted_us >= gm.matmul.plan(a, b, chip="h100").predicted_us
+    with pytest.raises(gm.UnsupportedError, match=r"^float64_gemm: A is bfloat16; .*, leave kernel out, or give"):
+        gm.matmul.plan(a, b, chip="h100", kernel="float64_gemm")
+
+
+def test_nothing_runs():
+    a, b = operands((64, 64, 64), "float64")
+    plan = gm.matmul.plan(a, b, chip="h100", precision="ozaki")
+    for run in (plan.execute, plan.decision):
+        with pytest.raises(
+            gm.ArgumentError, match="this plan is for H100 SXM 80 GB, which chip= names; leave chip out"
+        ):
+            run()
+
+
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+def test_the_environment_is_of_calls_here(executor, monkeypatch):
+    monkeypatch.setenv("GEMMULE_EXECUTOR", executor)
+    a, b = operands((64, 64, 64), "float64")
+    assert gm.matmul.plan(a, b, chip="h100").executor == "gpu"
+
+
+def test_what_is_refused():
+    a, b = operands((64, 64, 64), "float32")
+    with pytest.raises(gm.ArgumentError, match=r"chip 'h1000' is not in the table; did you mean H100 SXM 80 GB"):
+        gm.matmul.plan(a, b, chip="h1000")
+    with pytest.raises(
+        gm.ArgumentError, match=r"chip 'l40s' is not in the table; choose one of B200, .* A100 SXM 80 GB$"
+    ):
+        gm.matmul.plan(a, b, chip="l40s")
+    with pytest.raises(gm.UnsupportedError, match=r"^chip='v100': no kernels are compiled for a V100.*one of B200, "):
+        gm.matmul.plan(a, b, chip="v100")
+    with pytest.raises(gm.ArgumentError, match=r"^chip=3 is no name; give one, as chip='h100'$"):
+        gm.matmul.plan(a, b, chip=3)
+    with pytest.raises(gm.ArgumentError, match=r"but executor='cpu' is given; leave one of them out$"):
+        gm.matmul.plan(a, b, chip="h100", executor="cpu")
+    with pytest.raises(gm.ArgumentError, match=r"executor='gpux' is not known"):
+        gm.matmul.plan(a, b, chip="h100", executor="gpux")
+    with pytest.raises(
+        gm.ArgumentError, match=r"A100 .* is sm_80, but the virtual GPU is sm_90a; set GEMMULE_VGPU_ARCH"
+    ):
+        gm.matmul.plan(a, b, chip="a100", executor="vgpu")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_the_virtual_gpu_chooses_as_the_chip_that_is_named(dtype):
+    for shape in SHAPES:
+        a, b = operands(shape, dtype)
+        there, virtual = gm.matmul.plan(a, b, chip="h100"), gm.matmul.plan(a, b, chip="h100", executor="vgpu")
+        assert (virtual.kernel, virtual.config) == (there.kernel, there.config)
+        assert (virtual.executor, virtual.predicted_us) == ("vgpu", None)
+        assert virtual.chosen_by != "cost" or virtual.chosen_from == "as on H100 SXM 80 GB"
+
+
+def test_every_chip_with_kernels_plans():
+    a, b = operands((256, 256, 256), "float16")
+    planned = 0
+    for chip in CHIPS:
+        if chip.capability >= (8, 0):
+            assert gm.matmul.plan(a, b, chip=chip.name).device == chip.name
+            planned += 1
+    assert planned >= 5
