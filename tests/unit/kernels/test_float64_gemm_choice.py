@@ -14,6 +14,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose, choose_streamed
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC
+from gemmule.lab.products import gemm_problem
 
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
@@ -198,7 +199,8 @@ def test_stream_k_takes_whole_warpgroups():
         Float64Config(stream_k=1, warps_m=1)
 
 
-def test_planned_memory_has_no_partials():
-    problem = gemm(1536)
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_planned_memory_has_no_partials(dtype):
+    problem = gemm_problem(1536, 1536, 1536, dtype, dtype, "nn")
     assert choose(problem, HOPPER, multiprocessors=132).config.stream_k
     assert not choose_streamed(problem, HOPPER, multiprocessors=132).config.stream_k

@@ -81,7 +81,7 @@ SPEC = KernelSpec(
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         Complex128Config(warps_m=4, warps_n=1),
-        Complex128Config(tile_m=32, stages=6),
+        *(Complex128Config(tile_m=32, stages=6, stream_k=shared) for shared in (0, 1)),
         Complex128Config(tile_m=32, tile_n=32, mma_k=16, tile_k=16),
         Complex128Config(tile_m=32, tile_n=32, tile_k=16, cluster_k=2),
         Complex128Config(tile_m=32, tile_n=32, tile_k=16, cluster_k=4),

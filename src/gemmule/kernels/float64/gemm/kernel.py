@@ -33,6 +33,20 @@ from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.tile_gemm import TileGemm
 
+#: Elements of the largest tile that has as many CTAs an SM in each layout.
+_LARGE = 64 * 64
+
+
+def needs_registers(config: Float64Config, types: dict[str, str]) -> bool:
+    """Return whether registers for addresses are worth more than a CTA an SM: of large tiles, or clusters, as measured.
+
+    Copies of single elements need them, and one layout of the four does.
+    """
+    layout = (types["a_major"], types["b_major"]) == ("m", "k")
+    if config.cluster_k > 1:
+        return not config.stream_k and (layout or "8" in (types["a_copies"], types["b_copies"]))
+    return layout and config.outputs > _LARGE
+
 
 class Float64Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
@@ -41,7 +55,7 @@ class Float64Gemm(TileGemm):
         self, config: Float64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
     ):
         self.threads, self.cluster_k, self.writers = config.threads, config.cluster_k, config.writers
-        self.resident = config.resident
+        self.resident = max(config.resident - needs_registers(config, types), 1)
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Float64Mainloop(config, types)
         self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole")
