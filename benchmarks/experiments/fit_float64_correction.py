@@ -2,13 +2,15 @@
 
 Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
 the fastest registered one and with cuBLASLt's top heuristic. Then networks are fitted to all products, and written. Of
-a draw, the time of the choice is fitted. Of products that tiles of 64 divide, for which the networks are not read,
-factors of configs are printed. Needs PyTorch and SciPy, and no GPU.
+a draw, the time of the choice is fitted. Factors of configs, for products for which the networks are not read, are
+fitted to those that tiles of 64 divide, and printed. Needs PyTorch and SciPy, and no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -16,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fit_cost_model import Fit, Measured, Training
+import torch
 from fit_float64_cost import HELD_OUT, Product, products
 from scipy.optimize import minimize
 
+from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
@@ -30,11 +33,107 @@ from gemmule.kernels.float64.gemm.spec import SPEC
 from gemmule.kernels.float64.limits import RATES, Limits, key_of, lies_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
-_TRAINING = Training(units=24, epochs=300, batch=256, rate=1e-2, decay=0.3)
+HOPPER = Arch.parse("sm_90a")
+
+#: Networks, units of a layer, rounds, times of a step, learning rate, and decay of weights.
+_NETWORKS, _UNITS, _EPOCHS, _BATCH, _RATE, _DECAY = 4, 24, 500, 256, 1e-2, 0.1
+#: Weights of times fall by this exponent of how much slower they are than the fastest, to the least; and the error, as
+#: a logarithm to base 2, beyond which its loss is linear.
+_SLOWER, _LEAST_WEIGHT, _HUBER = 2.5, 0.05, 0.1
+#: Weight of assumed times.
+_ASSUMED = 0.2
 _CHIPS = ("H200", "H100")
 #: As logarithms: how near two predictions are that are chosen alike, and how much slower configs are whose errors count
 #: 37 %. How much errors and changes of factors count beside what choices lose; and fits one after the other.
 _NEAR, _FAST, _ERROR, _PRIOR, _FITS = 0.01, 0.05, 0.3, 1.0, 3
+
+
+@dataclasses.dataclass
+class Measured:
+    """A product's times beside its limits, and what is read of them."""
+
+    chip: str
+    configs: Sequence[Float64Config]
+    #: times, expected: Microseconds that were measured, and those of the limits, by config.
+    times: Any
+    expected: Any
+    features: Any  #: A row for each config.
+    cublaslt: float | None  #: Microseconds of cuBLASLt's top heuristic.
+    whole: bool  #: Whether tiles of 64 divide it.
+    assumed: bool = False  #: Whether times are those of factors of configs, not measured.
+
+
+class Fit:
+    """Networks that are fitted together, on features that are scaled to a mean of 0 and a deviation of 1."""
+
+    def __init__(self, found: Sequence[Measured]) -> None:
+        self._parts = widths()
+        features = np.concatenate([one.features for one in found])
+        self._mean, self._deviation = features.mean(axis=0), features.std(axis=0) + 1e-3
+        inputs = torch.cat([self._inputs(one) for one in found])
+        wanted = np.concatenate([np.log2(one.times / one.expected) for one in found])
+        near = [np.exp(-_SLOWER * (one.times / one.times.min() - 1)) for one in found]
+        shares = [_ASSUMED if one.assumed else 1.0 for one in found]
+        weights = np.concatenate([x * np.maximum(y, _LEAST_WEIGHT) for x, y in zip(shares, near, strict=True)])
+        self._train(inputs, *(torch.tensor(x, dtype=torch.float32) for x in (wanted, weights / weights.mean())))
+
+    def _inputs(self, one: Measured) -> torch.Tensor:
+        chip = np.zeros((len(one.features), len(_CHIPS)))
+        chip[:, _CHIPS.index(one.chip)] = 1
+        scaled = (one.features - self._mean) / self._deviation
+        return torch.tensor(np.concatenate([scaled, chip], axis=1), dtype=torch.float32)
+
+    def _train(self, inputs: torch.Tensor, wanted: torch.Tensor, weights: torch.Tensor) -> None:
+        torch.manual_seed(0)
+        count, width = inputs.shape
+        shapes = ((width, _UNITS, 1.4), (_UNITS, _UNITS, 1.4), (_UNITS, 1, 0.3))
+        layers = [torch.randn(_NETWORKS, rows, cols) * (gain / rows**0.5) for rows, cols, gain in shapes]
+        biases = [torch.zeros(_NETWORKS, 1, _UNITS), torch.zeros(_NETWORKS, 1, 1)]
+        self._first, self._second, self._out, self._biases, self._bias = parameters = [
+            one.requires_grad_() for one in (*layers, *biases)
+        ]
+        optimizer = torch.optim.AdamW(parameters, _RATE, betas=(0.9, 0.99), weight_decay=_DECAY)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, _EPOCHS * -(-count // _BATCH), pct_start=0.15)
+        for _ in range(_EPOCHS):
+            order = torch.stack([torch.randperm(count) for _ in range(_NETWORKS)])
+            for chosen in order.split(_BATCH, dim=1):
+                error = (self._outputs(inputs[chosen]) - wanted[chosen]).abs()
+                loss = torch.where(error < _HUBER, error * error / 2, _HUBER * (error - _HUBER / 2))
+                optimizer.zero_grad()
+                (loss * weights[chosen]).mean().backward()
+                optimizer.step()
+                schedule.step()
+
+    def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+        layer = torch.relu(inputs @ self._first)
+        layer = torch.relu(layer @ self._second + self._biases)
+        return (layer @ self._out + self._bias)[..., 0]
+
+    def expected(self, one: Measured) -> Any:
+        """Return the microseconds of a product's configs."""
+        with torch.no_grad():
+            return one.expected * np.exp2(self._outputs(self._inputs(one)).mean(dim=0).numpy())
+
+    def networks(self) -> list[dict[str, Any]]:
+        """Return the weights as the cost model reads them: of features as they are."""
+        first, second, out, biases, bias = (
+            one.detach().numpy() for one in (self._first, self._second, self._out, self._biases, self._bias)
+        )
+        found = []
+        for number in range(_NETWORKS):
+            *of_parts, chips = np.split(first[number], np.cumsum(list(self._parts.values())))
+            own, scale = np.concatenate(of_parts), self._deviation[:, None]
+            weights = dict(
+                zip(self._parts, np.split(own / scale, np.cumsum(list(self._parts.values()))[:-1]), strict=True)
+            )
+            weights |= {"chips": chips - self._mean / self._deviation @ own, "hidden": second[number]}
+            weights |= {"biases": biases[number, 0], "out": out[number, :, 0], "out_bias": bias[number, 0, 0]}
+            found.append({name: _digits(value.tolist()) for name, value in weights.items()})
+        return found
+
+
+def _digits(value: Any) -> Any:
+    return [_digits(one) for one in value] if isinstance(value, list) else float(f"{value:.3g}")
 
 
 def measured(one: Product) -> Measured:
@@ -43,7 +142,24 @@ def measured(one: Product) -> Measured:
     found = limits(one.problem, configs, one.gpu, RATES)
     times = np.array(list(one.times.values()))
     features = np.concatenate(list(_parts(one.problem, configs, found).values()), dtype=np.float32).T
-    return Measured(one.gpu.learned, configs, times, found.times, features, 1.0, one.first)
+    expected = found.times * power(one.problem)
+    return Measured(one.gpu.learned, configs, times, expected, features, one.first, correction.is_whole(one.problem))
+
+
+def assumed(one: Product) -> Measured:
+    """Return what the factors of configs say of those that were not timed.
+
+    Of products that tiles of 64 divide few configs were timed, and networks let others win.
+    """
+    configs = [
+        config
+        for config in SPEC.configs
+        if config not in one.times and SPEC.why_not(one.problem, HOPPER, config) is None
+    ]
+    found = limits(one.problem, configs, one.gpu, RATES).times * power(one.problem)
+    factor = np.array([FACTORS.get(key_of(config), 1.0) for config in configs])
+    said = measured(one._replace(times=dict(zip(configs, (found * factor).tolist(), strict=True)), first=None))
+    return dataclasses.replace(said, assumed=True)
 
 
 def _parts(problem: GemmProblem, configs: Sequence[Float64Config], found: Limits) -> dict[str, Any]:
@@ -58,12 +174,6 @@ def widths() -> dict[str, int]:
     problem = gemm_problem(64, 64, 64, "float64", "float64", "nn")
     parts = _parts(problem, SPEC.configs, limits(problem, SPEC.configs, H200_RATES, RATES))
     return {name: len(part) for name, part in parts.items()}
-
-
-def fit_to(found: Sequence[Measured]) -> Fit:
-    """Return networks that are fitted to products."""
-    parts = widths()
-    return Fit(found, parts, _CHIPS, np.eye(sum(parts.values())), _TRAINING)
 
 
 def judged(fit: Fit, found: Sequence[Measured]) -> str:
@@ -121,15 +231,21 @@ def main() -> None:
     parser.add_argument("records", type=Path, nargs="+")
     given = parser.parse_args()
     every = [one for path in given.records for one in products(path, "float64")]
-    whole = [one for one in every if correction.measured_share(one.problem) == 0 and len(one.times) > 1]
+    whole = [one for one in every if correction.is_whole(one.problem) and len(one.times) > 1]
     for key, factor in factors(whole).items():
         print(f"    {key}: {factor},")
-    found = [measured(one) for one in every if correction.measured_share(one.problem) > 0]
-    fit = fit_to([one for number, one in enumerate(found) if number % HELD_OUT])
-    for chip in _CHIPS:
-        print(f"{chip}: {judged(fit, [one for one in found[::HELD_OUT] if one.chip == chip])}", flush=True)
+    given_products = [one for one in every if correction.measured_share(one.problem) > 0]
+    found = [measured(one) for one in given_products]
+    prior = [assumed(one) for one in given_products if correction.is_whole(one.problem)]
+    fit = Fit([*(one for number, one in enumerate(found) if number % HELD_OUT), *prior])
+    for chip, is_whole in itertools.product(_CHIPS, (False, True)):
+        held_out = [
+            one for one in found[::HELD_OUT] if one.chip == chip and one.whole == is_whole and one.cublaslt is not None
+        ]
+        if held_out:
+            print(f"{chip}, {'whole' if is_whole else 'other'} tiles: {judged(fit, held_out)}", flush=True)
     path = Path(correction.__file__).with_name("correction.json")
-    content = {"chips": _CHIPS, "networks": fit_to(found).networks()}
+    content = {"chips": _CHIPS, "networks": Fit([*found, *prior]).networks()}
     path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 

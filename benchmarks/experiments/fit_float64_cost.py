@@ -27,6 +27,7 @@ from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.float64 import limits
 from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.gemm.kernel import needs_registers
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.float64.gemm.stream_k import registers_are_scarce
 from gemmule.kernels.float64.limits import Float64Rates
@@ -43,6 +44,10 @@ _SMS = 132
 #: Until this day, a memset of so many microseconds preceded float64_gemm with stream-K, as measured beside it
 #: without; and kernels that copy many pieces spilled, so that their times say nothing of those of today.
 _MEMSET_UNTIL, _MEMSET = "20261129", 2.1
+#: Until this time more clusters shared a tile, by k-tiles and SMs of a GPC; times of as many as today are kept.
+_CLUSTERS_UNTIL, _LEAST_K_TILES, _GPC_SMS = "20261129T0500", 4, 18
+#: At this time kernels that need registers had fewer.
+_FEW_REGISTERS = "20261129T0549"
 #: As logarithms: how near two predictions are that are chosen alike, and how much slower configs are whose errors count
 #: a third; and how much what choices lose counts beside errors of predicted times, and changes of rates and factors.
 _NEAR, _FASTER, _CHOICE, _PRIOR = 0.02, 0.15, 1.5, 0.02
@@ -62,7 +67,30 @@ def products(path: Path, dtype: str) -> list[Product]:
     found = list(_recorded(path, dtype))
     if dtype == "float64" and path.name < _MEMSET_UNTIL:
         found = [one._replace(times=dict(_without_memset(one))) for one in found]
+    if dtype == "float64" and path.name < _CLUSTERS_UNTIL:
+        found = [one._replace(times=dict(_as_many_clusters(one))) for one in found]
+    if dtype == "float64" and path.name.startswith(_FEW_REGISTERS):
+        found = [one._replace(times=dict(_with_registers(one))) for one in found]
     return [one for one in found if one.times]
+
+
+def _with_registers(one: Product) -> Iterator[tuple[Float64Config, float]]:
+    for config, us in one.times.items():
+        if not needs_registers(config, dict(FLOAT64_GEMM.signature(one.problem, config))):
+            yield config, us
+
+
+def _as_many_clusters(one: Product) -> Iterator[tuple[Float64Config, float]]:
+    for config, us in one.times.items():
+        today = config.on(_SMS)
+        if config.split_k:
+            tiles = -(-one.problem.m // config.tile_m) * -(-one.problem.n // config.tile_n)
+            k_tiles, shared = -(-one.problem.k // config.tile_k), config.cluster_k
+            running = config.ctas * (config.resident * _GPC_SMS // shared * shared) // _GPC_SMS
+            splits = max(min(running // (tiles * shared), k_tiles // (shared * _LEAST_K_TILES)), 1)
+            if splits != today.splits(tiles, k_tiles) or (today != config and today in one.times):
+                continue
+        yield today, us
 
 
 def _without_memset(one: Product) -> Iterator[tuple[Float64Config, float]]:

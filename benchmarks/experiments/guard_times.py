@@ -1,8 +1,9 @@
 """Times of squares by the guard's parts: emulated, refused by the guard, the guard alone, native, cuBLASLt.
 
-Ordinary inputs are normal numbers; those that the guard refuses are spread over 2**200. All are timed interleaved, in
-CUDA graphs over rotating buffers. What the choice between emulation and the native kernel is fitted to. Needs a Hopper
-GPU, PyTorch and the compiler.
+Ordinary inputs are normal numbers. Those that the guard refuses are spread over 2**200, which it sees in few lines, or
+have one large element, which it does not (refused late). Times are of CUDA graphs over rotating buffers, interleaved:
+those of emulation by themselves, as the power that it needs lowers the clock for what comes after it. What the choice
+between emulation and the native kernel is fitted to. Needs a Hopper GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ SIDES = {
 }
 #: Algorithms of cuBLASLt that are timed, those that its heuristic names first.
 _ALGORITHMS = 4
-#: Powers of two of the inputs that the guard refuses; seconds of load before the first product.
-_SPAN, _WARM_UP = 100, 1.5
+#: Powers of two of the inputs that the guard refuses, and the large element; seconds of load before the first product.
+_SPAN, _LARGE, _WARM_UP = 100, 2.0**80, 1.5
+#: What is timed apart from the rest, and the inputs of what has others than normal numbers.
+_EMULATION, _INPUTS = ("emulated", "guard"), {"refused": "refused", "refused_late": "late"}
 
 
 def problem_of(side: int, dtype: str) -> GemmProblem:
@@ -72,6 +75,7 @@ def choices_of(problem: GemmProblem, device: Any) -> dict[str, tuple[GemmProblem
     return {
         "emulated": (problem, guarded),
         "refused": (problem, guarded),
+        "refused_late": (problem, guarded),
         "guard": (problem, decision_choice(problem, rates)),
         "native": (plain, Choice(native_spec, native[0], gpu=rates)),
     }
@@ -85,15 +89,26 @@ def spread(pool: Pool, dtype: str) -> None:
     torch.cuda.synchronize()
 
 
+def enlarge(pool: Pool, operands: Operands, problem: GemmProblem) -> None:
+    """Make an element of each A large, in no line and at no place along K that the guard's first look reads."""
+    side = problem.m
+    for index in range(operands.sets):
+        a = pool.view(pool.inputs, problem.a, operands.addresses(index)["a"])
+        a[side // 2 + 37, side // 48 * 16 + 16 * (side // 48 % 2 == 0)] = _LARGE
+    torch.cuda.synchronize()
+
+
 def measured(gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], problem: GemmProblem) -> dict[str, Any]:
     """Return the record of a square."""
-    choices, works = choices_of(problem, get_device()), {}
+    choices, works = choices_of(problem, get_device()), dict[str, Any]()
     with contextlib.ExitStack() as stack:
         for name, (product, choice) in choices.items():
-            pool = pools["refused" if name == "refused" else "emulated"]
+            pool = pools[_INPUTS.get(name, "emulated")]
             workspaces = stack.enter_context(gpu.workspaces())
             sets = max(1, math.ceil(2 * gpu.l2_bytes / problem.bytes_min))
             operands = Operands(product, sets, pool.inputs.data_ptr(), pool.outputs.data_ptr(), workspaces)
+            if name == "refused_late":
+                enlarge(pool, operands, product)
             works[name] = gpu.kernel(product, choice, operands)  # type: ignore[arg-type]
             works[name]()
             if name == "native":
@@ -101,10 +116,11 @@ def measured(gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], probl
                     with contextlib.suppress(UnsupportedError):
                         one.work()
                         works[f"cublaslt {number}"] = one.work
-        expected = problem.flop / 5e7 + 10
-        times = timer(list(works.values()), [expected] * len(works), operands.sets)
+        expected, found = problem.flop / 5e7 + 10, dict[str, float]()
+        for names in (_EMULATION, [name for name in works if name not in _EMULATION]):
+            times = timer([works[name] for name in names], [expected] * len(names), operands.sets)
+            found |= dict(zip(names, times, strict=True))
         gpu.wait()
-    found = dict(zip(works, times, strict=True))
     of_lt = [us for name, us in found.items() if name.startswith("cublaslt")]
     own = {name: us for name, us in found.items() if not name.startswith("cublaslt")}
     config = choices["native"][1].config.as_dict()
@@ -130,7 +146,7 @@ def main() -> None:
             print(f"left out: {job}: {str(result)[:200]}", flush=True)
     block = experiment(f"python benchmarks/experiments/guard_times.py --dtype {given.dtype}", device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
-        pools, timer = {"emulated": Pool(), "refused": Pool()}, Timer(gpu)
+        pools, timer = {name: Pool() for name in ("emulated", *_INPUTS.values())}, Timer(gpu)
         for pool in pools.values():
             pool.fill(given.dtype)
         spread(pools["refused"], given.dtype)

@@ -5,8 +5,8 @@ and ``scaled``, forward in float8_e4m3fn with scales of rows and columns, beside
 times float32 beside a loop of torch.mm over the groups, whose sizes the host knows: PyTorch waits for them.
 Timed in CUDA graphs over operands of more than the L2 cache, the two by turns, forwards and backwards; medians. Every
 product is first held against float64 on a few rows. ``compile`` instead of a folder compiles what will run; ``--sweep``
-times every config that a call may choose instead, `grouped_config` records; ``--sweep all`` those of a search. Less
-than 60 s of a GPU.
+times every config that a call may choose for groups instead, `grouped_config` records; ``--sweep all`` those of a
+search. Less than 60 s of a GPU.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_SPEC
 
 #: Groups, rows of all, columns and k: layers of mixtures of experts.
 SIZES = ((8, 4096, 14336, 4096), (64, 8192, 2048, 7168), (128, 4096, 1536, 4096))
+#: The same of the slots of one token: Mixtral's and a Qwen-MoE's.
+ONE_TOKEN = ((8, 2, 28672, 4096), (8, 2, 4096, 14336), (128, 8, 1536, 2048), (128, 8, 2048, 768))
 #: Bytes of the operands of all sets, seconds of a graph about, rounds, operations a second that are reckoned with.
 _BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, {BFLOAT16.name: 6e14, FLOAT32.name: 5e13}
 HOPPER = Arch.parse("sm_90a")
@@ -44,7 +46,7 @@ SWEPT = {"chosen": (), "all": further()}
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A product: ``forward``, ``grad_input`` or ``grad_weight``, with random or even groups."""
+    """A product: ``forward``, ``grad_input`` or ``grad_weight``, with random or even groups; ``rows`` name matrices."""
 
     kind: str
     even: bool
@@ -60,12 +62,18 @@ class Cell:
         return SIMT_SPEC if self.dtype == FLOAT32.name else SPEC
 
     def ends(self) -> list[int]:
-        """Return the groups' ends, the same in every process."""
+        """Return the groups' ends, the same in every process; of rows that name matrices those of the first set."""
+        if self.kind == "rows":
+            return np.searchsorted(self.numbers(0), np.arange(self.groups), "right").tolist()
         if self.even:
             return [self.rows * (group + 1) // self.groups for group in range(self.groups)]
         rng = np.random.default_rng(self.groups)
         inner = np.sort(rng.integers(0, self.rows + 1, self.groups - 1))
         return [*map(int, inner), self.rows]
+
+    def numbers(self, number: int) -> np.ndarray[Any, Any]:
+        """Return the matrices that rows name, in order, of one of several sets."""
+        return np.sort(np.random.default_rng(number).permutation(self.groups)[: self.rows])
 
     def problem(self) -> GroupedProblem:
         """Return the problem of a new, contiguous output."""
@@ -80,8 +88,10 @@ class Cell:
         dtype = dtype_named(self.dtype)
         weights = StridedMatrix(dtype, k, n, 1, k, (n * k,), 256)
         tokens, grads = contiguous(dtype, rows, k, (), 256), contiguous(dtype, rows, n, (), 256)
-        if self.kind == "forward":
-            return GroupedProblem("m", rows, n, k, groups, tokens, weights, contiguous(dtype, rows, n))
+        if self.kind in ("forward", "rows"):
+            return GroupedProblem(
+                "row" if self.kind == "rows" else "m", rows, n, k, groups, tokens, weights, contiguous(dtype, rows, n)
+            )
         if self.kind == "grad_input":
             return GroupedProblem("m", rows, k, n, groups, grads, weights.transposed(), contiguous(dtype, rows, k))
         d = contiguous(dtype, n, k, (groups,))
@@ -89,13 +99,13 @@ class Cell:
 
 
 #: What is measured.
-KINDS = ("forward", "grad_input", "grad_weight", "scaled")
+KINDS = ("forward", "grad_input", "grad_weight", "scaled", "rows")
 
 
 def cells(kinds: Sequence[str] = KINDS, dtype: str = BFLOAT16.name) -> Iterator[Cell]:
-    """Yield the cells of these kinds, those of the bars first; of float32 none that are scaled."""
+    """Yield the cells of these kinds, those of the bars first; of float32 none that are scaled or name matrices."""
     for cell in _every_cell():
-        if cell.kind in kinds and (dtype == cell.dtype or cell.kind != "scaled"):
+        if cell.kind in kinds and (dtype == cell.dtype or cell.kind not in ("scaled", "rows")):
             yield dataclasses.replace(cell, dtype=dtype)
 
 
@@ -108,6 +118,8 @@ def _every_cell() -> Iterator[Cell]:
             yield Cell(kind, False, *size)
     for size in SIZES:
         yield Cell("scaled", False, *size)
+    for size in ONE_TOKEN:
+        yield Cell("rows", False, *size)
 
 
 def graph_of(work: Callable[[int], Any], calls: int) -> Callable[[], float]:
@@ -143,6 +155,8 @@ def operands_of(cell: Cell) -> tuple[list[tuple[Any, ...]], Any]:
         return torch.randn(shape, device="cuda", dtype=getattr(torch, cell.dtype))
 
     rows, n, k, groups = cell.rows, cell.n, cell.k, cell.groups
+    if cell.kind == "rows":
+        return rows_of(cell, normal(groups, n, k).mT, normal), None
     inputs = (rows * (n + k) if cell.kind == "grad_weight" else rows * max(n, k) + groups * n * k) * (
         dtype_named(cell.dtype).itemsize
     )
@@ -161,11 +175,26 @@ def operands_of(cell: Cell) -> tuple[list[tuple[Any, ...]], Any]:
     return found, torch.tensor(cell.ends(), dtype=torch.int32, device="cuda")
 
 
+def rows_of(cell: Cell, weights: Any, normal: Callable[..., Any]) -> list[tuple[Any, ...]]:
+    """Return sets of rows, the weights, the matrices that rows name, and their ends among all matrices."""
+    import torch
+
+    found = []
+    for number in range(max(2, min(16, int(_BEYOND_L2 / (2 * cell.rows * cell.n * cell.k)) + 1))):
+        named = cell.numbers(number)
+        ends = np.searchsorted(named, np.arange(cell.groups), "right")
+        both = (torch.tensor(x, dtype=torch.int32, device="cuda") for x in (named, ends))
+        found.append((normal(cell.rows, cell.k), weights, *both))
+    return found
+
+
 def largest_error(cell: Cell, operands: tuple[Any, ...], d: Any) -> float:
     """Return the largest error of a few rows of every group, in parts of what rounding and the sums may come to."""
     import torch
 
     a, b, *scales = operands
+    if cell.kind == "rows":
+        scales = []
     worst, start, sums = 0.0, 0, FLOAT8_SEEN if scales else 2**-20
     for group, end in enumerate(cell.ends()):
         if cell.kind == "grad_weight":
@@ -193,6 +222,9 @@ def torch_product(cell: Cell, ends: Any, a: Any, b: Any, *scales: Any) -> Any:
 
     if cell.dtype == FLOAT32.name:
         return torch_loop(cell, a, b)
+    if cell.kind == "rows":
+        # The rows are sorted by their matrices.
+        return torch._grouped_mm(a, b, offs=scales[1])
     if scales:
         return torch._scaled_grouped_mm(a, b, *scales, offs=ends, out_dtype=torch.bfloat16)
     return torch._grouped_mm(a, b, offs=ends)
@@ -229,6 +261,8 @@ def measured(cell: Cell) -> dict[str, Any]:
     sets, ends = operands_of(cell)
 
     def ours(a: Any, b: Any, *scales: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if cell.kind == "rows":
+            return (a, b), {"matrices": scales[0]}
         given = {"scale_a": scales[0][:, None], "scale_b": scales[1][:, None]} if scales else {}
         return (a, b, ends), given
 
@@ -238,6 +272,9 @@ def measured(cell: Cell) -> dict[str, Any]:
     error = largest_error(cell, sets[0], plan.execute())
     flop = 2 * cell.rows * cell.n * cell.k
     calls = max(len(sets), 2, min(100, int(_GRAPH_S * _RATE[cell.dtype] / flop)))
+    if cell.kind == "rows":
+        # Memory limits them.
+        calls = 5 * len(sets)
     ways = {
         "": lambda number: gm.grouped_gemm(*calls_of[number % len(sets)][0], **calls_of[number % len(sets)][1]),
         "other_": lambda number: torch_product(cell, ends, *sets[number % len(sets)]),
@@ -303,9 +340,10 @@ def compile_first(sweep: str | None, wanted: Sequence[Cell]) -> None:
     for cell in wanted:
         problem = cell.problem()
         chips = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
-        chosen = [choose_grouped(problem, HOPPER, multiprocessors=132, chip=chip).config for chip in chips]
-        configs = swept_configs(cell.spec, problem, sweep) if sweep else chosen
-        jobs += [Job(cell.spec, config, cell.spec.signature(problem, config), HOPPER) for config in configs]
+        choices = [choose_grouped(problem, HOPPER, multiprocessors=132, chip=chip) for chip in chips]
+        if sweep:
+            choices = [Choice(cell.spec, config) for config in swept_configs(cell.spec, problem, sweep)]
+        jobs += [Job(one.spec, one.config, one.signature(problem), HOPPER) for one in choices]
     list(compile_all(list(dict.fromkeys(jobs))))
 
 
@@ -317,7 +355,8 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--float32", action="store_true")
     given = parser.parse_args()
-    wanted = list(cells(given.kinds, FLOAT32.name if given.float32 else BFLOAT16.name))
+    kinds = [kind for kind in given.kinds if not (given.sweep and kind == "rows")]
+    wanted = list(cells(kinds, FLOAT32.name if given.float32 else BFLOAT16.name))
     compile_first(given.sweep, wanted)
     if given.folder == "compile":
         return

@@ -11,6 +11,7 @@ import pytest
 import gemmule as gm
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import kernels_of
+from gemmule.kernels.mma_sync.grouped_gemv.spec import SPEC as GEMV
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
@@ -20,6 +21,7 @@ CONFIGS = [
     pytest.param(spec, config, id=f"{spec.name}-{config}".replace(" ", ","))
     for spec in kernels_of("grouped")
     for config in spec.configs
+    if spec.name in KERNELS.values()
 ]
 RECORDS = Path(__file__).parents[2] / "benchmarks" / "records"
 
@@ -269,7 +271,8 @@ def test_experts_of_one_token(torch, gt, slots):
                 wanted += weights[0, slot] * (mixture.down_proj.double()[expert] @ inner)
         with torch.no_grad():
             got = mixture(x, index, weights)
-        torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03)
+        # Rounded to 8 bits: what is between the products, each slot, its weight and the sum.
+        torch.testing.assert_close(got.double(), wanted, rtol=0.03, atol=0.03 + 0.01 * slots)
 
 
 def test_rows_that_name_their_matrices(torch):
@@ -285,6 +288,27 @@ def test_rows_that_name_their_matrices(torch):
         zero = torch.zeros(72, 136, device="cuda", dtype=torch.bfloat16)
         wanted = torch.stack([a[i] @ (b[n] if 0 <= n < 5 else zero) for i, n in enumerate(numbers.tolist())])
         assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("config", GEMV.configs, ids=str)
+@pytest.mark.parametrize(("n", "k"), [(1000, 768), (200, 14336)])
+def test_every_config_of_rows_that_name_their_matrices(torch, config, n, k):
+    """One row for all numbers, by a stride of 0; some are none of a matrix."""
+    a, b = torch.randn(k, device="cuda").bfloat16().expand(11, k), torch.randn(5, n, k, device="cuda").bfloat16()
+    numbers = torch.randint(-1, 6, (11,), device="cuda", dtype=torch.int32)
+    memory = torch.full((11 * n + 4096,), 7, device="cuda", dtype=torch.float32)
+    d = memory[2048:-2048].view(11, n)
+    plan = gm.grouped_gemm.plan(a, b.mT, matrices=numbers, out=d)
+    assert plan.kernel == GEMV.name
+    pointers = {"a": a.data_ptr(), "b": b.data_ptr(), "matrices": numbers.data_ptr(), "d": d.data_ptr()}
+    run_kernel(plan.problem, Choice(GEMV, config), pointers, 0, torch.cuda.current_stream().cuda_stream)
+    there = (numbers >= 0) & (numbers < 5)
+    named = torch.where(there[:, None, None], b[numbers.clamp(0, 4).long()], 0).double()
+    exact, size = (torch.einsum("rk,rnk->rn", *pair) for pair in ((a.double(), named), (a.double().abs(), named.abs())))
+    assert ((d.double() - exact).abs() <= size * 2.0**-20).all()
+    assert not d[~there].any()
+    assert (memory[:2048] == 7).all()
+    assert (memory[-2048:] == 7).all()
 
 
 def test_nothing_to_multiply_is_zero(torch):
@@ -354,8 +378,8 @@ def test_a_record(torch, monkeypatch):
     monkeypatch.setattr(module, "_ROUNDS", 1)
     if not hasattr(torch, "_grouped_mm"):
         pytest.skip("this PyTorch has no grouped product")
-    for kind in ("forward", "grad_input", "grad_weight"):
-        record = module.measured(module.Cell(kind, False, 4, 512, 256, 256))
+    for kind in ("forward", "grad_input", "grad_weight", "rows"):
+        record = module.measured(module.Cell(kind, False, 4, 3 if kind == "rows" else 512, 256, 256))
         assert record["error"] <= 1
         assert record["ratio"] == pytest.approx(record["other_us"] / record["us"], rel=1e-3)
     sys.modules.pop("grouped")

@@ -1,4 +1,4 @@
-"""Stream-K and split-K on the GPU: ragged products, the same bits in every run, replayed graphs, two streams."""
+"""Stream-K and split-K on the GPU, and of clusters: ragged tiles, the same bits, replayed graphs, two streams."""
 
 from __future__ import annotations
 
@@ -45,6 +45,10 @@ CONFIGS = [
 OF_FLOAT64 = [
     pytest.param(Float64Config(stream_k=1, **fields), id=f"float64-{fields}")
     for fields in ({}, {"ctas": 3}, {"tile_m": 128, "tile_n": 128, "warps_n": 4, "mma_k": 8})
+] + [
+    # Ten waves of clusters or more, some of which wait for some of waves before.
+    pytest.param(Float64Config(mma_k=8, cluster_k=parts, stream_k=1, ctas=2640), id=f"float64-clusters-{parts}")
+    for parts in (2, 6)
 ]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from .markdown import markdown
 
 _KINDS = {"forward": "forward", "grad_input": "gradient of the input", "grad_weight": "gradient of the weights",
-          "scaled": "forward, scaled float8, of `torch._scaled_grouped_mm`"}  # fmt: skip
+          "scaled": "forward, scaled float8, of `torch._scaled_grouped_mm`",
+          "rows": "rows that name matrices, of `torch._grouped_mm`"}  # fmt: skip
 
 
 def grouped_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -21,6 +22,6 @@ def grouped_table(records: Sequence[Mapping[str, Any]]) -> str:
             continue
         kind = _KINDS[one["kind"]] + (", float32, of `torch.mm`" if one["dtype"] == "float32" else "")
         sizes = f"{one['rows']} x {one['n']} x {one['k']}"
-        groups = f"{one['groups']} {'even' if one['even'] else 'random'}"
+        groups = f"{one['groups']} {'' if one['kind'] == 'rows' else 'even' if one['even'] else 'random'}".strip()
         rows.append([gpu, kind, groups, sizes, f"{one['us']:.0f}", f"{one['tflops']:.0f}", f"{one['ratio']:.2f}"])
     return markdown(["GPU", "product", "groups", "rows x N x K", "us", "TFLOP/s", "of `torch._grouped_mm`"], rows)

@@ -22,6 +22,7 @@ from gemmule.kernels.hopper.syrk.spec import SPEC as HOPPER_SYRK
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
 from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
+from gemmule.kernels.mma_sync.grouped_gemv.spec import SPEC as GROUPED_GEMV
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC_GEMM
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
@@ -75,7 +76,7 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
 )
 
 #: The kernels of grouped products.
-GROUPED_KERNELS: tuple[KernelSpec, ...] = (HOPPER_GROUPED, SIMT_GROUPED)
+GROUPED_KERNELS: tuple[KernelSpec, ...] = (HOPPER_GROUPED, GROUPED_GEMV, SIMT_GROUPED)
 
 #: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
 LADDER: tuple[str, ...] = tuple(

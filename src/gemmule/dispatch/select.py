@@ -12,7 +12,7 @@ from typing import Any
 from gemmule.compiler.cache import has_any, is_compiled
 from gemmule.compiler.toolchain import REMEDY, compiler_installed
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
+from gemmule.core.dtype import COMPLEX128, FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
@@ -99,7 +99,7 @@ def choose_streamed(
     multiprocessors: int | None = None,
     chip: str | None = None,
 ) -> Choice:
-    """Return the choice for a product whose memory is planned, without workspaces: of float32 and float64.
+    """Return the choice for a product whose memory is planned: of float32, float64 and complex128 without workspaces.
 
     Float32 operands that are copied save percents of a product's time, and take as much memory again; so do partial
     sums of stream-K. Parameters as of `choose`.
@@ -107,7 +107,7 @@ def choose_streamed(
     if registry is None and isinstance(problem, GemmProblem) and problem.precision is Precision.IEEE:
         if problem.a.dtype == FLOAT32:
             registry = _single_kernels()
-        elif problem.a.dtype == FLOAT64:
+        elif problem.a.dtype in (FLOAT64, COMPLEX128):
             registry = _unshared_kernels()
     return choose(problem, arch, registry, multiprocessors=multiprocessors, chip=chip)
 

@@ -46,7 +46,7 @@ class Experts:
             top_k_weights = top_k_weights.gather(1, top_k_index.clamp(max=top_k_weights.shape[1] - 1))
         if in_one_pass and tokens == 1:
             # Each row names its expert: nothing is sorted, which would take more of the host than the products.
-            rows, chosen = hidden_states.expand(slots, -1).contiguous(), top_k_index.reshape(-1).int()
+            rows, chosen = hidden_states.expand(slots, -1), top_k_index.reshape(-1).int()
             inner = gm.grouped_gemm(rows, up.detach().mT, matrices=chosen, epilogue="swiglu")
             found = gm.grouped_gemm(inner, down.detach().mT, matrices=chosen)
             return top_k_weights.to(found.dtype) @ found

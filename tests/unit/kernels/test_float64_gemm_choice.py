@@ -14,6 +14,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose, choose_streamed
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC
+from gemmule.lab.products import gemm_problem
 
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
@@ -32,12 +33,15 @@ def test_every_extent_finds_a_config(extent, arch):
 @pytest.mark.parametrize(
     ("size", "tile", "cluster"),
     [
-        ((8192, 8192, 8192), (128, 128), 1),
+        ((8192, 8192, 8192), (64, 64), 1),
         ((4095, 4095, 4095), (128, 128), 1),
+        ((3072, 3072, 3072), (128, 128), 1),
+        # Of a short K.
+        ((4096, 3072, 256), (64, 64), 1),
         ((1024, 1024, 1024), (64, 64), 1),
         ((512, 512, 512), (32, 32), 1),
         ((256, 256, 4096), (32, 64), 6),
-        ((512, 512, 8192), (32, 64), 2),
+        ((512, 512, 8192), (64, 64), 2),
         ((16, 8192, 8192), (16, 64), 2),
         ((128, 128, 4096), (32, 32), 6),
     ],
@@ -172,15 +176,31 @@ def test_stream_k_has_the_ctas_that_run_at_once_and_workspaces():
     assert SPEC.launch(gemm(64), dataclasses.replace(config, tile_n=64)).grid == (4, 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"), [({"cluster_k": 2}, "not by both"), ({"warps_m": 1}, "whole warpgroups")]
-)
-def test_what_stream_k_cannot_be(values, reason):
-    with pytest.raises(ArgumentError, match=reason):
-        Float64Config(stream_k=1, **values)
+def test_as_many_clusters_share_a_tile_as_run_at_once():
+    config = Float64Config(mma_k=8, cluster_k=4, stream_k=1)
+    assert (config.resident, config.running) == (3, 356)
+    a, b, d = (contiguous(FLOAT64, *shape) for shape in ((250, 8000), (8000, 190), (250, 190)))
+    launch = SPEC.launch(gemm(m=250, n=190, k=8000, a=a, b=b, d=d), config)
+    # Twelve tiles.
+    assert (launch.grid, launch.cluster) == ((48, 7, 1), (4, 1, 1))
+    partials, flags = launch.workspaces
+    # The last cluster of a tile writes none; each CTA reduces a quarter of a tile.
+    assert (partials.nbytes, flags.nbytes) == (48 * 6 * 1024 * 8, 48 * 6 * 8)
 
 
-def test_planned_memory_has_no_partials():
-    problem = gemm(1536)
+@pytest.mark.parametrize(("k", "splits"), [(8000, 7), (16 * 4 * 16, 2), (16 * 4 * 16 - 16, 1), (0, 1)])
+def test_short_k_is_shared_by_fewer(k, splits):
+    config = Float64Config(mma_k=8, cluster_k=4, stream_k=1)
+    assert config.splits(12, -(-k // 16)) == splits
+
+
+def test_stream_k_takes_whole_warpgroups():
+    with pytest.raises(ArgumentError, match="whole warpgroups"):
+        Float64Config(stream_k=1, warps_m=1)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_planned_memory_has_no_partials(dtype):
+    problem = gemm_problem(1536, 1536, 1536, dtype, dtype, "nn")
     assert choose(problem, HOPPER, multiprocessors=132).config.stream_k
     assert not choose_streamed(problem, HOPPER, multiprocessors=132).config.stream_k

@@ -6,6 +6,8 @@ import math
 import struct
 from fractions import Fraction
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from gemmule.kernels.emulation.guard import (
@@ -18,6 +20,7 @@ from gemmule.kernels.emulation.guard import (
     SCALE_STEPS,
     largest_shortfalls,
     least_bound,
+    least_share,
     sample_period,
     sample_runs,
 )
@@ -70,3 +73,39 @@ def test_the_largest_error_is_just_within_the_bound(step, k, real):
     least = least_bound(k, step, real) * 2.0 ** (2 * (MAGNITUDE_SHIFTS[real] + step))
     allowed = Fraction(least) * (k + 1) * Fraction(real.unit_roundoff)
     assert 0.8 * allowed < error <= allowed
+
+
+def rounded_down(values):
+    """Magnitudes as float8_e5m2 holds them, cut."""
+    found = values.astype(ml_dtypes.float8_e5m2)
+    above = found.astype(np.float64) > values
+    return (found.view(np.uint8) - above).view(ml_dtypes.float8_e5m2).astype(np.float64)
+
+
+def scaled_down(line, real):
+    """A line as the guard's samples hold it, whose norm is between half of the limit and the limit."""
+    norm_limit_of = math.sqrt(math.ldexp(*norm_limit(CHOICES[real][0])))
+    scale = math.floor(math.log2(norm_limit_of / np.linalg.norm(line)))
+    return rounded_down(np.abs(line) * 2.0 ** (scale - MAGNITUDE_SHIFTS[real]))
+
+
+@pytest.mark.parametrize("real", CHOICES, ids=str)
+@pytest.mark.parametrize("k", [40, 1000, 4096])
+def test_what_a_pair_of_lines_refuses_the_guard_refuses(k, real, rng):
+    """Also where it is a matter of a bit: what pairs have of the product of their norms is around the least share."""
+    sampled = np.arange(k) % (SAMPLE_RUN * sample_period(k)) < SAMPLE_RUN
+    most, refused, near = least_bound(k, SCALE_STEPS[-1], real), 0, 0
+    for number in range(400):
+        a, b = rng.standard_normal((2, k))
+        # Norms are of an element each that is not sampled, or that meets little.
+        at = rng.choice(np.flatnonzero(~sampled)) if not sampled.all() else 0
+        power = math.log2(least_share(k, real)) / 4 + rng.uniform(-3, 5)
+        a[at], b[(at + 1) % k] = 2.0**-power * math.sqrt(k), 2.0**-power * math.sqrt(k)
+        if sampled.all():
+            a[1], b[0] = 0, 0
+        early = np.sum(np.abs(a * b)[sampled]) ** 2 < least_share(k, real) * np.sum(a * a) * np.sum(b * b)
+        guarded = float(np.sum((scaled_down(a, real) * scaled_down(b, real))[sampled]))
+        assert guarded <= most or not early, number
+        refused, near = refused + early, near + (guarded > most)
+    assert 20 < refused < 380
+    assert near > 10

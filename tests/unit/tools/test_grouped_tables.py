@@ -13,11 +13,13 @@ def test_grouped_products_stand_under_their_gpu():
         {"record": "experiment", "gpu": "NVIDIA H200"},
         product | {"us": 9.0, "tflops": 110.0, "ratio": 1.0, "even": True},
         product | {"us": 90.0, "tflops": 11.0, "ratio": 1.1, "dtype": "float32"},
+        product | {"kind": "rows", "rows": 2, "us": 7.0, "tflops": 1.0, "ratio": 2.0},
     ]
     assert grouped_table(records).splitlines()[2:] == [
         "| H100 | gradient of the weights | 8 random | 4096 x 64 x 32 | 10 | 100 | 1.23 |",
         "| H200 | gradient of the weights | 8 even | 4096 x 64 x 32 | 9 | 110 | 1.00 |",
         "| H200 | gradient of the weights, float32, of `torch.mm` | 8 random | 4096 x 64 x 32 | 90 | 11 | 1.10 |",
+        "| H200 | rows that name matrices, of `torch._grouped_mm` | 8 | 2 x 64 x 32 | 7 | 1 | 2.00 |",
     ]
 
 

@@ -117,6 +117,29 @@ def test_a_cluster_shares_sums(dtype, ctas, rng):
 
 
 @pytest.mark.parametrize(
+    ("shape", "conj"),
+    [
+        # A tile that all CTAs share; seven tiles; no K, and fewer k-tiles than CTAs.
+        ((61, 30, 90), "b"),
+        pytest.param((130, 70, 66), "a", marks=pytest.mark.slow),
+        pytest.param((130, 70, 0), "", marks=pytest.mark.slow),
+        pytest.param((61, 30, 11), "ab", marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_persistent_ctas_share_tiles_of_complex128(shape, conj, rng):
+    spec, config = SMALL[COMPLEX128]
+    config = dataclasses.replace(config, stream_k=1, ctas=1)
+    m, n, k = shape
+    a, b, c = (random_matrix(rng, COMPLEX128, x) for x in ((m, k), (k, n), (m, n)))
+    wanted = conjugated(a, b, conj)
+    d = poisoned(COMPLEX128, (m, n))
+    assert_product(multiply(a, b, d, c, 0.5 - 0.75j, 1j, conj, (spec, config)), *wanted, c, 0.5 - 0.75j, 1j)
+    # Nothing is read where a factor is 0.
+    np.testing.assert_array_equal(multiply(a * np.nan, b, d, c, 0.0, 1.0, conj, (spec, config)), c)
+
+
+@pytest.mark.parametrize(
     "config",
     [
         # Groups of warps, and columns that are held; in a cluster too; rows that are held.

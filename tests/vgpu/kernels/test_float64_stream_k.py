@@ -1,4 +1,4 @@
-"""float64_gemm with stream-K on the virtual GPU, all checks on: parts of tiles, bits, batches, no K, flags."""
+"""float64_gemm with stream-K, of CTAs or clusters, on the virtual GPU, all checks on: parts, bits, batches, flags."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 SHARED = Float64Config(tile_n=32, stages=3, stream_k=1, ctas=1)
 #: Two warpgroups a tile, and two CTAs an SM.
 WIDE = Float64Config(tile_n=128, warps_n=4, mma_k=8, stream_k=1, ctas=2)
+#: Clusters of two CTAs, each of which writes a half of the columns; three of them run at once.
+PAIRS = Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=2, stream_k=1, ctas=2)
+#: Clusters of six CTAs, of which four write columns; four clusters run at once.
+SIX = Float64Config(mma_k=8, cluster_k=6, stream_k=1, ctas=10)
+#: Five CTAs or three clusters for a tile of few rows and columns.
+MANY = pytest.mark.parametrize("config", [SHARED, PAIRS], ids=["CTAs", "clusters"])
 SLOW = [pytest.mark.slow]
 
 
@@ -57,6 +63,14 @@ def product(config, shape, rng, layout=("row", "row"), *, late=0, c=False, **opt
         pytest.param(SHARED, (256, 96, 64), ("col", "col"), 0, marks=SLOW),
         # Fewer k-tiles than CTAs.
         pytest.param(SHARED, (64, 32, 33), ("row", "col"), 0, marks=SLOW),
+        # Three clusters a tile, and two.
+        (PAIRS, (30, 28, 1510), ("row", "row"), 0),
+        (PAIRS, (29, 31, 1060), ("col", "row"), 1),
+        (SIX, (66, 62, 1530), ("row", "col"), 0),
+        pytest.param(SIX, (61, 59, 1601), ("col", "col"), 1, marks=SLOW),
+        pytest.param(PAIRS, (32, 32, 1024), ("row", "row"), 0, marks=SLOW),
+        # A cluster a tile.
+        pytest.param(PAIRS, (100, 90, 96), ("row", "row"), 0, marks=SLOW),
     ],
     ids=str,
 )
@@ -65,40 +79,54 @@ def test_parts_of_tiles(config, shape, layout, late, rng):
 
 
 @pytest.mark.parametrize("shape", [(70, 66, 0), (64, 64, 0)], ids=str)
-def test_of_no_k(shape, rng):
-    product(SHARED, shape, rng)
+@MANY
+def test_of_no_k(config, shape, rng):
+    product(config, shape, rng)
 
 
-def test_alpha_of_0_reads_nothing(rng):
-    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((66, 100), (100, 34), (66, 34)))
+@MANY
+def test_alpha_of_0_reads_nothing(config, rng):
+    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((30, 1100), (1100, 34), (30, 34)))
     a[0, 0] = b[0, 0] = np.nan
-    d = multiply(SPEC, a, b, poisoned(FLOAT64, (66, 34)), c, 0, 2.0, config=SHARED)
+    d = multiply(SPEC, a, b, poisoned(FLOAT64, (30, 34)), c, 0, 2.0, config=config)
     np.testing.assert_array_equal(d, 2 * c)
 
 
 @pytest.mark.slow
-def test_a_batch_with_c(rng):
-    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((3, 70, 50), (3, 50, 40), (3, 70, 40)))
-    d = multiply(SPEC, a, b, poisoned(FLOAT64, (3, 70, 40)), c, 0.75, -1.5, config=SHARED)
+@MANY
+def test_a_batch_with_c(config, rng):
+    wide = dataclasses.replace(config, ctas=4 * config.ctas)
+    a, b, c = (random_matrix(rng, FLOAT64, shape) for shape in ((3, 30, 1100), (3, 1100, 30), (3, 30, 30)))
+    assert SPEC.launch(problem_of(a, b, poisoned(FLOAT64, (3, 30, 30))), wide).grid == (
+        (6, 2, 1) if config == PAIRS else (20, 1, 1)
+    )
+    d = multiply(SPEC, a, b, poisoned(FLOAT64, (3, 30, 30)), c, 0.75, -1.5, config=wide)
     assert_product(d, a, b, c, 0.75, -1.5)
 
 
-def test_launches_that_overlap(rng):
+@MANY
+def test_launches_that_overlap(config, rng):
     """Two launches, since no one batch describes that B: the second waits for the first before it uses the memory."""
-    a, b = random_matrix(rng, FLOAT64, (2, 2, 64, 100)), random_matrix(rng, FLOAT64, (2, 1, 100, 30))
-    b = np.broadcast_to(b, (2, 2, 100, 30))
-    d = multiply(SPEC, a, b, poisoned(FLOAT64, (2, 2, 64, 30)), config=SHARED)
+    a, b = random_matrix(rng, FLOAT64, (2, 2, 30, 1100)), random_matrix(rng, FLOAT64, (2, 1, 1100, 30))
+    b = np.broadcast_to(b, (2, 2, 1100, 30))
+    # As many CTAs for both matrices of a launch.
+    wide = dataclasses.replace(config, ctas=2 * config.ctas)
+    d = multiply(SPEC, a, b, poisoned(FLOAT64, (2, 2, 30, 30)), config=wide)
     assert_product(d, a, b)
-    assert SPEC.launch(problem_of(a[0, 0], b[0, 0], d[0, 0]), SHARED).overlaps
+    assert SPEC.launch(problem_of(a[0, 0], b[0, 0], d[0, 0]), config).overlaps
 
 
 @pytest.mark.parametrize(
     "runs", [[{}, {"batch_lanes": 1}], pytest.param([{"schedule": one} for one in SCHEDULES], marks=SLOW)], ids=len
 )
-def test_the_same_bits_whoever_is_first(runs, rng):
-    a, b = random_matrix(rng, FLOAT64, (130, 100)), random_matrix(rng, FLOAT64, (100, 62))
+@pytest.mark.parametrize(
+    ("config", "shape"), [(SHARED, (130, 62, 100)), (PAIRS, (30, 28, 1100))], ids=["CTAs", "clusters"]
+)
+def test_the_same_bits_whoever_is_first(config, shape, runs, rng):
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT64, (m, k)), random_matrix(rng, FLOAT64, (k, n))
     seed = int(rng.integers(2**31))
-    found = [multiply(SPEC, a, b, poisoned(FLOAT64, (130, 62)), config=SHARED, seed=seed, **run) for run in runs]
+    found = [multiply(SPEC, a, b, poisoned(FLOAT64, (m, n)), config=config, seed=seed, **run) for run in runs]
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
 
@@ -111,11 +139,12 @@ def test_the_same_bits_whoever_is_first(runs, rng):
     ],
     ids=["no release", "no acquire"],
 )
-def test_what_orders_the_partials_is_missed(change, rng):
-    a, b = random_matrix(rng, FLOAT64, (64, 165)), random_matrix(rng, FLOAT64, (165, 32))
-    problem = problem_of(a, b, d := poisoned(FLOAT64, (64, 32)))
-    ptx = artifact_for(SPEC, SHARED, SPEC.signature(problem, SHARED), virtual_arch()).ptx
-    arrays, recipe = {"a": a, "b": b, "d": d}, SPEC.launch(problem, SHARED)
+@MANY
+def test_what_orders_the_partials_is_missed(config, change, rng):
+    a, b = random_matrix(rng, FLOAT64, (30, 1100)), random_matrix(rng, FLOAT64, (1100, 32))
+    problem = problem_of(a, b, d := poisoned(FLOAT64, (30, 32)))
+    ptx = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch()).ptx
+    arrays, recipe = {"a": a, "b": b, "d": d}, SPEC.launch(problem, config)
     launch(ptx, recipe, arrays, options=Options(checks=True))
     assert_product(d, a, b)
     assert change(ptx) != ptx
@@ -127,12 +156,12 @@ def test_what_orders_the_partials_is_missed(change, rng):
 class OneMemory:
     """Products one after another, their partials and flags where those of the one before were, and nothing cleared."""
 
-    def __init__(self, rng):
-        self.rng = rng
+    def __init__(self, rng, config):
+        self.rng, self.config = rng, config
         # As large as any product needs it; what is there first is anything.
         self.workspaces = {
-            one.name: rng.integers(0, 256, one.nbytes).astype(np.uint8).view(np.uint64)
-            for one in SPEC.launch(self.problem((640, 320, 160))[0], SHARED).workspaces
+            one.name: rng.integers(0, 256, 2 * one.nbytes).astype(np.uint8).view(np.uint64)
+            for one in SPEC.launch(self.problem((30, 30, 2000))[0], config).workspaces
         }
 
     def problem(self, shape):
@@ -143,8 +172,8 @@ class OneMemory:
 
     def multiply(self, shape, change=lambda ptx: ptx, **options):
         problem, arrays = self.problem(shape)
-        ptx = artifact_for(SPEC, SHARED, SPEC.signature(problem, SHARED), virtual_arch()).ptx
-        recipe = SPEC.launch(problem, SHARED)
+        ptx = artifact_for(SPEC, self.config, SPEC.signature(problem, self.config), virtual_arch()).ptx
+        recipe = SPEC.launch(problem, self.config)
         launch(change(ptx), recipe, {**arrays, **self.workspaces}, options=Options(checks=True, **options))
         assert_product(arrays["d"], arrays["a"], arrays["b"])
         return arrays["d"]
@@ -160,11 +189,13 @@ def without_reset(ptx):
 
 
 @pytest.mark.parametrize("count", [3, pytest.param(24, marks=SLOW)])
-def test_launches_find_the_memory_of_those_before_them(count, rng):
-    memory = OneMemory(rng)
+@MANY
+def test_launches_find_the_memory_of_those_before_them(config, count, rng):
+    memory = OneMemory(rng, config)
+    least, most = ((1, 1, 32), (33, 33, 60)) if config == PAIRS else ((1, 1, 1), (200, 100, 7))
     for number in range(count):
-        m, n, tiles = (int(x) for x in rng.integers((1, 1, 1), (200, 100, 7)))
-        shape = m, n, 16 * tiles + int(rng.integers(16))
+        m, n, tiles = (int(x) for x in rng.integers(least, most))
+        shape = m, n, config.tile_k * tiles + int(rng.integers(16))
         memory.multiply(shape, schedule=SCHEDULES[number % len(SCHEDULES)], seed=int(rng.integers(2**31)))
         assert memory.flags_left == 0
         if number % 3 == 2:
@@ -175,11 +206,11 @@ def test_launches_find_the_memory_of_those_before_them(count, rng):
 
 def test_a_flag_that_nobody_resets_is_missed(rng):
     """The next launch in that memory reads partials that are not there yet."""
-    memory = OneMemory(rng)
-    memory.multiply((64, 32, 165), without_reset)
+    memory = OneMemory(rng, SHARED)
+    memory.multiply((30, 32, 165), without_reset)
     assert memory.flags_left == 4
     with pytest.raises(CheckError) as found:
-        memory.multiply((64, 32, 165))
+        memory.multiply((30, 32, 165))
     assert "race" in {finding.kind for finding in found.value.findings}
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import gemmule as gm
 from gemmule.core.dtype import FLOAT32, FLOAT64
+from gemmule.kernels.emulation.ozaki_gemm import spec as own
+from gemmule.kernels.float64.config import Float64Config
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -172,6 +176,54 @@ def test_float32_is_guarded_too(name, ran, rng):
     got = plan.execute()
     assert share_of_bound(got, a, b) <= 1
     np.testing.assert_array_equal(np.isnan(got), np.isnan(a @ b))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "elements 2^300" else [pytest.mark.slow]) for name in INPUTS]
+)
+def test_what_refuses_early_changes_no_decision(name, rng, monkeypatch):
+    """Pairs of lines refuse only what the guard refuses without them."""
+    a, b = INPUTS[name][0](rng)
+    found = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision()
+    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == found
+
+
+@pytest.mark.parametrize("shape", [(256, 256), pytest.param((300, 270), marks=pytest.mark.slow)], ids=str)
+def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
+    """Tiles that are whole, and those that end within the matrices: the least sum of magnitudes is anywhere in them."""
+    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    a, b = rng.standard_normal((shape[0], 130)), rng.standard_normal((130, shape[1]))
+    assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == ("ozaki-14",)
+    for _ in range(3):
+        one, other = a.copy(), b.copy()
+        i, j = (int(rng.integers(extent)) for extent in shape)
+        one[i], other[:, j] = 0, 0
+        # The row's large element meets a zero, and the column's too.
+        one[i, 7:9], other[7:10, j] = (2.0**-70, 1), (1, 0, 1)
+        assert gm.matmul.plan(one, other, precision="ozaki", executor="vgpu").decision() == ("ieee",), (i, j)
+
+
+def test_one_pair_of_lines_refuses_the_product(rng, monkeypatch):
+    """Its magnitudes are not encoded then, and its residues are not computed."""
+    a, b = normal(rng, 130)
+    monkeypatch.setattr(own, "least_share", lambda _k, _real: np.inf)
+    plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
+    assert plan.decision() == ("ieee",)
+    assert share_of_bound(plan.execute(), a, b) <= 1
+
+
+@pytest.mark.parametrize(("name", "ran"), [("normal", "ozaki-14"), ("elements 2^300", "ieee")])
+def test_the_native_kernel_may_share_tiles(name, ran, rng, monkeypatch):
+    """Of CTAs that return at once none waits for partial sums, and those that compute find no flag set."""
+    native = dataclasses.replace(own.NATIVE, configs=(Float64Config(stream_k=1),))
+    monkeypatch.setattr(own, "NATIVE", native)
+    own._next_kernel.cache_clear()
+    a, b = INPUTS[name][0](rng)
+    plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
+    assert plan.decision() == (ran,)
+    assert share_of_bound(plan.execute(), a, b) <= 1
+    own._next_kernel.cache_clear()
 
 
 def test_addends_layouts_and_batches(rng):

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import COMPLEX64, COMPLEX128
-from gemmule.kernels.float64.config import DmmaConfig
+from gemmule.core.errors import ArgumentError
+from gemmule.kernels.float64.config import SharedTilesConfig
 from gemmule.kernels.simt.config import SimtConfig
 
 
@@ -18,11 +19,16 @@ class Complex64Config(SimtConfig):
 
 
 @dataclass(frozen=True)
-class Complex128Config(DmmaConfig):
-    """A tile of complex128; fields as of `DmmaConfig`, but `tile_k`, 8 or 16."""
+class Complex128Config(SharedTilesConfig):
+    """A tile of complex128; fields as of `SharedTilesConfig`, but `tile_k`, 8 or 16; `stream_k` is without clusters."""
 
     tile_k: int = 8
     mma_k: int = 8
     itemsize: ClassVar[int] = COMPLEX128.itemsize
     depths: ClassVar[tuple[int, int]] = (8, 16)
     others: ClassVar[int] = 80
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split_k:
+            raise ArgumentError(f"config {self}: a tile is shared along K by a cluster or by stream_k, not by both")

@@ -30,6 +30,8 @@ ZERO_LINE = 2000
 INFINITE_BITS, NEVER = 0x7F800000, 0x7FFFFFFF
 #: What the roundings of the bound itself may take of it.
 _SPARE = 17 / 16
+#: What the roundings of norms and of a sum of magnitudes in float64 may take.
+_ROUNDED = 2.0**-16
 
 #: Magnitudes of float32, other than 0, whose parts in bfloat16 hold all bits, and no sum of whose products overflows:
 #: biased exponents from the first to before the second.
@@ -65,6 +67,17 @@ def least_bound(k: int, step: int, real: DType = FLOAT64) -> float:
     limit = math.sqrt(math.ldexp(fraction, exponent)) * 2.0**step
     error = math.sqrt(k) * limit + k / 4
     return _SPARE * error * 2.0 ** -(2 * (MAGNITUDE_SHIFTS[real] + step)) / real.unit_roundoff / (k + 1)
+
+
+def least_share(k: int, real: DType = FLOAT64) -> float:
+    """Return the least square of a sum of sampled magnitudes, over those of both norms, that the guard may not refuse.
+
+    Norms of scaled lines are at most the limit, and the guard rounds magnitudes down: whatever the scales, a pair of
+    lines with less is one that the most moduli do not suffice for.
+    """
+    fraction, exponent = norm_limit(CHOICES[real][0])
+    share = least_bound(k, SCALE_STEPS[-1], real) * 2.0 ** (2 * MAGNITUDE_SHIFTS[real]) / math.ldexp(fraction, exponent)
+    return (1 - _ROUNDED) * share**2
 
 
 def largest_shortfalls(k: int, real: DType = FLOAT64) -> tuple[int, ...]:

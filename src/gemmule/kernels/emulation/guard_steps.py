@@ -63,7 +63,11 @@ def _magnitudes_launch(problem: GemmProblem, config: MagnitudesConfig) -> Launch
             TensorParam(f"magnitudes of {name}", (length, lines), (length,)),
         ]
         ctas += -(-length // SAMPLE_RUN * lines // THREADS)
-    every: tuple[Param, ...] = (*params, ScalarParam("period", INT32, sample_period(problem.k)))
+    every: tuple[Param, ...] = (
+        *params,
+        word_param(SHORTFALL),
+        ScalarParam("period", INT32, sample_period(problem.k)),
+    )
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=every, overlaps=True)
 
 
@@ -199,8 +203,6 @@ def guarded_native(whole: KernelSpec, name: str) -> KernelSpec:
         epilogues=False,
         absmax=False,
         archs=(HOPPER,),
-        # CTAs that return at once set no flags.
-        configs=tuple(one for one in whole.configs if not getattr(one, "stream_k", 0)),
         signatures=functools.partial(_native_signatures, whole),
         signature=functools.partial(_native_signature, whole),
         launch=functools.partial(_native_launch, whole),

@@ -15,6 +15,10 @@ THREADS, RUN = 256, 4
 ACROSS, LINES = 16, 32
 #: Elements from one line to the next in shared memory: an odd number, so that columns lie in different banks.
 PITCH = SLICE + 1
+#: CTAs that compare lines of A and of B, with so many lines of each.
+PAIR_CTAS, PAIR_LINES = 64, 4
+#: Most CTAs of residues and of the reconstruction: where these are not needed, each costs time to return.
+MOST_CTAS = 32 * SMS
 #: Side of a square of complex elements that a CTA copies.
 SIDE = 32
 #: Products of residues for a complex product (3M), and parts of an element, which are successive along K.

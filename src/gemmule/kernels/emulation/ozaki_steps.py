@@ -30,6 +30,7 @@ from .guard_words import COMPLEX_FORMS, forms_of, guard_params, guarded_key, pla
 from .ozaki_config import (
     GROUP,
     LINES,
+    MOST_CTAS,
     PARTS,
     PITCH,
     PLANES,
@@ -121,7 +122,8 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
             ctas += k_tiles * -(-matrix.rows // LINES)
             shared = PITCH * LINES * 8 + 64
     every = (*params, *guard_params(problem.precision))
-    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=every, shared_bytes=shared, overlaps=True)
+    grid = (min(ctas, MOST_CTAS), 1, 1)
+    return Launch(grid=grid, block=(THREADS, 1, 1), params=every, shared_bytes=shared, overlaps=True)
 
 
 def _residues_cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
@@ -285,7 +287,7 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
         *guard_params(problem.precision),
     )
     ctas = -(-m * (width // RUN) // THREADS)
-    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)
+    return Launch(grid=(min(ctas, MOST_CTAS), 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)
 
 
 def _reconstruction_cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:

@@ -20,7 +20,8 @@ from .limits import RATES, Lies, Limits, Numbers, Tiles, begins_inside, lies_of,
 
 #: The largest factor, as a logarithm to base 2.
 _MOST = 0.6
-#: Extents that were measured: far from them, batches, and matrices that tiles of 64 divide have other factors.
+#: Extents that were measured, far from which products have other factors as batches do; and what divides all extents
+#: where no tile is cut off.
 _LEAST, _LARGEST, _WHOLE = 64, 8192, 64
 #: Waves of which the last one counts.
 _WAVES = 8
@@ -44,17 +45,21 @@ def _given(configs: Sequence[Float64Config], lies: Lies, chip: str) -> Given:
 def measured_share(problem: GemmProblem) -> float:
     """Return how far the networks hold for a product: 1 among those that they were fitted to, 0 far from them.
 
-    They were fitted to random products, whose tiles are cut off. Between extents that were measured and those of half
-    as much, or twice, the share of the networks in the logarithm of the factor goes from 1 to 0.
+    Between extents that were measured and those of half as much, or twice, the share of the networks in the logarithm
+    of the factor goes from 1 to 0.
     """
     m, n, k = problem.m, problem.n, problem.k
-    whole = not (m % _WHOLE or n % _WHOLE or k % _WHOLE)
     least, largest = min(m, n, k), max(m, n, k)
-    if whole or (problem.batch or (1,))[0] != 1 or not least:
+    if (problem.batch or (1,))[0] != 1 or not least:
         return 0.0
     if least >= _LEAST and largest <= _LARGEST:
         return 1.0
     return max(1 + math.log2(min(least / _LEAST, _LARGEST / largest)), 0.0)
+
+
+def is_whole(problem: GemmProblem) -> bool:
+    """Return whether tiles of 64 divide a product."""
+    return not (problem.m % _WHOLE or problem.n % _WHOLE or problem.k % _WHOLE)
 
 
 def lies_features(of: Tiles, lies: Lies) -> Numbers:
@@ -71,7 +76,7 @@ def numbers(problem: GemmProblem, of: Tiles, found: Limits) -> Numbers:
     oriented, _, _ = row_result(problem)
     share, parts, whole = found.share, found.parts, found.whole
     waves = share / of.resident
-    read: Numbers = np.empty((13, share.size), np.float32)
+    read: Numbers = np.empty((14, share.size), np.float32)
     read[0], read[1], read[2] = parts[2], share, found.times
     np.log2(read[:3], out=read[:3])
     np.divide(parts[:2], whole[:2], out=read[3:5])
@@ -79,9 +84,10 @@ def numbers(problem: GemmProblem, of: Tiles, found: Limits) -> Numbers:
     np.minimum(share, 4, out=read[6])
     np.divide(found.each, share, out=read[7])
     np.divide(np.ceil(waves), waves, out=read[8])
-    np.copyto(read[8], 1, where=(waves >= _WAVES) | of.stream_k)
+    np.copyto(read[8], 1, where=(waves >= _WAVES) | of.persistent)
     np.less_equal(waves, 1, out=read[9])
     read[10], read[11], read[12] = math.log2(oriented.m), math.log2(oriented.n), math.log2(oriented.k)
+    read[13] = is_whole(problem)
     return read
 
 

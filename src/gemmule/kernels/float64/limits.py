@@ -15,7 +15,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 
-from .config import DmmaConfig
+from .config import DmmaConfig, Float64Config
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -166,7 +166,7 @@ class _Moving(NamedTuple):
 
 
 class _Streamed(NamedTuple):
-    """What configs of stream-K decide beside `Tiles`; a value for each of them.
+    """What configs of stream-K by persistent CTAs decide beside `Tiles`; a value for each of them.
 
     Attributes
     ----------
@@ -188,9 +188,17 @@ class _Streamed(NamedTuple):
     @classmethod
     def of(cls, tiles: Tiles, rates: Float64Rates) -> _Streamed:
         """Return what the configs of stream-K decide, among all those of tiles."""
-        numbers = np.flatnonzero(tiles.stream_k)
+        numbers = np.flatnonzero(tiles.persistent)
         resident = tiles.resident[numbers]
         return cls(numbers, resident, rates.first * (resident == 1), tiles.written[numbers])
+
+
+class _Split(NamedTuple):
+    """What a config of stream-K by clusters decides beside `Tiles`."""
+
+    number: int  #: Its number among all configs.
+    config: Float64Config  #: The config.
+    part: float  #: Microseconds that a CTA's part of a tile takes to write, or to read.
 
 
 class Tiles:
@@ -216,6 +224,8 @@ class Tiles:
         self.written = outputs * itemsize / self.shared / rates.write
         split = self.shared > 1
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0)) == 1
+        #: Whether CTAs are persistent.
+        self.persistent = self.stream_k & ~split
         self.reduction = np.where(split, rates.reduction + rates.partials * outputs / 2**12, 0.0)
         self.reached = each(lambda c: _REACHED.get(c.cluster_k, _OTHERS_REACHED))
         self.used = each(lambda c: _USED.get(c.cluster_k, 1.0))
@@ -225,8 +235,15 @@ class Tiles:
         self.alone_power = self.alone**4
         self.overlaps = np.array(self.resident > 1, np.float64)
         self.tail = rates.tail * self.alone * self.overlaps
-        #: What stream-K adds, where any config has it.
-        self.streamed = _Streamed.of(self, rates) if self.stream_k.any() else None
+        #: streamed, divided: What stream-K adds by CTAs and by clusters, where any config has it.
+        self.streamed = _Streamed.of(self, rates) if self.persistent.any() else None
+        self.divided = [
+            _Split(number, one, float(self.written[number]))
+            for number, one in enumerate(configs)
+            if isinstance(one, Float64Config) and one.split_k
+        ]
+        for number, config, _ in self.divided:
+            self.reached[number] = config.running / (config.ctas * config.resident)
         logs = [np.log2(x) for x in (self.m, self.n, self.tile_k, self.shared, self.threads)]
         #: What the correction reads of configs.
         kinds = self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.stream_k
@@ -265,8 +282,8 @@ def tiles_of(configs: Sequence[DmmaConfig], rates: Float64Rates) -> Tiles:
 
 
 def key_of(config: DmmaConfig) -> tuple[int, ...]:
-    """Return what a config's factors are found by; of stream-K, the CTAs of a cluster are 0."""
-    shared = 0 if getattr(config, "stream_k", 0) else config.cluster_k
+    """Return what a config's factors are found by; of stream-K, the CTAs of a cluster are 0 or negative."""
+    shared = 1 - config.cluster_k if getattr(config, "stream_k", 0) else config.cluster_k
     return config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
 
 
@@ -279,6 +296,14 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
     parts = np.array(((m,), (n,), (k,)), np.float64) / of.sizes
     whole = np.ceil(parts)
     share = whole[0] * whole[1]
+    fixups = []
+    for number, config, part_us in of.divided:
+        splits = config.splits(int(share[number]) * batch, -(-k // config.tile_k))
+        if splits > 1:
+            parts[2, number] /= splits
+            whole[2, number] = math.ceil(parts[2, number])
+            share[number] *= splits
+            fixups.append((number, _FIXUP + part_us * splits))
     share *= of.shared
     if batch != 1:
         share *= batch
@@ -287,9 +312,9 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
     if of.streamed:
         numbers, resident, again, part = of.streamed
         # Persistent CTAs, as many as are resident, have equal shares of all k-tiles: all of them run at the same time.
-        tiles = share[numbers]
-        persistent = np.minimum(tiles * whole[2][numbers], resident)
-        each[numbers], tiles_of_each = persistent, tiles / persistent
+        tiles_each = share[numbers]
+        persistent = np.minimum(tiles_each * whole[2][numbers], resident)
+        each[numbers], tiles_of_each = persistent, tiles_each / persistent
     # Whether all run at the same time: 1 or 0.
     concurrent = np.empty(each.size)
     np.less_equal(each, of.resident, out=concurrent)
@@ -315,7 +340,9 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
         moved_parts = persistent + np.maximum(persistent / tiles_of_each, persistent)
         time[numbers] += tiles_of_each * again + part * moved_parts + _FIXUP
         # Of a wave nothing is lost.
-        each[numbers] = tiles
+        each[numbers] = tiles_each
+    for number, fixup in fixups:
+        time[number] += fixup
     time += each * moving.written
     moved = ((m + n) * k + m * n) * batch * oriented.a.dtype.itemsize
     time *= time

@@ -93,10 +93,11 @@ class Float64Mainloop(WarpTileMainloop):
         )
 
     @cute.jit
-    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
-        """Return the accumulators of a warp tile, or in a cluster of this CTA's part of K, and the stages' address.
+    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, part):
+        """Return the accumulators of a warp tile, or of this CTA's part of K, and the stages' address.
 
-        Where alpha is 0 the accumulators are zeros, and nothing is read.
+        `part` is which part of K that is, and how many there are. Where alpha is 0 the accumulators are zeros, and
+        nothing is read.
         """
         own = self.begin()
         own.accumulators.fill(Float64(0))
@@ -105,9 +106,10 @@ class Float64Mainloop(WarpTileMainloop):
         depth = gA.shape[1] if alpha != 0 else 0
         k_tiles, first = cute.ceil_div(depth, self.tile_k), None
         strides = self.strides(gA, gB)
-        if cutlass.const_expr(self.cluster_k > 1):
+        index, parts = part
+        if cutlass.const_expr(not isinstance(parts, int) or parts > 1):
             # CTAs of a cluster take consecutive parts of K.
-            first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
+            first, k_tiles = k_tiles * index // parts, k_tiles * (index + 1) // parts
             k_tiles = k_tiles - first
         self.multiply_k_tiles(own, (gA, gB), (m0, n0), places, strides, (first, k_tiles))
         return own.accumulators, own.stages

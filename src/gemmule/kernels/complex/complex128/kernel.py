@@ -16,6 +16,8 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Float64, cute
 
@@ -33,48 +35,11 @@ from gemmule.kernels.parts.tile_gemm import TileGemm
 from .mainloop import Complex128Mainloop
 
 
-class Complex128Gemm(TileGemm):
-    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
+class WarpTileWrites:
+    """Writes of warp tiles, for classes with a mainloop and an epilogue."""
 
-    def __init__(
-        self,
-        config: Complex128Config,
-        types: dict[str, str],
-        scheduler: type[RasterTileScheduler] = RasterTileScheduler,
-    ):
-        self.threads, self.cluster_k, self.resident = config.threads, config.cluster_k, config.resident
-        self.writers = config.writers
-        self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
-        self.mainloop = Complex128Mainloop(config, types)
-        self.epilogue = ComplexEpilogue(Float64, types)
-
-    @cute.jit
-    def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
-        """Compute this CTA's tile."""
-        tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
-        gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
-        m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
-        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), rank)
-        row, col = self.mainloop.corner()
-        mirrored = self.epilogue.is_mirrored(m0, n0)
-        if cutlass.const_expr(self.cluster_k > 1):
-            part = cutlass.const_expr(self.mainloop.columns // self.writers)
-            # Parts are the last mode of accumulators; a cluster's pieces are consecutive.
-            rAll = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, self.mainloop.columns)), Float64)
-            for p in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(self.mainloop.columns):
-                    rAll[None, None, p, j].store(rC[None, None, j, p].load())
-            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, part)), Float64)
-            piece = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
-            reduce_in_cluster(rPart, rAll, stages, piece, self.cluster_k, self.threads)
-            col += piece * (part * COLUMNS)
-            for p in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(part):
-                    rC[None, None, j, p].store(rPart[None, None, p, j].load())
-            if self.writers == self.cluster_k or rank < self.writers:
-                self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, part)
-        else:
-            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, self.mainloop.columns)
+    mainloop: Any
+    epilogue: Any
 
     @cute.jit
     def write(
@@ -101,12 +66,59 @@ class Complex128Gemm(TileGemm):
                         self.epilogue.write(gD, gC, products, at, scalars, mirrored)
 
 
+class Complex128Gemm(WarpTileWrites, TileGemm):
+    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
+
+    def __init__(
+        self,
+        config: Complex128Config,
+        types: dict[str, str],
+        scheduler: type[RasterTileScheduler] = RasterTileScheduler,
+    ):
+        self.threads, self.cluster_k, self.resident = config.threads, config.cluster_k, config.resident
+        self.writers = config.writers
+        self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
+        self.mainloop = Complex128Mainloop(config, types)
+        self.epilogue = ComplexEpilogue(Float64, types)
+
+    @cute.jit
+    def compute_tile(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
+        """Compute this CTA's tile."""
+        tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
+        gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
+        m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
+        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), (rank, self.cluster_k))
+        row, col = self.mainloop.corner()
+        mirrored = self.epilogue.is_mirrored(m0, n0)
+        if cutlass.const_expr(self.cluster_k > 1):
+            part = cutlass.const_expr(self.mainloop.columns // self.writers)
+            # Parts are the last mode of accumulators; a cluster's pieces are consecutive.
+            rAll = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, self.mainloop.columns)), Float64)
+            for p in cutlass.range_constexpr(2):
+                for j in cutlass.range_constexpr(self.mainloop.columns):
+                    rAll[None, None, p, j].store(rC[None, None, j, p].load())
+            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, part)), Float64)
+            piece = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
+            reduce_in_cluster(rPart, rAll, stages, piece, self.cluster_k, self.threads)
+            col += piece * (part * COLUMNS)
+            for p in cutlass.range_constexpr(2):
+                for j in cutlass.range_constexpr(part):
+                    rC[None, None, j, p].store(rPart[None, None, p, j].load())
+            if self.writers == self.cluster_k or rank < self.writers:
+                self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, part)
+        else:
+            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, self.mainloop.columns)
+
+
 def buildable(
     config: Complex128Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
 ) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
     tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
-    return Buildable(
-        Complex128Gemm(config, types, scheduler), (*tensors, *fake_scalars(Float64), *scheduler.fake_args())
-    )
+    arguments = (*tensors, *fake_scalars(Float64))
+    if config.stream_k:
+        from .stream_k import StreamKComplex128Gemm, fake_shares
+
+        return Buildable(StreamKComplex128Gemm(config, types), (*arguments, fake_shares()))
+    return Buildable(Complex128Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))

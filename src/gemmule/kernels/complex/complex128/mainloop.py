@@ -30,13 +30,15 @@ class Complex128Mainloop(Float64Mainloop):
         Tiles and stages.
     types : dict
         The signature.
+    chained : bool
+        As of `Float64Mainloop`.
     """
 
     parts = 2
     stage_type = Complex128Stage
 
-    def __init__(self, config: DmmaConfig, types: dict[str, str]) -> None:
-        super().__init__(config, types)
+    def __init__(self, config: DmmaConfig, types: dict[str, str], *, chained: bool = False) -> None:
+        super().__init__(config, types, chained=chained)
         self.mixed = types["conj"] in ("a", "b")
 
     def fragments(self) -> tuple[Any, Any, Any, Any]:

@@ -15,6 +15,7 @@ from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, wh
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.complex.cost import complex128_costs
+from gemmule.kernels.float64.shared_launch import shared_launch, why_not_shared
 from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
@@ -37,7 +38,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: Complex128Config) -> str |
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     inner = inner_problem(problem, SPEC.batch_dims)
     oriented, _, _ = row_result(inner)
-    if reason := config.why_not_on(arch):
+    if reason := config.why_not_on(arch) or why_not_shared(problem, config):
         return reason
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
@@ -68,8 +69,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def launch(problem: GemmProblem, config: Complex128Config) -> Launch:
-    """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
-    return tile_launch(problem, config, _ld, config.shared_bytes)
+    """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident."""
+    return shared_launch(problem, config, tile_launch(problem, config, _ld, config.shared_bytes))
 
 
 SPEC = KernelSpec(
@@ -80,7 +81,7 @@ SPEC = KernelSpec(
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         Complex128Config(warps_m=4, warps_n=1),
-        Complex128Config(tile_m=32, stages=6),
+        *(Complex128Config(tile_m=32, stages=6, stream_k=shared) for shared in (0, 1)),
         Complex128Config(tile_m=32, tile_n=32, mma_k=16, tile_k=16),
         Complex128Config(tile_m=32, tile_n=32, tile_k=16, cluster_k=2),
         Complex128Config(tile_m=32, tile_n=32, tile_k=16, cluster_k=4),

@@ -14,8 +14,10 @@ Sources
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import cutlass
 from cutlass import cute
 
 from gemmule.core.spec import Buildable
@@ -27,26 +29,22 @@ from gemmule.kernels.simt.gemm import kernel as simt
 
 
 class _Guarded:
-    """A native kernel where the decision is 0."""
+    """A native kernel where the decision is 0: it stands behind the kernel's own last arguments."""
 
     compute_tile: Any
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, products):
-        if products[0] == 0:
-            self.compute_tile(mA, mB, mC, mD, alpha, beta, None)
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
+        # Where CTAs share tiles, all of them return, and none waits for another.
+        if first[-1][0] == 0:
+            own = first[:-1] if cutlass.const_expr(len(first) > 1) else None
+            self.compute_tile(mA, mB, mC, mD, alpha, beta, own)
 
 
-class GuardedFloat64Gemm(_Guarded, float64.Float64Gemm):
-    """`Float64Gemm` where the decision is 0."""
-
-
-class GuardedComplex64Gemm(_Guarded, complex64.Complex64Gemm):
-    """`Complex64Gemm` where the decision is 0."""
-
-
-class GuardedComplex128Gemm(_Guarded, complex128.Complex128Gemm):
-    """`Complex128Gemm` where the decision is 0."""
+@functools.cache
+def _guarded(native: Any) -> Any:
+    """Return a class of native kernels, a `TileGemm`, that depend on the decision."""
+    return type(f"Guarded{native.__name__}", (_Guarded, native), {"__doc__": f"`{native.__name__}`, guarded."})
 
 
 class GuardedSimtGemm(simt.SimtGemm):
@@ -58,17 +56,18 @@ class GuardedSimtGemm(simt.SimtGemm):
             self.compute_tile(mA, mB, mC, mD, alpha, beta, first, None)
 
 
-#: For each element type the module of its native kernel, the guarded kernel, and what stands before the decision.
-_KERNELS: dict[str, tuple[Any, Any, tuple[None, ...]]] = {
-    "float32": (simt, GuardedSimtGemm, (None,)),
-    "float64": (float64, GuardedFloat64Gemm, ()),
-    "complex64": (complex64, GuardedComplex64Gemm, ()),
-    "complex128": (complex128, GuardedComplex128Gemm, ()),
-}
+#: For each element type but float32 the module of its native kernels.
+_MODULES: dict[str, Any] = {"float64": float64, "complex64": complex64, "complex128": complex128}
+#: Arguments of every GEMM: A, B, C, D, alpha and beta.
+_COMMON = 6
 
 
 def buildable(config: Any, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
-    native, guarded, before = _KERNELS[types["element"]]
-    arguments = native.buildable(config, types).arguments
-    return Buildable(guarded(config, types), (*arguments, *before, tensor_1d("int32")))
+    decision = tensor_1d("int32")
+    if types["element"] == "float32":
+        return Buildable(GuardedSimtGemm(config, types), (*simt.buildable(config, types).arguments, None, decision))
+    native: Buildable = _MODULES[types["element"]].buildable(config, types)
+    own = tuple(one for shared in native.arguments[_COMMON:] for one in shared)
+    kernel: Any = type(native.function)
+    return Buildable(_guarded(kernel)(config, types), (*native.arguments[:_COMMON], (*own, decision)))

@@ -7,6 +7,7 @@ Idea
     a dot product is at most the product of two norms.
 Change from the rung before
     Nothing is written for an element, one number for a line along K. The dependent launches write and read the rest.
+    With a guard some CTAs look for pairs of lines that it must refuse: such a product is spared most of the guard.
 Data movement
     Every element is read once, 8 bytes.
 Limits
@@ -27,9 +28,11 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
 from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
-from gemmule.kernels.emulation.ozaki_config import ACROSS, NOT_FINITE, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import ACROSS, NOT_FINITE, PAIR_CTAS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
+
+from .early_refusal import EarlyRefusal, is_refused
 
 # The largest exponent whose reciprocal is a normal number.
 _MOST = 2044
@@ -43,14 +46,15 @@ class OzakiScales:
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
+        self.early = EarlyRefusal(config.ahead, self.is_double, self.along)
         self.limit, self.exponent = norm_limit(counts[0])
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, grid: Int32, shortfall=None):
-        self.kernel(mA, sA, mB, sB, shortfall).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+    def __call__(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, grid: Int32, guard=None):
+        self.kernel(mA, sA, mB, sB, guard).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, shortfall=None):
+    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, guard=None):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
@@ -58,11 +62,27 @@ class OzakiScales:
         sums = smem.allocate_tensor(Float64, cute.make_layout(THREADS), 16)
         exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
-        firsts = cute.ceil_div(mA.shape[1], 1 if self.along[0] else ACROSS)
-        if cta < firsts:
-            self.measure(mA, (sA, shortfall), sums, exponents, cta, self.along[0])
+        if cutlass.const_expr(self.guarded):
+            # These run first, and what is refused need not be measured.
+            if cta < PAIR_CTAS:
+                self.early.compare((mA, mB), guard, sums, cta)
+            elif not is_refused(guard[0]):
+                self.measure_line((mA, sA), (mB, sB), guard[0], (sums, exponents), cta - PAIR_CTAS)
         else:
-            self.measure(mB, (sB, shortfall), sums, exponents, cta - firsts, self.along[1])
+            self.measure_line((mA, sA), (mB, sB), None, (sums, exponents), cta)
+
+    @cute.jit
+    def measure_line(self, a, b, shortfall, shared, cta):
+        """Measure a line of A or of B, or several contiguous ones; each is given with its scales."""
+        (first, along), (second, other) = (a, self.along[0]), (b, self.along[1])
+        if cutlass.const_expr(along and not other):
+            # CTAs with several lines take longer: they are first.
+            (first, along), (second, other) = (b, other), (a, along)
+        firsts = cute.ceil_div(first[0].shape[1], 1 if along else ACROSS)
+        if cta < firsts:
+            self.measure(first[0], (first[1], shortfall), *shared, cta, along)
+        else:
+            self.measure(second[0], (second[1], shortfall), *shared, cta - firsts, other)
 
     @cute.jit
     def measure(self, mS: cute.Tensor, results, sums, exponents, cta, along: cutlass.Constexpr[bool]):
@@ -141,4 +161,5 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     for name in "ab":
         arguments += [major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]
     kernel = OzakiScales(config, types)
-    return Buildable(kernel, (*arguments, Int32(1), *((tensor_1d("int32"),) if kernel.guarded else ())))
+    guard = ((tensor_1d("int32"), Int32(1), Float64(1)),) if kernel.guarded else ()
+    return Buildable(kernel, (*arguments, Int32(1), *guard))

@@ -7,15 +7,16 @@ import functools
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT8_E5M2, FLOAT32, FLOAT64, INT8, Precision, opaque_dtype
+from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT8_E5M2, FLOAT32, FLOAT64, INT8, INT32, Precision, opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.core.launch import MAP_ALIGNMENT, Launch, TensorParam, Workspace
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, ScalarParam, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.emulation.guard import least_share, sample_period
 from gemmule.kernels.emulation.guard_steps import (
     DECISION,
     GUARD,
@@ -25,7 +26,7 @@ from gemmule.kernels.emulation.guard_steps import (
     sampled_length,
 )
 from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, forms_key, planes_of, word_param
-from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, SLICE, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, PAIR_CTAS, SLICE, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_steps import (
     PRODUCTS,
     RECONSTRUCTION,
@@ -197,7 +198,7 @@ def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     """Return the launch recipe of the scales: a CTA for each K-major line, or for some MN-major ones."""
     del config
     oriented, first, second = row_result(problem)
-    params = []
+    params: list[Param] = []
     ctas = 0
     b = oriented.b.transposed()
     for operand, matrix, scales in ((first, oriented.a, "rows"), (second, b, "columns")):
@@ -209,6 +210,9 @@ def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     workspaces: tuple[Workspace, ...] = ()
     if problem.precision is Precision.OZAKI:
         params.append(word_param(SHORTFALL))
+        params.append(ScalarParam("period", INT32, sample_period(problem.k)))
+        params.append(ScalarParam("least share", FLOAT64, least_share(problem.k, problem.a.dtype)))
+        ctas += PAIR_CTAS
         workspaces = (Workspace(SHORTFALL, 4, zeroed=True),)
     return Launch(
         grid=(ctas, 1, 1),

@@ -23,17 +23,26 @@ from cutlass import Float32, Int32, cute, select_
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.guard import INFINITE_BITS
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
-from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts
+from gemmule.kernels.emulation.ozaki_gemm.early_refusal import is_refused
+from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts, first_matrices
 from gemmule.kernels.hopper.mainloops.operands import flat
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.tensors import major_tensor
+
+#: Chains of minima that do not wait for each other.
+_CHAINS = 4
 
 
 class LeastMagnitude(ResidueProducts):
     """max(S, INFINITE_BITS - bits of A @ B): A (M, K, 1), B (N, K, 1) of float8_e5m2; S is at the address of D."""
 
     element, accumulator = cutlass.Float8E5M2, Float32
+
+    def needed(self, mD, products):
+        """Return the sums, or none of them where the product is refused already."""
+        del products
+        return first_matrices(mD, Int32(select_(is_refused(mD), Int32(0), Int32(1))))
 
     def divisor(self, place):
         """Return nothing: sums are not reduced."""
@@ -43,9 +52,34 @@ class LeastMagnitude(ResidueProducts):
     def write_tile(self, gD, accumulators, place, warpgroup_idx, divisor):  # noqa: ARG002 - of residues
         """Reduce a warp's part of a tile to its least element, and that into device memory."""
         m0, n0 = place
+        values, least = flat(accumulators), Float32(float("inf"))
+        if m0 + self.tile_m <= gD.shape[0] and n0 + self.tile_n <= gD.shape[1]:
+            least = self.least_of_all(values)
+        else:
+            least = self.least_inside(gD, values, place, warpgroup_idx)
+        shortfall = cute.arch.warp_redux_sync(Int32(INFINITE_BITS) - least.bitcast(Int32), "max")
+        if cute.arch.lane_idx() == 0 and shortfall > 0:
+            cute.arch.atomic_max(gD.iterator, shortfall, sem="relaxed", scope="gpu")
+
+    @cute.jit
+    def least_of_all(self, values: cute.Tensor):
+        """Return the least of a thread's elements, by independent chains."""
+        found = cute.make_rmem_tensor(cute.make_layout(_CHAINS), Float32)
+        found.fill(float("inf"))
+        for first in cutlass.range_constexpr(0, self.mma_tiles_m * self.tile_n // 2, _CHAINS):
+            for chain in cutlass.range_constexpr(_CHAINS):
+                found[chain] = cute.arch.fmin(found[chain], values[first + chain])
+        least = found[0]
+        for place in cutlass.range_constexpr(1, _CHAINS):
+            least = cute.arch.fmin(least, found[place])
+        return least
+
+    @cute.jit
+    def least_inside(self, gD, values: cute.Tensor, place, warpgroup_idx):
+        """Return the least of a thread's elements that are inside the matrix."""
+        m0, n0 = place
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid % WARPGROUP // 32, tid % 32
-        values = flat(accumulators)
         least = Float32(float("inf"))
         for block in cutlass.range_constexpr(self.mma_tiles_m):
             of_tile = block if cutlass.const_expr(self.pingpong) else warpgroup_idx + CONSUMERS * block
@@ -56,9 +90,7 @@ class LeastMagnitude(ResidueProducts):
                         inside = row < gD.shape[0] and n0 + 8 * n + 2 * (lane % 4) + v < gD.shape[1]
                         value = values[block * self.tile_n // 2 + 4 * n + 2 * half + v]
                         least = cute.arch.fmin(least, Float32(select_(inside, value, Float32(float("inf")))))
-        shortfall = cute.arch.warp_redux_sync(Int32(INFINITE_BITS) - least.bitcast(Int32), "max")
-        if lane == 0 and shortfall > 0:
-            cute.arch.atomic_max(gD.iterator, shortfall, sem="relaxed", scope="gpu")
+        return least
 
 
 def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:

@@ -22,7 +22,7 @@ from cutlass import Float64, Int32, Uint32, cute
 from gemmule.core.dtype import dtype_named
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION
-from gemmule.kernels.emulation.guard import MAGNITUDE_SHIFTS, SAMPLE_RUN, ZERO_LINE
+from gemmule.kernels.emulation.guard import MAGNITUDE_SHIFTS, NEVER, SAMPLE_RUN, ZERO_LINE
 from gemmule.kernels.emulation.moduli import real_of
 from gemmule.kernels.emulation.ozaki_config import PARTS, THREADS, MagnitudesConfig
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
@@ -43,19 +43,21 @@ class OzakiMagnitudes:
         self.forms = PARTS if "planes" in types else 1
 
     @cute.jit
-    def __call__(self, mA, sA: cute.Tensor, eA: cute.Tensor, mB, sB: cute.Tensor, eB: cute.Tensor, period, grid: Int32):
-        self.kernel(mA, sA, eA, mB, sB, eB, period).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+    def __call__(self, mA, sA: cute.Tensor, eA: cute.Tensor, mB, sB: cute.Tensor, eB: cute.Tensor, guard, grid: Int32):
+        self.kernel(mA, sA, eA, mB, sB, eB, guard).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, eA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, eB, period):
+    def kernel(self, mA: cute.Tensor, sA: cute.Tensor, eA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, eB, guard):
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         cta, _, _ = cute.arch.block_idx()
         firsts = cute.ceil_div(eA.shape[0] // SAMPLE_RUN * eA.shape[1], THREADS)
-        if cta < firsts:
-            self.encode((mA, sA, eA), cta, period, self.along[0], 1)
-        else:
-            self.encode((mB, sB, eB), cta - firsts, period, self.along[1], self.forms)
+        shortfall, period = guard
+        if shortfall[0] != NEVER:
+            if cta < firsts:
+                self.encode((mA, sA, eA), cta, period, self.along[0], 1)
+            else:
+                self.encode((mB, sB, eB), cta - firsts, period, self.along[1], self.forms)
 
     @cute.jit
     def encode(self, matrices, cta, period, along: cutlass.Constexpr[bool], forms: cutlass.Constexpr[int]):
@@ -103,4 +105,4 @@ def buildable(config: MagnitudesConfig, types: dict[str, str]) -> Buildable:
             tensor_1d("int32"),
             major_tensor("uint8", 0, vector=16),
         ]
-    return Buildable(OzakiMagnitudes(config, types), (*arguments, Int32(1), Int32(1)))
+    return Buildable(OzakiMagnitudes(config, types), (*arguments, (tensor_1d("int32"), Int32(1)), Int32(1)))

@@ -73,11 +73,7 @@ class ResidueProducts:
         smem_ab = self.operands.allocate(smem)
         consumer_arrivals = self.warpgroups_per_tile * self.scheduler.empty_arrival_ctas
         self.mainloop.prologue(warp, operands, barriers, consumer_arrivals, self.scheduler.cluster_size)
-        if cutlass.const_expr(self.guarded):
-            # As many matrices as the guard decided; none where the native kernel computes.
-            count = products[0] * self.planes
-            mD = cute.make_tensor(mD.iterator, cute.make_layout((*mD.shape[:2], count), stride=mD.stride))
-
+        mD = self.needed(mD, products)
         k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
@@ -86,6 +82,10 @@ class ResidueProducts:
         else:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
             self.consume(mD, smem_ab, barriers, k_tiles, warp // 4 - 1)
+
+    def needed(self, mD, products):
+        """Return the matrices that are needed: as many as the guard decided, none where the native kernel computes."""
+        return first_matrices(mD, products[0] * self.planes) if self.guarded else mD
 
     @cute.jit
     def produce(self, operands, mD, smem_ab, barriers, k_tiles):
@@ -172,6 +172,11 @@ class ResidueProducts:
                 four[e] = moved - (instruction("mul.hi.u32", Uint32, moved, factor) >> SHIFT) * modulus
             words[w] = packed(four)
         cute.autovec_copy(words, target)
+
+
+def first_matrices(mD: cute.Tensor, count: Int32) -> cute.Tensor:
+    """Return the first matrices (M, N, count)."""
+    return cute.make_tensor(mD.iterator, cute.make_layout((*mD.shape[:2], count), stride=mD.stride))
 
 
 def buildable(config: ProductsConfig, types: dict[str, str]) -> Buildable:

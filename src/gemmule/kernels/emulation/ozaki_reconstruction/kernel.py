@@ -67,11 +67,19 @@ class OzakiReconstruction:
 
     @cute.jit
     def reconstruct(self, mR: cute.Tensor, scales, matrices, factors, count: cutlass.Constexpr[int]):
-        """Write four columns of a row from the residues for a number of moduli."""
-        tid, _, _ = cute.arch.thread_idx()
+        """Write this CTA's parts of the result, from the residues for a number of moduli."""
         cta, _, _ = cute.arch.block_idx()
+        ctas, _, _ = cute.arch.grid_dim()
+        threads = Uint32(matrices[1].shape[0]) * Uint32(mR.shape[1] // RUN)
+        for part in cutlass.range(cta, Int32((threads + Uint32(THREADS - 1)) // THREADS), ctas, unroll=1):
+            self.write_part(mR, scales, matrices, factors, part, count)
+
+    @cute.jit
+    def write_part(self, mR: cute.Tensor, scales, matrices, factors, part, count: cutlass.Constexpr[int]):
+        """Write four columns of a row in each thread."""
+        tid, _, _ = cute.arch.thread_idx()
         per_row = Uint32(mR.shape[1] // RUN)
-        number = Uint32(cta * THREADS + tid)
+        number = Uint32(part * THREADS + tid)
         row = Int32(number // per_row)
         place = Int32(number - Uint32(row) * per_row) * RUN
         if row < matrices[1].shape[0]:

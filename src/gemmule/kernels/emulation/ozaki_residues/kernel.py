@@ -80,21 +80,23 @@ class OzakiResidues:
 
     @cute.jit
     def convert_both(self, a, b, count):
-        """Convert this CTA's part of A or of B, for a number of moduli that may be decided at run time."""
+        """Convert this CTA's parts of A and of B, for a number of moduli that may be decided at run time."""
         block = None
         if cutlass.const_expr(not all(self.along)):
             transposed = cute.make_layout((SLICE, LINES), stride=(1, PITCH))
             block = SmemAllocator().allocate_tensor(Float64, transposed, 16)
         cta, _, _ = cute.arch.block_idx()
-        firsts = self.ctas(a[2], self.along[0])
-        if cta < firsts:
-            self.convert(a, cta, block, count, self.along[0], 1)
-        else:
-            self.convert(b, cta - firsts, block, count, self.along[1], -1)
+        ctas, _, _ = cute.arch.grid_dim()
+        firsts = self.parts_of(a[2], self.along[0])
+        for part in cutlass.range(cta, firsts + self.parts_of(b[2], self.along[1]), ctas, unroll=1):
+            if part < firsts:
+                self.convert(a, part, block, count, self.along[0], 1)
+            else:
+                self.convert(b, part - firsts, block, count, self.along[1], -1)
 
     @cute.jit
-    def ctas(self, mD: cute.Tensor, along: cutlass.Constexpr[bool]):
-        """Return how many CTAs convert a matrix."""
+    def parts_of(self, mD: cute.Tensor, along: cutlass.Constexpr[bool]):
+        """Return in how many parts a matrix is converted."""
         k_tiles = mD.shape[0] // SLICE
         if cutlass.const_expr(along):
             found = cute.ceil_div(k_tiles * mD.shape[1], _WARPS * self.runs)
@@ -103,15 +105,15 @@ class OzakiResidues:
         return found
 
     @cute.jit
-    def convert(self, matrices, cta, block, count, along: cutlass.Constexpr[bool], sign: cutlass.Constexpr[int]):
-        """Convert this CTA's part: k-tiles of K-major lines, or a block of MN-major ones."""
+    def convert(self, matrices, part, block, count, along: cutlass.Constexpr[bool], sign: cutlass.Constexpr[int]):
+        """Convert a part: k-tiles of K-major lines, or a block of MN-major ones."""
         if cutlass.const_expr(along):
-            self.convert_k_tiles(matrices, cta, count, sign)
+            self.convert_k_tiles(matrices, part, count, sign)
         else:
-            self.convert_block(matrices, cta, block, count)
+            self.convert_block(matrices, part, block, count)
 
     @cute.jit
-    def convert_k_tiles(self, matrices, cta, count, sign: cutlass.Constexpr[int]):
+    def convert_k_tiles(self, matrices, number_of, count, sign: cutlass.Constexpr[int]):
         """Convert k-tiles of K-major lines, a warp each; all loads are issued before the first is used.
 
         The third plane of complex elements is the first one plus `sign` times the second.
@@ -125,7 +127,7 @@ class OzakiResidues:
         values.fill(0.0)
         places = []
         for r in cutlass.range_constexpr(self.runs):
-            number = Uint32((cta * self.runs + r) * _WARPS + warp)
+            number = Uint32((number_of * self.runs + r) * _WARPS + warp)
             at = number // k_tiles
             line, k = Int32(at), Int32((number - at * k_tiles) * SLICE)
             places.append((line, k))
@@ -145,13 +147,13 @@ class OzakiResidues:
                 self.write(values[None, None, r], scales[line], mD, (k + RUN * lane, line), (count, sign))
 
     @cute.jit
-    def convert_block(self, matrices, cta, block: cute.Tensor, count):
+    def convert_block(self, matrices, number_of, block: cute.Tensor, count):
         """Convert a k-tile of MN-major lines, which shared memory transposes."""
         mS, scales, mD = matrices
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid // 32
         across = cute.ceil_div(mD.shape[1], LINES)
-        k, first = cta // across * SLICE, cta % across * LINES
+        k, first = number_of // across * SLICE, number_of % across * LINES
         steps = cutlass.const_expr(SLICE // _WARPS)
         values = cute.make_rmem_tensor(cute.make_layout(steps), Float64)
         values.fill(0.0)
@@ -159,6 +161,8 @@ class OzakiResidues:
             for e in cutlass.range_constexpr(steps):
                 if k + warp + _WARPS * e < mS.shape[0]:
                     values[e] = mS[k + warp + _WARPS * e, first + lane]
+        # The block before was read.
+        cute.arch.sync_threads()
         for e in cutlass.range_constexpr(steps):
             block[warp + _WARPS * e, lane] = values[e]
         cute.arch.sync_threads()

@@ -19,8 +19,10 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
-from cutlass import Float64, Int32, cute
+from cutlass import Float64, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.float64.config import COLUMNS, Float64Config
@@ -31,6 +33,20 @@ from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.tile_gemm import TileGemm
 
+#: Elements of the largest tile that has as many CTAs an SM in each layout.
+_LARGE = 64 * 64
+
+
+def needs_registers(config: Float64Config, types: dict[str, str]) -> bool:
+    """Return whether registers for addresses are worth more than a CTA an SM: of large tiles, or clusters, as measured.
+
+    Copies of single elements need them, and one layout of the four does.
+    """
+    layout = (types["a_major"], types["b_major"]) == ("m", "k")
+    if config.cluster_k > 1:
+        return not config.stream_k and (layout or "8" in (types["a_copies"], types["b_copies"]))
+    return layout and config.outputs > _LARGE
+
 
 class Float64Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
@@ -39,9 +55,7 @@ class Float64Gemm(TileGemm):
         self, config: Float64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
     ):
         self.threads, self.cluster_k, self.writers = config.threads, config.cluster_k, config.writers
-        # One layout of the four, and copies of single elements, need a few registers more for their addresses.
-        roomy = (types["a_major"], types["b_major"]) == ("m", "k") or "8" in (types["a_copies"], types["b_copies"])
-        self.resident = max(config.resident - roomy, 1)
+        self.resident = max(config.resident - needs_registers(config, types), 1)
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = Float64Mainloop(config, types)
         self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole")
@@ -52,7 +66,7 @@ class Float64Gemm(TileGemm):
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD, first)
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
-        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, rank)
+        rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, alpha, self.part(rank))
         row, col = self.mainloop.corner()
         if cutlass.const_expr(self.cluster_k > 1):
             columns = cutlass.const_expr(self.mainloop.columns // self.writers)
@@ -60,9 +74,18 @@ class Float64Gemm(TileGemm):
             part = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
             reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.threads)
             if self.writers == self.cluster_k or rank < self.writers:
-                self.epilogue.write(gD, gC, rPart, m0 + row, n0 + col + part * (columns * COLUMNS), alpha, beta)
+                self.finish((gD, gC), rPart, (m0 + row, n0 + col + part * (columns * COLUMNS)), (alpha, beta), first)
         else:
-            self.epilogue.write(gD, gC, rC, m0 + row, n0 + col, alpha, beta)
+            self.finish((gD, gC), rC, (m0 + row, n0 + col), (alpha, beta), first)
+
+    def part(self, rank: Any) -> tuple[Any, Any]:
+        """Return which part of K this CTA of the cluster multiplies, and how many there are."""
+        return rank, self.cluster_k
+
+    @cute.jit
+    def finish(self, results, rC: cute.Tensor, place, factors, first):  # noqa: ARG002 - split-K reads the last one
+        """Write sums of all of K, from `place` on; `results` are D and C, `factors` alpha and beta."""
+        self.epilogue.write(*results, rC, *place, *factors)
 
 
 def buildable(
@@ -77,10 +100,13 @@ def buildable(
     )
     results = tuple(major_tensor(element, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
     arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0))
+    if config.split_k:
+        from .split_k import SplitKFloat64Gemm
+
+        return Buildable(SplitKFloat64Gemm(config, types), (*arguments, (tensor_1d(element), tensor_1d("uint64"))))
     if config.stream_k:
-        from .shared_tiles import SharedTiles
+        from .shared_tiles import fake_shares
         from .stream_k import StreamKFloat64Gemm
 
-        shares = (tensor_1d(element), tensor_1d("uint64"), *(Int32(1) for _ in SharedTiles._fields))
-        return Buildable(StreamKFloat64Gemm(config, types), (*arguments, shares))
+        return Buildable(StreamKFloat64Gemm(config, types), (*arguments, fake_shares()))
     return Buildable(Float64Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))

@@ -9,6 +9,7 @@ from cutlass import Int32, cute
 from gemmule.kernels.parts.raster import Divisor, RasterDivisors, divided_tile
 from gemmule.kernels.parts.schedulers.persistent import WorkRange
 from gemmule.kernels.parts.schedulers.stream_k import Division, StreamKScheduler
+from gemmule.kernels.parts.tensors import tensor_1d
 
 
 class SharedTiles(NamedTuple):
@@ -43,6 +44,11 @@ class SharedTiles(NamedTuple):
             Divisor(self.group, self.group_reciprocal),
             Divisor(self.last_rows, self.last_rows_reciprocal),
         )
+
+
+def fake_shares() -> tuple[Any, ...]:
+    """Return fake arguments: the workspaces, and `SharedTiles`."""
+    return (tensor_1d("float64"), tensor_1d("uint64"), *(Int32(1) for _ in SharedTiles._fields))
 
 
 class SharedTileScheduler(StreamKScheduler):

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import FLOAT64, INT32
+from gemmule.core.dtype import FLOAT64
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import Launch, ScalarParam
+from gemmule.core.launch import Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.config import COLUMNS, COPIES, Float64Config
 from gemmule.kernels.float64.cost import costs
+from gemmule.kernels.float64.shared_launch import shared_launch, why_not_shared
 from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
-from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
-from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
 #: Most copies of single elements of a k-tile by a thread, which holds their addresses in registers.
 _MAX_COPIES = 32
@@ -46,8 +43,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: Float64Config) -> str | No
         return reason
     if min(_ld(x).copy_bytes for x in (oriented.a, oriented.b)) < max(COPIES) and (reason := _why_not_odd(config)):
         return f"rows of A or B that begin or end at odd elements are copied one by one; config {config} has {reason}"
-    if config.stream_k and -(-problem.k // config.tile_k) * 2 * config.ctas * config.resident >= 2**31:
-        return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
+    if reason := why_not_shared(problem, config):
+        return reason
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
 
@@ -96,35 +93,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident."""
-    recipe = tile_launch(problem, config, _ld, config.shared_bytes)
-    if not config.stream_k or not recipe.grid[0]:
-        return recipe
-    k_tiles = max(-(-problem.k // config.tile_k), 1)
-    # Shares have a k-tile at least.
-    ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)
-    warpgroups = config.threads // WARPGROUP
-    workspaces, tensors = stream_k_workspaces(ctas, config.outputs, FLOAT64.itemsize, warpgroups)
-    return dataclasses.replace(
-        recipe,
-        grid=(ctas, 1, 1),
-        params=(*recipe.params, *tensors, *_division_params(problem, config, ctas, k_tiles)),
-        workspaces=workspaces,
-    )
-
-
-def _division_params(problem: GemmProblem, config: Float64Config, ctas: int, k_tiles: int) -> Iterator[ScalarParam]:
-    """Yield how stream-K divides all tiles among the CTAs: the fields of `shared_tiles.SharedTiles`."""
-    oriented, _, _ = row_result(problem)
-    tiles_m, tiles_n = -(-oriented.m // config.tile_m), -(-oriented.n // config.tile_n)
-    tiles = tiles_m * tiles_n * (oriented.batch or (1,))[0]
-    # One wave of tiles is shared with those that do not fill a wave.
-    whole = tiles // ctas - bool(tiles % ctas and tiles >= ctas)
-    base, remainder = divmod((tiles - whole * ctas) * k_tiles, ctas)
-    for number in (tiles_m, tiles_n, whole, base, remainder):
-        yield ScalarParam("stream-K", INT32, number)
-    for divisor in (k_tiles, tiles_m * tiles_n, config.group * tiles_n, max(tiles_m % config.group, 1)):
-        yield ScalarParam("stream-K", INT32, max(divisor, 1))
-        yield ScalarParam("stream-K", INT32, (2**31 - 1) // max(divisor, 1))
+    return shared_launch(problem, config, tile_launch(problem, config, _ld, config.shared_bytes))
 
 
 SPEC = KernelSpec(
@@ -173,6 +142,10 @@ SPEC = KernelSpec(
         Float64Config(tile_n=112, warps_m=4, warps_n=1, stages=3, mma_k=8, stream_k=1),
         Float64Config(tile_m=32, mma_k=8, stream_k=1),
         Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, stream_k=1),
+        # Few tiles and a long K, by clusters that share tiles.
+        Float64Config(cluster_k=2, stream_k=1),
+        Float64Config(mma_k=8, cluster_k=4, stream_k=1),
+        Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=4, stream_k=1),
         Float64Config(stages=3, mma_m=8, mma_k=4),
         Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=3, mma_m=8, mma_k=4),
     ),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import cutlass
 from cutlass import Float64, Int32, cute
 
-from gemmule.kernels.float64.config import Float64Config
+from gemmule.kernels.float64.config import SharedTilesConfig
 from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
@@ -27,7 +27,7 @@ _BARRIER = 1
 _SEVERAL, _ONE = 8, 16
 
 
-def registers_are_scarce(config: Float64Config, types: dict[str, str]) -> bool:
+def registers_are_scarce(config: SharedTilesConfig, types: dict[str, str]) -> bool:
     """Return whether a thread copies so many pieces of a k-tile that it would spill their addresses.
 
     With fewer pieces, computing addresses and coordinates again costs 1 to 3 %.
@@ -46,13 +46,15 @@ class _Warpgroup(NamedTuple):
 class StreamKFloat64Gemm(TileGemm):
     """The float64 GEMM by persistent CTAs; the last argument are the workspaces, and what the host divides."""
 
-    def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
+    mainloop_type: type[Float64Mainloop] = Float64Mainloop
+
+    def __init__(self, config: SharedTilesConfig, types: dict[str, str]) -> None:
         # As many as the launch recipe has: what waits for a place would begin a second wave.
         self.threads, self.cluster_k, self.resident = config.threads, 1, config.resident
         self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n, config.group, 1)
         self.scarce = registers_are_scarce(config, types)
-        self.mainloop = Float64Mainloop(config, types, chained=self.scarce)
-        self.epilogue = Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole", self.scarce)
+        self.mainloop = self.mainloop_type(config, types, chained=self.scarce)
+        self.epilogue = self.epilogue_of(types)
         self.shares = SharedTileScheduler(config.threads // WARPGROUP, config.tile_m, config.tile_n, config.group)
 
     @cute.jit
@@ -70,7 +72,7 @@ class StreamKFloat64Gemm(TileGemm):
             self.multiply_filled(own, (mA, mB), self.shares.work_tile(tiles, work_index, every), alpha)
             # Computed again, not held in registers through the mainloop.
             again = opaque(work_index)
-            warp = cute.arch.make_warp_uniform(self.epilogue.thread() // 32)
+            warp = cute.arch.make_warp_uniform(self.thread() // 32)
             warpgroup = warp // (WARPGROUP // 32)
             ctx = _Warpgroup(warpgroup, _BARRIER + warpgroup)
             coord, k_range = self.shares.work_tile(tiles, again, every)
@@ -84,7 +86,25 @@ class StreamKFloat64Gemm(TileGemm):
             if self.shares.fixup((partials, flags), flat, tiles, k_range, num_k_tiles, ctx):
                 (m0, n0), (row, col) = self.origin(coord), self.mainloop.corner_of(warp)
                 gC, gD = mC[None, None, coord[2]], mD[None, None, coord[2]]
-                self.epilogue.write(gD, gC, accumulators, m0 + row, n0 + col, alpha, beta)
+                self.write_tile((gD, gC), accumulators, (m0, n0), (row, col), (alpha, beta))
+
+    def epilogue_of(self, types: dict[str, str]) -> Any:
+        """Return the epilogue."""
+        return Float64Epilogue(int(types["d_vector"]), types["tiles"] == "whole", self.scarce)
+
+    def thread(self) -> Any:
+        """Return the number of this thread."""
+        return self.epilogue.thread()
+
+    @cute.jit
+    def write_tile(self, results, accumulators: cute.Tensor, origin, corner, factors):
+        """Write a warp tile at `corner` of the tile at `origin`; `results` are D and C, `factors` alpha and beta."""
+        place = origin[0] + corner[0], origin[1] + corner[1]
+        self.epilogue.write(*results, accumulators, *place, *factors)
+
+    def is_used(self, alpha: Any) -> Any:
+        """Return whether a factor is not 0."""
+        return alpha != 0
 
     def origin(self, coord: Any) -> tuple[Any, Any]:
         """Return the first row and column of a tile."""
@@ -110,7 +130,7 @@ class StreamKFloat64Gemm(TileGemm):
         """Return a part of a tile, its first addresses, its k-tiles (none where alpha or K is 0), and strides."""
         coord, k_range = work
         gA, gB = operands[0][None, None, coord[2]], operands[1][None, None, coord[2]]
-        k_tiles = k_range.num_k_tiles if alpha != 0 and gA.shape[1] > 0 else 0
+        k_tiles = k_range.num_k_tiles if self.is_used(alpha) and gA.shape[1] > 0 else 0
         origin, strides = self.origin(coord), self.mainloop.strides(gA, gB)
         places = self.mainloop.places(own, (gA, gB), origin)
         tile, sources = self.mainloop.tile(own, (gA, gB), origin, places, strides, k_range.start)

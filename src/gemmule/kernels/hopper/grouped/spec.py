@@ -193,6 +193,7 @@ SPEC = KernelSpec(
         GroupedConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_n=2),
         GroupedConfig(tile_m=128, tile_n=128, stages=6, pingpong=1),
         GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1),
+        GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, dynamic=1),
         GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, cluster_n=2),
         GroupedConfig(tile_m=64, tile_n=192, stages=5, pingpong=1),
         GroupedConfig(tile_m=64, tile_n=128, stages=7, pingpong=1),

@@ -56,11 +56,11 @@ class SplitKScheduler(PersistentScheduler):
         column, part, _ = cute.arch.block_idx()
         columns, parts, _ = cute.arch.grid_dim()
         warpgroup_idx = ctx.warpgroup_idx if self.partials.warpgroups > 1 else 0
-        is_last = part == parts - 1
+        is_last, cta = part == parts - 1, part * columns + column
         if is_last:
             if parts > 1:
-                peers = WorkRange(column, columns, part * columns)
-                self.partials.add(workspaces, accumulators, peers, warpgroup_idx, ctx.barrier_id)
+                peers = WorkRange(column, columns, cta)
+                self.partials.add_all(workspaces, accumulators, peers, warpgroup_idx, ctx.barrier_id)
         else:
-            self.partials.write(workspaces, accumulators, part * columns + column, warpgroup_idx, ctx.barrier_id)
+            self.partials.write(workspaces, accumulators, cta, warpgroup_idx, ctx.barrier_id)
         return is_last

@@ -17,8 +17,8 @@ from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .stream_k_workspaces import FLAG_BYTES, READY
 
-#: Bytes that a thread moves at once.
-_BYTES = 16
+#: Bytes that a thread moves at once; and most peers whose loads `add_all` issues together, and partials of theirs.
+_BYTES, _TOGETHER, _HELD = 16, 8, 64
 
 
 @dataclass(frozen=True)
@@ -76,29 +76,54 @@ class StreamKPartials:
         partials, flags = workspaces
         tid, _, _ = cute.arch.thread_idx()
         first, stride, end = peers
-        length, kind = _vector(accumulators)
-        words = cutlass.const_expr(", ".join(f"{{$w{v}}}" for v in range(length)))
-        # Each thread waits for another peer, so that the latencies of the flags overlap.
-        for cta in cutlass.range(first + tid % WARPGROUP * stride, end, WARPGROUP * stride):
-            flag = self.flag(flags, cta, warpgroup_idx)
-            found = self.load_flag(flag)
-            while found != READY:
-                found = self.load_flag(flag)
-            cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(0)])
-        # Reconverge the warps of the waiting threads.
-        cute.arch.sync_warp()
-        cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
         for cta in cutlass.range(first, end, stride):
-            address = self.address(partials, accumulators, cta, warpgroup_idx)
+            if tid % WARPGROUP == 0:
+                self.wait_for(flags, cta, warpgroup_idx)
+            # Reconverge the warp of the waiting thread.
+            cute.arch.sync_warp()
+            cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
+            length, address = _vector(accumulators)[0], self.address(partials, accumulators, cta, warpgroup_idx)
             for vector in cutlass.range_constexpr(cute.size(accumulators) // length):
-                partial = cute.arch.inline_ptx(
-                    f"ld.global.{kind} {{{words}}}, [{{$r0}}];",
-                    write_only_types=[accumulators.element_type] * length,
-                    read_only_args=[address + vector * WARPGROUP * _BYTES],
-                )
+                partial = _load(address, vector, accumulators)
                 for v in cutlass.range_constexpr(length):
                     at = cutlass.const_expr(length * vector + v)
                     accumulators[at] = accumulators[at] + partial[v]
+
+    @cute.jit
+    def add_all(self, workspaces, accumulators: cute.Tensor, peers, warpgroup_idx, barrier):
+        """As `add`, for many peers: threads wait for one each, and loads of several are in flight."""
+        partials, flags = workspaces
+        tid, _, _ = cute.arch.thread_idx()
+        first, stride, end = peers
+        for cta in cutlass.range(first + tid % WARPGROUP * stride, end, stride * WARPGROUP, unroll=1):
+            self.wait_for(flags, cta, warpgroup_idx)
+        cute.arch.sync_warp()
+        cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
+        size, length = cutlass.const_expr((cute.size(accumulators), _vector(accumulators)[0]))
+        together = cutlass.const_expr(max(min(_HELD // size, _TOGETHER), 1))
+        for cta in cutlass.range(first, end, stride * together, unroll=1):
+            loaded = cute.make_rmem_tensor(cute.make_layout((size, together)), accumulators.element_type)
+            for peer in cutlass.range_constexpr(together):
+                # Those after the last one are the last one again, and not added.
+                one = cutlass.min(cta + peer * stride, end - stride)
+                address = self.address(partials, accumulators, one, warpgroup_idx)
+                for vector in cutlass.range_constexpr(size // length):
+                    partial = _load(address, vector, accumulators)
+                    for v in cutlass.range_constexpr(length):
+                        loaded[length * vector + v, peer] = partial[v]
+            for peer in cutlass.range_constexpr(together):
+                for at in cutlass.range_constexpr(size):
+                    total = accumulators[at] + loaded[at, peer]
+                    accumulators[at] = total if cta + peer * stride < end else accumulators[at]
+
+    @cute.jit
+    def wait_for(self, flags: cute.Tensor, cta, warpgroup_idx):
+        """Wait for a warpgroup's flag, and reset it."""
+        flag = self.flag(flags, cta, warpgroup_idx)
+        found = self.load_flag(flag)
+        while found != READY:
+            found = self.load_flag(flag)
+        cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(0)])
 
     def address(self, partials: Any, accumulators: Any, cta: Any, warpgroup_idx: Any) -> Any:
         """Return the address of a thread's first vector of a CTA's partials: those of all threads are contiguous."""
@@ -122,3 +147,14 @@ def _vector(accumulators: Any) -> tuple[int, str]:
     """Return the accumulators that a thread moves at once, and how PTX names such a vector."""
     length = _BYTES * 8 // accumulators.element_type.width
     return length, f"v{length}.b{accumulators.element_type.width}"
+
+
+def _load(address: Any, vector: int, accumulators: Any) -> Any:
+    """Load a vector of a peer's partials, whose first one is at `address`."""
+    length, kind = _vector(accumulators)
+    words = ", ".join(f"{{$w{v}}}" for v in range(length))
+    return cute.arch.inline_ptx(
+        f"ld.global.{kind} {{{words}}}, [{{$r0}}];",
+        write_only_types=[accumulators.element_type] * length,
+        read_only_args=[address + vector * WARPGROUP * _BYTES],
+    )
