@@ -60,7 +60,7 @@ class SplitKScheduler(PersistentScheduler):
         if is_last:
             if parts > 1:
                 peers = WorkRange(column, columns, cta)
-                self.partials.add_all(workspaces, accumulators, peers, warpgroup_idx, ctx.barrier_id)
+                self.partials.add(workspaces, accumulators, peers, warpgroup_idx, ctx.barrier_id)
         else:
             self.partials.write(workspaces, accumulators, cta, warpgroup_idx, ctx.barrier_id)
         return is_last

@@ -74,14 +74,9 @@ class StreamKPartials:
             As of `write`.
         """
         partials, flags = workspaces
-        tid, _, _ = cute.arch.thread_idx()
         first, stride, end = peers
+        self.wait_for_all(flags, peers, warpgroup_idx, barrier)
         for cta in cutlass.range(first, end, stride):
-            if tid % WARPGROUP == 0:
-                self.wait_for(flags, cta, warpgroup_idx)
-            # Reconverge the warp of the waiting thread.
-            cute.arch.sync_warp()
-            cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
             length, address = _vector(accumulators)[0], self.address(partials, accumulators, cta, warpgroup_idx)
             for vector in cutlass.range_constexpr(cute.size(accumulators) // length):
                 partial = _load(address, vector, accumulators)
@@ -91,14 +86,10 @@ class StreamKPartials:
 
     @cute.jit
     def add_all(self, workspaces, accumulators: cute.Tensor, peers, warpgroup_idx, barrier):
-        """As `add`, for many peers: threads wait for one each, and loads of several are in flight."""
+        """As `add`, for many peers: loads of several are in flight."""
         partials, flags = workspaces
-        tid, _, _ = cute.arch.thread_idx()
         first, stride, end = peers
-        for cta in cutlass.range(first + tid % WARPGROUP * stride, end, stride * WARPGROUP, unroll=1):
-            self.wait_for(flags, cta, warpgroup_idx)
-        cute.arch.sync_warp()
-        cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
+        self.wait_for_all(flags, peers, warpgroup_idx, barrier)
         size, length = cutlass.const_expr((cute.size(accumulators), _vector(accumulators)[0]))
         together = cutlass.const_expr(max(min(_HELD // size, _TOGETHER), 1))
         for cta in cutlass.range(first, end, stride * together, unroll=1):
@@ -115,6 +106,17 @@ class StreamKPartials:
                 for at in cutlass.range_constexpr(size):
                     total = accumulators[at] + loaded[at, peer]
                     accumulators[at] = total if cta + peer * stride < end else accumulators[at]
+
+    @cute.jit
+    def wait_for_all(self, flags: cute.Tensor, peers, warpgroup_idx, barrier):
+        """Wait for a warpgroup's flags of all peers, each thread for another one's, so that their latencies overlap."""
+        tid, _, _ = cute.arch.thread_idx()
+        first, stride, end = peers
+        for cta in cutlass.range(first + tid % WARPGROUP * stride, end, stride * WARPGROUP, unroll=1):
+            self.wait_for(flags, cta, warpgroup_idx)
+        # Reconverge the warps of the waiting threads.
+        cute.arch.sync_warp()
+        cute.arch.barrier(barrier_id=barrier, number_of_threads=WARPGROUP)
 
     @cute.jit
     def wait_for(self, flags: cute.Tensor, cta, warpgroup_idx):
