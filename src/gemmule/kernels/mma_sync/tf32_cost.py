@@ -209,7 +209,8 @@ def times_us(
     k_tile = np.maximum(rounds * alone, each * steps * rates.overlapped)
     computed = k_tiles * k_tile + of.written[lines.vector == 1] * np.ceil(tiles / reached)
     computed *= np.where(each > 1, of.shares, of.fits)
-    computed += of.reduction
+    # Each round ends with its own reduction.
+    computed += of.reduction * rounds
     computed *= gpu.load
     from_l2 = ctas * k_tiles * rows * (_SIDE * _K_BYTES) / rates.l2 * gpu.l2
     # The lines of the larger operand count most.
