@@ -40,7 +40,8 @@ def sketched(kind: str, rng: Rng, most: int, libraries: tuple[str, ...]) -> Sket
         kind, "grouped_gemm", a, b, out, precision, epilogue, tuple(extents), 16 if recipe.aligned == "all" else 1,
         ((), ()), _alignments(rng, recipe, (a, b, out), divided, float8=float8), "none",
         str(rng.choice(("new", "given"))), library, options={"forms": forms}, divided=divided,
-        groups=0 if rng.random() < 0.01 else int(rng.choice(_GROUPS)),
+        # Rows cannot name one of no matrices.
+        groups=0 if divided != "row" and rng.random() < 0.01 else int(rng.choice(_GROUPS)),
     )  # fmt: skip
 
 

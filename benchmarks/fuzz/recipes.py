@@ -164,6 +164,9 @@ RECIPES: dict[str, Recipe] = {
         _of(HALF) * 2 + _of(FLOAT8, "float8"), ((8, 500), (1, 500), (1, 900)), operation="grouped", aligned="all",
         forms=("n", "k", "k"), kernels=("hopper_grouped",),
     ),
+    "grouped_gemv": Recipe(
+        _of(HALF), ((1, 40), (8, 500), (8, 400)), operation="grouped", aligned="all", forms=("row",)
+    ),
     "simt_grouped": Recipe(
         _of((SINGLE,)), ((1, 600), (1, 300), (1, 300)), operation="grouped", epilogues=True, forms=("m",)
     ),

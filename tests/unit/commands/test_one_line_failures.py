@@ -163,7 +163,9 @@ def test_ctrl_c_while_the_package_is_loaded_is_no_traceback(pause):
 def test_ctrl_c_before_a_command_runs_is_one_line(method, said):
     """Between the import of the command and its beginning, click would say `Aborted!` and end with 1."""
     begun = (
-        "import os, signal, sys, time\nfrom gemmule_command import script\n"
+        # A shell that ran the tests in the background would have SIGINT ignored.
+        "import os, signal, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from gemmule_command import script\n"
         "from gemmule.cli import OneLineGroup as group\n"
         f"plain = group.{method}\n"
         "stop = lambda *given: (os.kill(os.getpid(), signal.SIGINT), time.sleep(1), plain(*given))[2]\n"
