@@ -16,8 +16,6 @@ Sources
 
 from __future__ import annotations
 
-from typing import Any
-
 import cutlass
 from cutlass import Float64, cute
 
@@ -25,7 +23,6 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.float64.config import COLUMNS
-from gemmule.kernels.float64.stage import column_of
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.complex_parts import fake_scalars, is_used
 from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
@@ -33,37 +30,8 @@ from gemmule.kernels.parts.tensors import major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
 
 from .mainloop import Complex128Mainloop
-
-
-class WarpTileWrites:
-    """Writes of warp tiles, for classes with a mainloop and an epilogue."""
-
-    mainloop: Any
-    epilogue: Any
-
-    @cute.jit
-    def write(
-        self,
-        gD: cute.Tensor,
-        gC: cute.Tensor,
-        rC: cute.Tensor,
-        corner,
-        scalars,
-        mirrored,
-        count: cutlass.Constexpr[int],
-    ):
-        """Write `count` products of 8 columns of a warp tile."""
-        tid, _, _ = cute.arch.thread_idx()
-        g, t = tid % 32 // 4, tid % 4
-        for i in cutlass.range_constexpr(self.mainloop.blocks):
-            for half in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(count):
-                    for v in cutlass.range_constexpr(2):
-                        at = corner[0] + i * 16 + half * 8 + g, corner[1] + j * COLUMNS + column_of(2 * t + v)
-                        products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
-                        for p in cutlass.range_constexpr(2):
-                            products[0, p] = rC[2 * half + v, i, j, p]
-                        self.epilogue.write(gD, gC, products, at, scalars, mirrored)
+from .stream_k import StreamKComplex128Gemm, fake_shares
+from .warp_tile_writes import WarpTileWrites
 
 
 class Complex128Gemm(WarpTileWrites, TileGemm):
@@ -118,7 +86,5 @@ def buildable(
     tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
     arguments = (*tensors, *fake_scalars(Float64))
     if config.stream_k:
-        from .stream_k import StreamKComplex128Gemm, fake_shares
-
         return Buildable(StreamKComplex128Gemm(config, types), (*arguments, fake_shares()))
     return Buildable(Complex128Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))

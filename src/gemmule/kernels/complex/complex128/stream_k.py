@@ -11,8 +11,8 @@ from gemmule.kernels.float64.gemm.shared_tiles import fake_shares
 from gemmule.kernels.float64.gemm.stream_k import StreamKFloat64Gemm
 from gemmule.kernels.parts.complex_parts import is_used
 
-from .kernel import WarpTileWrites
 from .mainloop import Complex128Mainloop
+from .warp_tile_writes import WarpTileWrites
 
 __all__ = ["StreamKComplex128Gemm", "fake_shares"]
 

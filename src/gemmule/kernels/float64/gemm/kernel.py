@@ -33,6 +33,8 @@ from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.tile_gemm import TileGemm
 
+from .split_k import SplitK
+
 #: Elements of the largest tile that has as many CTAs an SM in each layout.
 _LARGE = 64 * 64
 
@@ -52,8 +54,13 @@ class Float64Gemm(TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
     def __init__(
-        self, config: Float64Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
+        self,
+        config: Float64Config,
+        types: dict[str, str],
+        scheduler: type[RasterTileScheduler] = RasterTileScheduler,
+        split: SplitK | None = None,
     ):
+        self.split = split
         self.threads, self.cluster_k, self.writers = config.threads, config.cluster_k, config.writers
         self.resident = max(config.resident - needs_registers(config, types), 1)
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
@@ -80,12 +87,15 @@ class Float64Gemm(TileGemm):
 
     def part(self, rank: Any) -> tuple[Any, Any]:
         """Return which part of K this CTA of the cluster multiplies, and how many there are."""
-        return rank, self.cluster_k
+        return (rank, self.cluster_k) if self.split is None else self.split.part(rank, self.cluster_k)
 
     @cute.jit
-    def finish(self, results, rC: cute.Tensor, place, factors, first):  # noqa: ARG002 - split-K reads the last one
+    def finish(self, results, rC: cute.Tensor, place, factors, first):
         """Write sums of all of K, from `place` on; `results` are D and C, `factors` alpha and beta."""
-        self.epilogue.write(*results, rC, *place, *factors)
+        if cutlass.const_expr(self.split is None):
+            self.epilogue.write(*results, rC, *place, *factors)
+        else:
+            self.split.finish(self.epilogue, results, rC, place, factors, first)
 
 
 def buildable(
@@ -101,9 +111,8 @@ def buildable(
     results = tuple(major_tensor(element, 1, batch=1, vector=int(types["d_vector"])) for _ in range(2))
     arguments = (*operands, *results, cute_type(element)(1), cute_type(element)(0))
     if config.split_k:
-        from .split_k import SplitKFloat64Gemm
-
-        return Buildable(SplitKFloat64Gemm(config, types), (*arguments, (tensor_1d(element), tensor_1d("uint64"))))
+        gemm = Float64Gemm(config, types, split=SplitK(config.threads))
+        return Buildable(gemm, (*arguments, (tensor_1d(element), tensor_1d("uint64"))))
     if config.stream_k:
         from .shared_tiles import fake_shares
         from .stream_k import StreamKFloat64Gemm

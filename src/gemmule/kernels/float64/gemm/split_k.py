@@ -11,33 +11,35 @@ from typing import Any
 
 from cutlass import cute
 
-from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import WorkRange
 from gemmule.kernels.parts.schedulers.stream_k_fixup import StreamKPartials
-
-from .kernel import Float64Gemm
 
 #: Named barrier of the first warpgroup.
 _BARRIER = 1
 
 
-class SplitKFloat64Gemm(Float64Gemm):
-    """The float64 GEMM whose tiles are shared by clusters; the last argument are the workspaces."""
+class SplitK:
+    """What clusters that share a tile do beside computing their part of K.
 
-    def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
-        super().__init__(config, types)
-        self.partials = StreamKPartials(config.threads // WARPGROUP)
+    Parameters
+    ----------
+    threads : int
+        Threads of a CTA.
+    """
 
-    def part(self, rank: Any) -> tuple[Any, Any]:
-        """As of `Float64Gemm`."""
+    def __init__(self, threads: int) -> None:
+        self.partials = StreamKPartials(threads // WARPGROUP)
+
+    def part(self, rank: Any, cluster_k: int) -> tuple[Any, Any]:
+        """Return which part of K a CTA of the cluster multiplies, and how many there are."""
         _, split, _ = cute.arch.block_idx()
         _, splits, _ = cute.arch.grid_dim()
-        return split * self.cluster_k + rank, splits * self.cluster_k
+        return split * cluster_k + rank, splits * cluster_k
 
     @cute.jit
-    def finish(self, results, rC: cute.Tensor, place, factors, first):
-        """As of `Float64Gemm`; `first` are the workspaces."""
+    def finish(self, epilogue, results, rC: cute.Tensor, place, factors, workspaces):
+        """Write partial sums, or in the last cluster add those of the others and write the result by the epilogue."""
         x, split, _ = cute.arch.block_idx()
         stride, splits, _ = cute.arch.grid_dim()
         tid, _, _ = cute.arch.thread_idx()
@@ -45,8 +47,8 @@ class SplitKFloat64Gemm(Float64Gemm):
         flat = cute.make_tensor(rC.iterator, cute.make_layout(cute.size(rC)))
         cta = split * stride + x
         if split < splits - 1:
-            self.partials.write(first, flat, cta, warpgroup, _BARRIER + warpgroup)
+            self.partials.write(workspaces, flat, cta, warpgroup, _BARRIER + warpgroup)
         else:
             if splits > 1:
-                self.partials.add_all(first, flat, WorkRange(x, stride, cta), warpgroup, _BARRIER + warpgroup)
-            self.epilogue.write(*results, rC, *place, *factors)
+                self.partials.add_all(workspaces, flat, WorkRange(x, stride, cta), warpgroup, _BARRIER + warpgroup)
+            epilogue.write(*results, rC, *place, *factors)
