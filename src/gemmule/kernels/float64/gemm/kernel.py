@@ -60,7 +60,7 @@ class Float64Gemm(TileGemm):
         scheduler: type[RasterTileScheduler] = RasterTileScheduler,
         split: SplitK | None = None,
     ):
-        self.split = split
+        self.split: Any = split
         self.threads, self.cluster_k, self.writers = config.threads, config.cluster_k, config.writers
         self.resident = max(config.resident - needs_registers(config, types), 1)
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
