@@ -120,6 +120,20 @@ def permuted(shape, axes, itemsize):
 
 
 @pytest.mark.parametrize(
+    ("shape", "axes", "itemsize"),
+    [
+        ((2, 3, 600_000_000), (1, 0, 2), 4),
+        ((2, 3, 150_000_000), (1, 0, 2), 16),
+        ((4, 2, 2, 400_000_000), (0, 2, 1, 3), 8),
+    ],
+)
+def test_runs_whose_bytes_32_bit_numbers_do_not_count_are_refused(shape, axes, itemsize):
+    problem = permuted(shape, axes, itemsize)
+    assert "are not counted by 32-bit numbers" in ROWS.why_not(problem, HOPPER, ROWS.default)
+    assert chosen(problem).spec.name == "transpose_reference"
+
+
+@pytest.mark.parametrize(
     ("width", "itemsize", "unit"),
     [(16, 2, 16), (12, 2, 8), (10, 2, 4), (9, 2, 2), (9, 1, 1), (3, 16, 16)],
 )

@@ -66,6 +66,7 @@ def test_what_cannot_be():
     )  # fmt: skip
     assert SPEC.why_not(long, HOPPER, PLAIN) is None
     assert "more k-tiles" in SPEC.why_not(long, HOPPER, SHARED)
+    assert "numbers of split_k=1" in SPEC.why_not(long, HOPPER, dataclasses.replace(PLAIN, split_k=1))
 
 
 def test_nobody_gets_it_unasked(monkeypatch):

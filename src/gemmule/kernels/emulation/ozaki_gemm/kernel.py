@@ -66,6 +66,7 @@ class OzakiScales:
             # These run first, and what is refused need not be measured.
             if cta < PAIR_CTAS:
                 self.early.compare((mA, mB), guard, sums, cta)
+            # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
             elif not is_refused(guard[0]):
                 self.measure_line((mA, sA), (mB, sB), guard[0], (sums, exponents), cta - PAIR_CTAS)
         else:

@@ -23,6 +23,8 @@ SHARE_BITS = 20
 _ROW_BITS = 32
 # The largest number of a launch.
 _MOST = 2**31 - 1
+# Bytes of a run: so many, and those that a CTA's last vectors are beyond them, are counted by 32-bit numbers.
+_MOST_RUN = 2**31 - (1 << 16)
 
 
 class Runs(NamedTuple):
@@ -106,6 +108,8 @@ class RowsConfig(TileConfig):
     def why_not(self, problem: TransposeProblem) -> str | None:
         if (unit := unit_of_rows(problem)) > self.vector:
             return f"rows are moved in units of {unit} bytes, more than a vector"
+        if (size := runs_of(problem).bytes) > _MOST_RUN:
+            return f"runs of {size} bytes are not counted by 32-bit numbers"
         return super().why_not(problem)
 
     def _held(self, runs: Runs) -> int:

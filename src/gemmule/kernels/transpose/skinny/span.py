@@ -80,7 +80,7 @@ class Span(Words):
         """Return the addresses at which a matrix's memory begins and ends."""
         far = Int64(gS.stride[1]) * self.item * (gS.shape[1] - 1)
         begin = gS.iterator.toint()
-        return begin + cutlass.min(far, Int64(0)), begin + cutlass.max(far, Int64(0)) + gS.shape[0] * self.item
+        return begin + cutlass.min(far, Int64(0)), begin + cutlass.max(far, Int64(0)) + Int64(gS.shape[0]) * self.item
 
     @cute.jit
     def unit_within(self, memory, place):
