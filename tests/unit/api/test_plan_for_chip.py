@@ -100,7 +100,8 @@ def test_transposes():
         assert plan.kernel == gm.transpose.plan(x, chip="h200").kernel != "numpy"
         assert plan.bound_s == pytest.approx(2 * 4 * 1000 * 600 / 3350e9)
         with pytest.raises(
-            gm.ArgumentError, match=r"this plan is for H100 SXM 80 GB, .*; leave chip out, with arrays in memory, to execute it"
+            gm.ArgumentError,
+            match=r"this plan is for H100 SXM 80 GB, .*; leave chip out, with arrays in memory, to run it",
         ):
             plan.execute()
 

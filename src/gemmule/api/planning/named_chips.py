@@ -99,7 +99,9 @@ class Refusal:
         return "chip= is given: arrays count as in its memory, without copies; the plan cannot be executed"
 
     def __call__(self) -> Never:
-        raise ArgumentError(f"this plan is for {self.chip.name}, which chip= names; leave chip out, with arrays in memory, to execute it")
+        raise ArgumentError(
+            f"this plan is for {self.chip.name}, which chip= names; leave chip out, with arrays in memory, to run it"
+        )
 
 
 def predictions(problem: Problem, choice: Choice, chip: Chip) -> dict[str, Any]:

@@ -111,7 +111,9 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     if config.stream_k and k_tiles * 2 * config.clusters >= 2**31:
         return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
     if config.split_k and k_tiles * config.clusters >= 2**31:
-        return f"K={problem.k} has more k-tiles than the 32-bit numbers of split_k=1 count, in as many parts as clusters"
+        return (
+            f"K={problem.k} has more k-tiles than the 32-bit numbers of split_k=1 count, in as many parts as clusters"
+        )
     if problem.d.dtype.is_float8:
         num_b = num_b_of(problem.epilogue)
         if config.swap_ab or config.tile_n // (config.cluster_k * num_b) % _EPI_TILE_N_8_BIT:
