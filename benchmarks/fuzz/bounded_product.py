@@ -25,7 +25,7 @@ def product(problem: FuzzProblem, arrays: Tensors, b: str, alpha: Any) -> tuple[
         return nothing, nothing
     total = torch.matmul(first, second)
     if sums.name == "float64" and problem.values != "whole" and total.numel() and problem.k:
-        exact = _sliced_product(first, second)
+        exact = sliced_product(first, second)
         total = torch.where(exact.isfinite(), exact, total)
     error = (problem.k + 3) * tiny * (1 + finite_size(alpha)) + 2 * unit * finite_size(alpha) * total.abs()
     if problem.values != "whole" or problem.precision == "float8":
@@ -60,11 +60,11 @@ def _rounding(problem: FuzzProblem, first: torch.Tensor, second: torch.Tensor, u
     return error
 
 
-def _sliced_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def sliced_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a @ b, summed without rounding in slices of few bits down to 2**-60 of the largest terms."""
     if min(a.ndim, b.ndim) == 1:
         rows, columns = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
-        return _sliced_product(rows, columns).squeeze(-2 if a.ndim == 1 else -1)
+        return sliced_product(rows, columns).squeeze(-2 if a.ndim == 1 else -1)
     bits = (53 - math.ceil(math.log2(max(a.shape[-1], 2)))) // 2
     count = -(-63 // bits)
     (left, rest_a), (right, rest_b) = _slices(a, bits, count, -1), _slices(b, bits, count, -2)
