@@ -22,8 +22,8 @@ def chosen(m, n, k, layout):
     ("extent", "kernels"),
     [
         (512, (SIMT, SIMT, SIMT, SIMT)),
-        (1024, (TRANSPOSED, TRANSPOSED, SIMT, TRANSPOSED)),
-        (2048, (TRANSPOSED, TRANSPOSED, SIMT, TRANSPOSED)),
+        (1024, (SIMT, SIMT, SIMT, SIMT)),
+        (4096, (TRANSPOSED, TRANSPOSED, SIMT, TRANSPOSED)),
         (4095, (TRANSPOSED, TRANSPOSED, REPACKED, TRANSPOSED)),
         (8192, (TRANSPOSED, TRANSPOSED, SIMT, TRANSPOSED)),
     ],

@@ -15,6 +15,7 @@ from gemmule.core.dtype import FLOAT32, dtype_named
 from gemmule.core.spec import Choice
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC
+from gemmule.lab.products import gemm_problem
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -32,6 +33,8 @@ SMALL = SimtConfig(tile_m=32, tile_n=32, warps_m=2, warps_n=1)
 DEEP = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=1, warps_n=2, stages=2)
 #: Four groups of warps share a tile along K.
 GROUPS = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=2, warps_k=4)
+#: K-major operands pass through registers: two groups of warps, in tiles of two panels.
+VECTORS = SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, warps_k=2)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
@@ -41,6 +44,11 @@ def multiply(a, b, out, c=None, alpha=1, beta=0, config=SMALL, **options):
     arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
     run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True, **options))
     return out
+
+
+def loading_vectors(signature):
+    """A signature of many CTAs: of so few as here, each alone in its SM, K-major operands are copied by element."""
+    return tuple((name, "16" if name in ("a_copies", "b_copies") else value) for name, value in signature)
 
 
 def in_order(a, b):
@@ -58,12 +66,14 @@ def in_groups(a, b, config):
     return functools.reduce(np.add, (in_order(a[:, group == one], b[group == one]) for one in range(config.warps_k)))
 
 
-@pytest.mark.parametrize(
-    "config", [SMALL, *(pytest.param(one, marks=pytest.mark.slow) for one in (DEEP, GROUPS))], ids=str
-)
+WHOLE = [(SMALL, False), (DEEP, True)]
+WHOLE += [pytest.param(*case, marks=pytest.mark.slow) for case in ((DEEP, False), (GROUPS, False), (VECTORS, True))]
+
+
+@pytest.mark.parametrize(("config", "vectors"), WHOLE, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
-def test_whole_tiles_without_bank_conflicts(layout, config, rng):
-    depth = 3 * config.tile_k
+def test_whole_tiles_without_bank_conflicts(layout, config, vectors, rng):
+    depth = 5 * config.tile_k
     a, b = random_matrix(rng, FLOAT32, (config.tile_m, depth)), random_matrix(rng, FLOAT32, (depth, config.tile_n))
     moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
     d = poisoned(FLOAT32, (config.tile_m, config.tile_n))
@@ -71,7 +81,7 @@ def test_whole_tiles_without_bank_conflicts(layout, config, rng):
     signature = SPEC.signature(problem, config)
     assert dict(signature)["tiles"] == "whole"
     counter = Counter()
-    artifact = artifact_for(SPEC, config, signature, virtual_arch())
+    artifact = artifact_for(SPEC, config, loading_vectors(signature) if vectors else signature, virtual_arch())
     arrays = {"a": moved[0], "b": moved[1], "d": d}
     launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
     np.testing.assert_array_equal(d, in_groups(a, b, config))
@@ -98,6 +108,55 @@ def test_layouts_and_widths(layout, shape, offset, widths, rng):
     assert (signature["a_copies"], signature["b_copies"], signature["d_vector"]) == widths
     np.testing.assert_array_equal(multiply(*moved, d), in_order(a, b))
     assert_product(multiply(*moved, d, laid_out(c, "row", offset), 0.75, -1.5), a, b, c, 0.75, -1.5)
+
+
+#: Extents that end within a panel and within a k-tile, and fewer k than a stage or than are in flight.
+ENDS = [(68, 36, 52), *(pytest.param(one, marks=pytest.mark.slow) for one in ((36, 132, 4), (100, 68, 100)))]
+
+
+@pytest.mark.parametrize("shape", ENDS, ids=str)
+@pytest.mark.parametrize("config", [DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (VECTORS,))], ids=str)
+@pytest.mark.parametrize("layout", [("row", "col"), ("row", "row"), ("col", "col")], ids="-".join)
+def test_vectors_along_k_end_where_the_matrices_do(layout, config, shape, rng):
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
+    d, counter = poisoned(FLOAT32, (m, n)), Counter()
+    problem = problem_of(*moved, d)
+    artifact = artifact_for(SPEC, config, loading_vectors(SPEC.signature(problem, config)), virtual_arch())
+    arrays = {"a": moved[0], "b": moved[1], "d": d}
+    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    np.testing.assert_array_equal(d, in_groups(a, b, config))
+    assert counter.counts.bank_conflicts == 0
+
+
+def test_vectors_along_k_are_loaded_of_a_part_of_k_in_a_cluster(rng):
+    config = dataclasses.replace(DEEP, cluster_k=2)
+    a, b = random_matrix(rng, FLOAT32, (70, 120)), random_matrix(rng, FLOAT32, (120, 36))
+    d, moved = poisoned(FLOAT32, (70, 36)), laid_out(b, "col")
+    problem = problem_of(a, moved, d)
+    artifact = artifact_for(SPEC, config, loading_vectors(SPEC.signature(problem, config)), virtual_arch())
+    arrays = {"a": a, "b": moved, "d": d}
+    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True))
+    np.testing.assert_array_equal(d, in_order(a[:, :64], b[:64]) + in_order(a[:, 64:], b[64:]))
+
+
+def test_k_major_operands_are_loaded_by_vectors_where_it_pays_and_each_is_inside():
+    def copies(problem, config):
+        types = dict(SPEC.signature(problem, config))
+        return types["a_copies"], types["b_copies"]
+
+    many, few = (gemm_problem(rows, 1024, 1020, "float32", "float32", "nt") for rows in (1024, 256))
+    assert copies(many, DEEP) == ("16", "16")
+    assert copies(few, DEEP) == ("4", "4")
+    assert copies(gemm_problem(1024, 1024, 1022, "float32", "float32", "nt"), DEEP) == ("4", "4")
+    # A row's end within a vector, of a copy whose leading dimension is padded.
+    padded = dataclasses.replace(many, k=1018, a=dataclasses.replace(many.a, cols=1018, padded=True))
+    assert copies(padded, DEEP)[0] == "4"
+    assert [DEEP.by_vectors(one) for one in ((True, True), (True, False))] == [(True, True), (True, False)]
+    narrow = SimtConfig(tile_m=64, tile_k=16, warps_m=2)
+    assert [narrow.by_vectors(one) for one in ((True, False), (False, True))] == [(False, False), (False, True)]
+    assert SMALL.by_vectors((True, True)) == (False, False)
 
 
 @pytest.mark.parametrize("ctas", [1, 2])
@@ -165,6 +224,14 @@ def test_every_config(config, columns, rng):
     assert_product(d, a, b)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+def test_every_config_with_aligned_k_major_operands(config, rng):
+    m, n, k = config.tile_m + 4, config.tile_n + 4, 5 * config.tile_k + 4
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    assert_product(multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (m, n)), config=config), a, b)
+
+
 def test_a_column_major_result_in_a_batch(rng):
     a, b, c = (random_matrix(rng, FLOAT32, shape) for shape in ((2, 36, 40), (1, 40, 70), (2, 36, 70)))
     d = laid_out(poisoned(FLOAT32, (2, 36, 70)), "col")
@@ -175,7 +242,8 @@ def test_a_column_major_result_in_a_batch(rng):
 @pytest.mark.parametrize(("k", "alpha"), [(0, 1.0), (40, 0.0)])
 def test_nothing_to_multiply(k, alpha, rng):
     a, b = np.full((33, k), np.nan, np.float32), np.full((k, 36), np.nan, np.float32)
-    np.testing.assert_array_equal(multiply(a, b, poisoned(FLOAT32, (33, 36)), alpha=alpha), 0)
+    for config in (SMALL, DEEP):
+        np.testing.assert_array_equal(multiply(a, b, poisoned(FLOAT32, (33, 36)), alpha=alpha, config=config), 0)
     c = random_matrix(rng, FLOAT32, (33, 36))
     np.testing.assert_array_equal(multiply(a, b, poisoned(FLOAT32, (33, 36)), c, alpha, -1.0), -c)
 

@@ -242,7 +242,8 @@ class MaskedCopies(StageCopies):
         for p in cutlass.range_constexpr(first, last):
             place = self.piece_target(target, p)
             address = self.piece_address(gX, source, address, p, first)
-            copy_masked_async(place, address, self.size, mask, p)
+            # Of whole tiles all bits are the same.
+            copy_masked_async(place, address, self.size, mask, 0 if self.whole else p)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,11 @@ PANEL = 32
 _MAX_COPIES = 31
 #: Percent of shared memory for CTAs of so few threads with so many accumulators each: 100 KiB.
 _CARVE_OUT, _FEW_THREADS, _MANY_OUTPUTS = 44, 64, 32
+#: Elements of the largest tiles, one CTA an SM.
+LARGEST = 128 * 256
+#: Of tiles whose K-major operands are loaded by vectors, the least rows and columns; most CTAs of a cluster for the
+#: smallest; and elements that a thread copies of an operand, from which this pays for it alone.
+_LEAST_SIDE, _FEW_CTAS, _MANY_COPIES = 64, 2, 16
 #: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
@@ -159,6 +164,22 @@ class SimtConfig(Config):
     def thread_n(self) -> int:
         """Columns of a thread tile."""
         return self.tile_n // (self.warps_n * LANES_N)
+
+    def by_vectors(self, k_major: tuple[bool, bool]) -> tuple[bool, bool]:
+        """Return which aligned K-major operands pass through registers, in vectors; others are copied by element.
+
+        The narrower operand of a tile is not worth it alone.
+        """
+        square = self.tile_m == self.tile_n == _LEAST_SIDE
+        if self.itemsize != FLOAT32.itemsize or min(self.tile_m, self.tile_n) < _LEAST_SIDE or self.tile_k == SECTOR:
+            return False, False
+        if square and self.cluster_k > _FEW_CTAS:
+            return False, False
+        wide = [
+            self.outputs == LARGEST or extent * self.tile_k >= _MANY_COPIES * self.threads
+            for extent in (self.tile_m, self.tile_n)
+        ]
+        return k_major[0] and (k_major[1] or wide[0]), k_major[1] and (k_major[0] or wide[1])
 
     @property
     def carve_out(self) -> int | None:

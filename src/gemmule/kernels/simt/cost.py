@@ -50,6 +50,8 @@ class SimtRates(NamedTuple):
         Of a CTA, and of an element of a thread tile.
     memory : float
         Bytes a microsecond.
+    vector : float
+        Of a vector of a K-major operand, which a warp loads and stores transposed.
     """
 
     launch: float
@@ -65,6 +67,7 @@ class SimtRates(NamedTuple):
     start: float
     epilogue: float
     memory: float
+    vector: float = 0.0
 
 
 class _Lies(NamedTuple):
@@ -95,9 +98,9 @@ class SimtFacts:
         CTAs of an SM in a full wave.
     warps : array
         Warps of a CTA for each scheduler.
-    products, copies, transposed, reads, outputs : array
-        Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, and reads of vectors for a k-tile;
-        and elements of its tile.
+    products, copies, transposed, vectors, reads, outputs : array
+        Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
+        of vectors for a k-tile; and elements of its tile.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -115,6 +118,7 @@ class SimtFacts:
     products: Any
     copies: Any
     transposed: Any
+    vectors: Any
     reads: Any
     outputs: Any
     factor: Any
@@ -166,7 +170,7 @@ def _known_us(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     The time to issue a CTA's k-tile, the sixth power of the least of a k-tile, a full wave's k-tile, a CTA's start and
     epilogue, and a launch with its exchange.
     """
-    copies = rates.copy * of.copies + rates.transposing * of.transposed
+    copies = rates.copy * of.copies + rates.transposing * of.transposed + rates.vector * of.vectors
     issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps / rates.cycles
     latency = rates.latency / rates.cycles + rates.alone * issue
     ends = (rates.start + rates.epilogue * of.outputs * of.warps) / rates.cycles
@@ -203,6 +207,7 @@ RATES = SimtRates(
     start=559.5,
     epilogue=57.78,
     memory=3.5e6,
+    vector=25.0,
 )
 #: Measured times by predicted ones, of aligned operands and of others: by rows, columns, k-tile, groups of warps and
 #: CTAs of a cluster. Fitted like the rates, then by `benchmarks/experiments/fit_simt_choices.py`, so that choices lose
@@ -255,15 +260,23 @@ _BY_ELEMENT = {128 * 256: 1.08}
 class _InGroups(NamedTuple):
     """Further factors of tiles in groups of warps, with operands of a kind; 1 with others."""
 
-    aligned_k_major: float = 1.0
     mn_major: float = 1.0
     mn_major_by_element: float = 1.0  #: As the one before, where the result is written by element.
 
 
 #: By the elements of a tile; in the notebook are the products that they were fitted to, and those that judged them.
 _IN_GROUPS = {
-    64 * 64: _InGroups(aligned_k_major=0.97, mn_major_by_element=1.06),
+    64 * 64: _InGroups(mn_major_by_element=1.06),
     32 * 32: _InGroups(mn_major=0.985),
+}
+#: Further factors where K-major operands are aligned: by rows, columns, k-tile, groups of warps, and whether vectors
+#: are loaded.
+_K_MAJOR = {
+    (64, 128, 16, 1, True): 1.075,
+    (128, 64, 16, 1, True): 1.05,
+    (128, 256, 16, 1, True): 1.013,
+    (128, 64, 8, 1, False): 0.96,
+    (64, 64, 32, 2, False): 0.97,
 }
 #: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With two CTAs an SM 79 clusters of three fit,
 #: 62 of four, 39 of six, 30 of eight and 14 of sixteen; with one more the kernel took the time of three CTAs an SM.
@@ -342,15 +355,18 @@ def _facts_of(
     parts = config.itemsize // FLOAT32.itemsize
     factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
     # These are copied by element.
-    short = [one or other for one, other in zip(k_major, unaligned, strict=True)]
+    aligned = [along and not few for along, few in zip(k_major, unaligned, strict=True)]
+    by_vectors = config.by_vectors((aligned[0], aligned[1]))
+    short = [few or (along and not one) for few, along, one in zip(unaligned, k_major, by_vectors, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
     ]
+    each = list(zip(copies, short, k_major, strict=True))
     factor = factors.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0))
     written = _BY_ELEMENT.get(config.outputs, 1.0) if by_element and not any(unaligned) else 1.0
     if parts == 1:
-        written *= _in_groups(config, k_major, unaligned, by_element)
+        written *= _further(config, k_major, unaligned, by_element)
     return {
         "tile_m": config.tile_m,
         "tile_n": config.tile_n,
@@ -363,19 +379,22 @@ def _facts_of(
         ),
         "warps": config.threads / 128,
         "products": config.thread_m * config.thread_n * steps * parts**2,
-        "copies": sum(count for count, few, along in zip(copies, short, k_major, strict=True) if few and not along),
-        "transposed": sum(count for count, along in zip(copies, k_major, strict=True) if along),
+        "copies": sum(count for count, few, along in each if few and not along),
+        "transposed": sum(count for count, few, along in each if few and along),
+        "vectors": sum(count for count, few, along in each if along and not few),
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "outputs": config.thread_m * config.thread_n * parts,
         "factor": factor[any(unaligned)] * written,
     }
 
 
-def _in_groups(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool) -> float:
-    """Return the further factor of a config in groups of warps."""
-    further = _IN_GROUPS.get(config.outputs, _InGroups()) if config.warps_k > 1 else _InGroups()
+def _further(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool) -> float:
+    """Return the further factor of a config with K-major operands, or in groups of warps."""
     if any(k_major):
-        return 1.0 if any(unaligned) else further.aligned_k_major
+        aligned = (k_major[0] and not unaligned[0], k_major[1] and not unaligned[1])
+        tile = config.tile_m, config.tile_n, config.tile_k, config.warps_k, any(config.by_vectors(aligned))
+        return 1.0 if any(unaligned) else _K_MAJOR.get(tile, 1.0)
+    further = _IN_GROUPS.get(config.outputs, _InGroups()) if config.warps_k > 1 else _InGroups()
     return further.mn_major_by_element if by_element else further.mn_major
 
 
@@ -384,11 +403,14 @@ def operands_lie(problem: GemmProblem) -> tuple[_Lies, _Lies]:
     """Return how A and B of the row-major result lie."""
     oriented, _, _ = row_result(problem)
     a, b = oriented.a, oriented.b
-    return _lies(a, a.is_row_major), _lies(b, not b.is_row_major)
+    k_bytes = oriented.k * a.dtype.itemsize
+    return _lies(a, a.is_row_major, k_bytes), _lies(b, not b.is_row_major, k_bytes)
 
 
-def _lies(matrix: StridedMatrix, k_major: bool) -> _Lies:
-    return _Lies(k_major, operand_copies(matrix).copy_bytes < VECTOR_BYTES)
+def _lies(matrix: StridedMatrix, k_major: bool, k_bytes: int) -> _Lies:
+    # Of a padded K-major operand a vector may be half outside.
+    outside = k_major and k_bytes % VECTOR_BYTES > 0
+    return _Lies(k_major, outside or operand_copies(matrix).copy_bytes < VECTOR_BYTES)
 
 
 def operand_copies(matrix: StridedMatrix) -> LeadingDimension:

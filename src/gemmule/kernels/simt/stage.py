@@ -2,7 +2,9 @@
 
 A panel is 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k are contiguous. Threads read vectors of
 4 rows. A K-major operand is transposed by its copies, 4 bytes each: a warp copies 4 rows by 8 k, which are whole
-sectors of device memory, and with 4 elements of padding after each k all banks of shared memory.
+sectors of device memory, and with 4 elements of padding after each k all banks of shared memory. Or it passes through
+registers: a warp loads vectors of 4 k, whole lines of the first-level cache where a k-tile has so many, and stores
+their elements one by one; padding follows each 4 k, as many elements as the warp loads rows.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import cute
+from cutlass import Float32, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
@@ -19,6 +21,8 @@ from gemmule.kernels.parts.stage_copies import MaskedCopies, StageLayout
 from .config import PANEL, SECTOR, VECTOR_BYTES
 
 _ITEM = FLOAT32.itemsize
+#: Bytes of a line of the first-level cache, and lanes of a warp.
+_LINE, _LANES = 128, 32
 
 
 @dataclass(frozen=True)
@@ -26,20 +30,39 @@ class SimtStage(StageLayout):
     """Layout of a k-tile; its extent is a multiple of 32. `line` is a line of the copies: what a warp reads at once."""
 
     itemsize: int = _ITEM
+    #: Whether the operand, a K-major one, is loaded by vectors.
+    by_vectors: bool = False
 
     @property
     def line(self) -> int:
-        return (SECTOR if self.k_major else PANEL) * self.itemsize
+        if not self.k_major:
+            return PANEL * self.itemsize
+        return min(self.depth * self.itemsize, _LINE) if self.by_vectors else SECTOR * self.itemsize
+
+    @property
+    def vector(self) -> int:
+        """Elements of a vector."""
+        return VECTOR_BYTES // self.itemsize
 
     @property
     def pitch(self) -> int:
-        """Elements from one k to the next."""
-        return PANEL + VECTOR_BYTES // self.itemsize if self.k_major else PANEL
+        """Elements from one k to the next, but for what follows a vector's."""
+        return PANEL + self.vector * (self.k_major and not self.by_vectors)
+
+    @property
+    def gap(self) -> int:
+        """Elements of padding after the k of a vector."""
+        return _LANES * VECTOR_BYTES // self.line if self.by_vectors else 0
+
+    @property
+    def panel(self) -> int:
+        """Elements of a panel, with its padding."""
+        return self.depth * self.pitch + self.depth // self.vector * self.gap
 
     @property
     def stage_bytes(self) -> int:
         """Bytes of the stage, with its padding."""
-        return self.extent // PANEL * self.depth * self.pitch * self.itemsize
+        return self.extent // PANEL * self.panel * self.itemsize
 
     def swizzle(self, line: Any) -> Any:
         del line
@@ -47,7 +70,8 @@ class SimtStage(StageLayout):
 
     def offset(self, row: Any, k: Any) -> Any:
         """Return the offset of an element in bytes."""
-        return ((row // PANEL * self.depth + k) * self.pitch + row % PANEL) * self.itemsize
+        along = k * self.pitch + k // self.vector * self.gap
+        return (row // PANEL * self.panel + along + row % PANEL) * self.itemsize
 
 
 class TransposingCopies(MaskedCopies):
@@ -55,7 +79,7 @@ class TransposingCopies(MaskedCopies):
 
     def step(self, p: Any) -> tuple[Any, Any]:
         line = p * self.lines
-        return line % self.stage.extent, line // self.stage.extent * SECTOR
+        return line % self.stage.extent, line // self.stage.extent * (self.stage.line // self.stage.itemsize)
 
     @cute.jit
     def target(self):
@@ -66,3 +90,41 @@ class TransposingCopies(MaskedCopies):
     def piece_target(self, target, p):
         row, k = cutlass.const_expr(self.step(p))
         return target + self.stage.offset(row, k)
+
+
+class VectorCopies(TransposingCopies):
+    """Copies of an aligned K-major float32 operand through registers, in vectors along K."""
+
+    stage: SimtStage
+
+    @cute.jit
+    def registers(self):
+        """Return registers for a k-tile."""
+        return cute.make_rmem_tensor(cute.make_layout((self.stage.vector, self.count)), Float32)
+
+    @cute.jit
+    def load(self, gX: cute.Tensor, loaded: cute.Tensor, source, mask, p: cutlass.Constexpr[int]):
+        """Load vector p of a k-tile: zeros where the mask leaves it out, or where tiles are whole what was there."""
+        # Of whole tiles all bits are the same.
+        bit = "mov.b32 bit, {$r1};" if self.whole else f"and.b32 bit, {{$r1}}, {1 << p};"
+        found = cute.arch.inline_ptx(
+            f"{{ .reg .pred inside; .reg .b32 bit; {bit} setp.ne.s32 inside, bit, 0; "
+            "mov.b32 {$w0}, {$r2}; mov.b32 {$w1}, {$r3}; mov.b32 {$w2}, {$r4}; mov.b32 {$w3}, {$r5}; "
+            "@inside ld.global.L1::no_allocate.v4.b32 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}]; }",
+            write_only_types=[Float32] * 4,
+            read_only_args=[
+                self.piece_source(gX, source, p),
+                mask,
+                *[loaded[v, p] if self.whole else Float32(0) for v in range(self.stage.vector)],
+            ],
+        )
+        for v in cutlass.range_constexpr(self.stage.vector):
+            loaded[v, p] = found[v]
+
+    @cute.jit
+    def store(self, loaded: cute.Tensor, target, p: cutlass.Constexpr[int]):
+        """Store vector p of a k-tile."""
+        for v in cutlass.range_constexpr(self.stage.vector):
+            address = self.piece_target(target, p) + self.stage.offset(0, v)
+            place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=self.stage.itemsize)
+            cute.make_tensor(place, cute.make_layout(1))[0] = loaded[v, p]

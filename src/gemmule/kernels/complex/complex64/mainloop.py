@@ -22,11 +22,18 @@ class Complex64Mainloop(SimtGemmMainloop):
         The signature.
     """
 
+    one_bit = False
+
     def __init__(self, config: Complex64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.mixed = types["conj"] in ("a", "b")
         # Beside their masked copies no register is left for the other order.
         self.turns = not (self.whole or self.transposes)
+
+    def groups(self, unaligned: bool) -> int:
+        """Return how many steps of a k-tile issue asynchronous copies: all but the last, as was measured."""
+        del unaligned
+        return self.copy_steps
 
     @cute.jit
     def accumulators(self, rows: cutlass.Constexpr[int], cols: cutlass.Constexpr[int]):

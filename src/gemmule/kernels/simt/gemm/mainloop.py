@@ -1,4 +1,4 @@
-"""Mainloop of the float32 GEMM: cp.async into MN-major panels, fragments of 4 rows and 4 columns, FMAs."""
+"""Mainloop of the float32 GEMM: copies into MN-major panels, fragments of 4 rows and 4 columns, FMAs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies
-from gemmule.kernels.simt.config import LANES_M, LANES_N, VECTOR, SimtConfig
-from gemmule.kernels.simt.stage import SimtStage, TransposingCopies
+from gemmule.kernels.simt.config import LANES_M, LANES_N, LARGEST, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
+from gemmule.kernels.simt.stage import SimtStage, TransposingCopies, VectorCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
 
 _ALIGNMENT = 1024
@@ -35,6 +35,8 @@ class _Operand:
         Bytes from one k-tile to the next in device memory.
     inside, last : Int32
         Masks of the copies that are inside the matrix: of k-tiles that are inside it in K, and of the one that is not.
+    loaded : Tensor or None
+        Vectors of the next k-tile, of an operand that passes through registers.
     """
 
     copies: MaskedCopies
@@ -43,6 +45,7 @@ class _Operand:
     stride: Any
     inside: Any
     last: Any
+    loaded: Any
 
 
 @dataclass(frozen=True)
@@ -88,24 +91,51 @@ class SimtGemmMainloop(CpAsyncMainloop):
     guarded = False
     #: Whether it waits for the predecessor grid before it reads; else the kernel has.
     waits = True
+    #: Whether all copies of whole tiles have one bit of the mask.
+    one_bit = True
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
         self.vector = config.vector
-        self.stageA = SimtStage(config.tile_m, config.tile_k, types["a_major"] == "k", config.itemsize)
-        self.stageB = SimtStage(config.tile_n, config.tile_k, types["b_major"] == "k", config.itemsize)
-        self.transposes = self.stageA.k_major or self.stageB.k_major
+        k_major = types["a_major"] == "k", types["b_major"] == "k"
+        allowed = int(types["a_copies"]), int(types["b_copies"])
+        aligned = [one and size == VECTOR_BYTES for one, size in zip(k_major, allowed, strict=True)]
+        by_vectors = config.by_vectors((aligned[0], aligned[1]))
+        self.stageA, self.stageB = stages = [
+            SimtStage(extent, config.tile_k, along, config.itemsize, vectors)
+            for extent, along, vectors in zip((config.tile_m, config.tile_n), k_major, by_vectors, strict=True)
+        ]
+        #: Whether copies of an element each transpose an operand.
+        self.transposes = any(one.k_major and not one.by_vectors for one in stages)
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
         self.whole = types["tiles"] == "whole"
+        short = [size < VECTOR_BYTES and not one for one, size in zip(k_major, allowed, strict=True)]
+        groups, whole = self.groups(types["d_vector"] == "1" or any(short)), self.whole and self.one_bit
+        sizes = [
+            config.itemsize if one.k_major and not one.by_vectors else size
+            for one, size in zip(stages, allowed, strict=True)
+        ]
         self.copyA, self.copyB = (
-            (TransposingCopies if stage.k_major else MaskedCopies)(
-                stage, int(copies), config.threads, self.copy_steps, self.whole
+            (VectorCopies if one.by_vectors else TransposingCopies if one.k_major else MaskedCopies)(
+                one, size, config.threads, groups, whole
             )
-            for stage, copies in ((self.stageA, types["a_copies"]), (self.stageB, types["b_copies"]))
+            for one, size in zip(stages, sizes, strict=True)
         )
+
+    def groups(self, unaligned: bool) -> int:
+        """Return how many steps of a k-tile issue asynchronous copies; `unaligned` says whether some matrices are.
+
+        The compiler puts three empty instructions before a copy that follows a read of shared memory.
+        """
+        config, steps = self.config, self.copy_steps
+        if self.stageA.by_vectors or self.stageB.by_vectors:
+            return 1
+        if unaligned or (self.transposes and (config.tile_k == SECTOR or min(config.tile_m, config.tile_n) == PANEL)):
+            return 2
+        return 1 if config.outputs == LARGEST and not self.transposes else steps
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
@@ -170,13 +200,72 @@ class SimtGemmMainloop(CpAsyncMainloop):
         if cutlass.const_expr(not self.whole):
             inside = copies.mask(gX, row0, 0 - self.depth)
             last = copies.mask(gX, row0, depth // self.depth * self.depth)
-        return _Operand(copies, gX, stages + copies.target(), copies.k_tile_stride(gX), inside, last)
+        loaded = copies.registers() if copies.stage.by_vectors else None
+        return _Operand(copies, gX, stages + copies.target(), copies.k_tile_stride(gX), inside, last, loaded)
+
+    def fill(self, tile: _Tile, sources: Any, k_tiles: Any) -> tuple[Any, Any]:
+        """Issue the copies of all stages but one; vectors of these k-tiles are stored, and those of the next loaded."""
+        if tile.a.loaded is None and tile.b.loaded is None:
+            return super().fill(tile, sources, k_tiles)
+        places = list(sources)
+        for number in range(self.stages - 1):
+            for x, operand in enumerate((tile.a, tile.b)):
+                if operand.loaded is None:
+                    for group in range(operand.copies.parts):
+                        self.copy(operand, tile, places[x], number * self.bytes, Int32(number), group)
+                    places[x] += operand.stride
+            cute.arch.cp_async_commit_group()
+        # The loads of two k-tiles are in flight.
+        before: list[tuple[_Operand, Any, int]] = []
+        for number in range(self.stages):
+            stored, before = before, []
+            for x, operand in enumerate((tile.a, tile.b)):
+                if operand.loaded is not None:
+                    last = number == self.stages - 1
+                    loaded = operand.loaded if last else operand.copies.registers()
+                    mask = self.mask(operand, tile, Int32(number))
+                    for p in range(operand.copies.count):
+                        operand.copies.load(operand.gmem, loaded, places[x], mask, p)
+                    places[x] += operand.stride
+                    before.append((operand, loaded, number * self.bytes))
+            for operand, loaded, stage in stored:
+                for p in range(operand.copies.count):
+                    operand.copies.store(loaded, operand.target + stage, p)
+        return tuple(places), Int32((self.stages - 1) * self.stride)
 
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Issue a step's copies of a k-tile; zeros for one after the last."""
         for operand, source in zip((tile.a, tile.b), sources, strict=True):
-            mask = self.mask(operand, tile, k_tile)
-            operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, step)
+            if operand.loaded is not None:
+                self.store_and_load(operand, tile, source, stage, k_tile, step)
+                continue
+            group, rest = divmod(step, self.copy_steps // operand.copies.parts)
+            if rest == 0 and group < operand.copies.parts:
+                self.copy(operand, tile, source, stage, k_tile, group)
+
+    def copy(self, operand: _Operand, tile: _Tile, source: Any, stage: Any, k_tile: Any, group: int) -> None:
+        """Issue a group of the asynchronous copies of a k-tile."""
+        mask = self.mask(operand, tile, k_tile)
+        operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, group)
+
+    def store_and_load(self, operand: _Operand, tile: _Tile, source: Any, stage: Any, k_tile: Any, step: int) -> None:
+        """Store a step's vectors of a k-tile, and in the last step that copies load those of the next one.
+
+        The compiler moves loads down to where their registers are needed, but not beyond a barrier: that of the next
+        step leaves them a quarter of a k-tile at least.
+        """
+        copies, alone, last = operand.copies, self.config.outputs == LARGEST, self.copy_steps - 1
+        first = self.steps // 4
+        for p in range(copies.count):
+            stored = first + p * (last - first) // copies.count
+            if alone:
+                # Few warps: what follows a store is loaded behind it, in the order that the compiler schedules best.
+                stored = -(-(p + 1) * last // copies.count) - 1
+            if step == stored:
+                copies.store(operand.loaded, operand.target + stage, p)
+            if step == (stored + 1 if alone else last):
+                mask = self.mask(operand, tile, k_tile + 1)
+                copies.load(operand.gmem, operand.loaded, source, mask, p)
 
     @cute.jit
     def mask(self, operand, tile, k_tile):
