@@ -20,7 +20,7 @@ from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .operands import OperandStages
 from .promoted_accumulators import PromotedFragments, PromotedMainloop
-from .wgmma import issue_group, wait_group_and_release
+from .wgmma import issue_group
 
 #: Rows of a warp, of the swizzle's pattern and of a matrix of ldmatrix; bytes of a chunk; wgmma of a k-tile.
 _WARP_ROWS, _PATTERN, _CHUNK, _STEPS, _WORDS = 16, 8, 16, 4, 4
@@ -107,6 +107,7 @@ class PromotedRegisterOperandMainloop(PromotedMainloop):
     def promote_half(self, fragments: Any, part: int) -> None:
         """Add the accumulators of a k-tile and a half of the columns."""
         from .operands import flat
+
         found = flat(fragments.k_tile_accumulators[part % len(fragments.k_tile_accumulators)])
         count = cute.size(found)
         total = cute.make_tensor(fragments.accumulators.iterator + part * count, cute.make_layout(count))
