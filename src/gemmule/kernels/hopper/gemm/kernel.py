@@ -251,12 +251,11 @@ class HopperGemm:
                     state = self.mainloop.load_scales(copier, own, first_line, barriers, state, work_k_range)
                 self.mainloop.end_scales(barriers, state)
 
-    def make_tiled_mma(self, mma_n: int | None = None, *, a_in_registers: bool = False) -> cute.TiledMma:
+    def make_tiled_mma(self, mma_n: int | None = None) -> cute.TiledMma:
         """Return the instruction, for the warpgroups that share a tile: of so many of its columns, or of all."""
         a, b = self.operands.elements
         shape = MMA_M, mma_n or self.mma_n
-        warpgroups = self.warpgroups_per_tile
-        return tiled_mma(a, self.operands.k_major, self.acc, warpgroups, shape, b, a_in_registers=a_in_registers)
+        return tiled_mma(a, self.operands.k_major, self.acc, self.warpgroups_per_tile, shape, b)
 
     @cute.jit
     def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule, scales):

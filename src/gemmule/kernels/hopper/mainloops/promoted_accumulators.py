@@ -48,8 +48,8 @@ class PromotedMainloop(Mainloop):
         self, operands: OperandStages, make_tiled_mma: Callable[..., Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
         """Return `PromotedFragments`; parameters as of `Mainloop.fragments`."""
+        _, _, _, accumulators = operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
         m, n, k = operands.cta_tile_mnk
-        accumulators = cute.make_rmem_tensor(make_tiled_mma().partition_shape_C((m, n)), acc)
         row_parts = cute.size(accumulators, mode=[1])
         col_parts = 2 if promoted_in_halves(n, overlapped=self.overlapped) else 1
         mma_init, mma_acc = (make_tiled_mma(n // col_parts) for _ in range(2))
@@ -57,19 +57,15 @@ class PromotedMainloop(Mainloop):
         shape = mma_init.partition_shape_C((m // row_parts, n // col_parts))
         k_tile_accumulators = tuple(cute.make_rmem_tensor(shape, acc) for _ in range(in_flight))
         own = mma_init.get_slice(warpgroup_idx * WARPGROUP)
-        of_b = [cute.local_tile(smem_ab[1], (n // col_parts, k), (part, 0, None)) for part in range(col_parts)]
-        a = self.parts_of_a(mma_init, smem_ab[0], (m, k), row_parts, warpgroup_idx)
+        of_a, of_b = (
+            [cute.local_tile(smem, (lines // parts, k), (part, 0, None)) for part in range(parts)]
+            for smem, lines, parts in zip(smem_ab, (m, n), (row_parts, col_parts), strict=True)
+        )
+        a = tuple(mma_init.make_fragment_A(own.partition_A(tile)) for tile in of_a)
         b = tuple(mma_init.make_fragment_B(own.partition_B(tile)) for tile in of_b)
         mma_init.set(warpgroup.Field.ACCUMULATE, False)
         mma_acc.set(warpgroup.Field.ACCUMULATE, True)
         return PromotedFragments(mma_init, mma_acc, k_tile_accumulators, a, b, accumulators)
-
-    def parts_of_a(self, mma: Any, stages: Any, tile: tuple[int, int], count: int, warpgroup_idx: Any) -> Any:
-        """Return A by stage, of each part of a warpgroup's rows; `tile` is (M, K)."""
-        own = mma.get_slice(warpgroup_idx * WARPGROUP)
-        m, k = tile
-        of_a = [cute.local_tile(stages, (m // count, k), (part, 0, None)) for part in range(count)]
-        return tuple(mma.make_fragment_A(own.partition_A(part)) for part in of_a)
 
     @cute.jit
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
@@ -85,7 +81,6 @@ class PromotedMainloop(Mainloop):
         for _ in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            self.on_full(fragments, stage, num_k_tiles)
             scales = None if cutlass.const_expr(self.overlapped) else self.read_scales(fragments, stage)
             for part in cutlass.range_constexpr(parts):
                 if cutlass.const_expr(self.takes_turns and not self.pingpong):

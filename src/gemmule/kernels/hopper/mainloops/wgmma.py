@@ -43,8 +43,6 @@ def tiled_mma(
     warpgroups: int,
     mma_shape_mn: tuple[int, int],
     b_element: Any = None,
-    *,
-    a_in_registers: bool = False,
 ) -> cute.TiledMma:
     """Return the instruction with operands in shared memory; an MN-major A of TF32 is in registers.
 
@@ -60,15 +58,11 @@ def tiled_mma(
         M and N of an instruction.
     b_element : type, optional
         Of B, where it is another 8-bit float.
-    a_in_registers : bool
-        Whether A is in registers, of other types than TF32.
     """
     a, b = (OperandMajorMode.K if is_k_major else OperandMajorMode.MN for is_k_major in k_major)
     layout = (warpgroups, 1, 1)
     if element is not cutlass.TFloat32:
-        of_a = warpgroup.OperandSource.RMEM if a_in_registers else warpgroup.OperandSource.SMEM
-        elements = element, b_element or element
-        return hopper_helpers.make_trivial_tiled_mma(*elements, a, b, acc, layout, mma_shape_mn, of_a)
+        return hopper_helpers.make_trivial_tiled_mma(element, b_element or element, a, b, acc, layout, mma_shape_mn)
     source = warpgroup.OperandSource.SMEM if k_major[0] else warpgroup.OperandSource.RMEM
     op = _Tf32Op(element, element, acc, (*mma_shape_mn, _TF32_K), source, OperandMajorMode.K, b)
     return cute.make_tiled_mma(cute.make_mma_atom(op), layout)
