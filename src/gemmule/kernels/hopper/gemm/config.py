@@ -174,7 +174,7 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=8, stages=12, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=16, stages=6, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=8, stages=6, cluster_m=1, swap_ab=1),
-    # Few tiles by a long K: loads shared in clusters of four and eight, while one warpgroup promotes and one multiplies.
+    # Few tiles by a long K: loads shared in clusters of four and eight, one warpgroup promoting while one multiplies.
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=112, stages=7, cluster_m=2, cluster_n=2, swap_ab=1),
@@ -191,7 +191,6 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=4, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=48, stages=9, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=128, tile_n=48, stages=9, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=40, stages=9, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=128, tile_n=40, stages=9, cluster_m=1, cluster_n=4, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=32, stages=10, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=128, tile_n=32, stages=10, cluster_m=1, cluster_n=4, swap_ab=1),
