@@ -113,7 +113,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         super().__init__(config.stages, self.bytes, steps, steps - 1)
         self.whole = types["tiles"] == "whole"
         short = [size < VECTOR_BYTES and not one for one, size in zip(k_major, allowed, strict=True)]
-        groups, whole = self.groups(types["d_vector"] == "1" or any(short)), self.whole and self.one_bit
+        by_element = any(short) or (self.transposes and types["d_vector"] == "1")
+        groups, whole = self.groups(by_element), self.whole and self.one_bit
         sizes = [
             config.itemsize if one.k_major and not one.by_vectors else size
             for one, size in zip(stages, allowed, strict=True)
@@ -126,7 +127,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         )
 
     def groups(self, unaligned: bool) -> int:
-        """Return how many steps of a k-tile issue asynchronous copies; `unaligned` says whether some matrices are.
+        """Return how many steps of a k-tile issue asynchronous copies; `unaligned` says whether some operands are.
 
         The compiler puts three empty instructions before a copy that follows a read of shared memory.
         """
@@ -135,7 +136,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
             return 1
         if unaligned or (self.transposes and (config.tile_k == SECTOR or min(config.tile_m, config.tile_n) == PANEL)):
             return 2
-        return 1 if config.outputs == LARGEST and not self.transposes else steps
+        return 1 if config.outputs == LARGEST and config.tile_k > SECTOR and not self.transposes else steps
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
