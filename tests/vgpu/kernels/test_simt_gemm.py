@@ -46,11 +46,6 @@ def multiply(a, b, out, c=None, alpha=1, beta=0, config=SMALL, **options):
     return out
 
 
-def loading_vectors(signature):
-    """A signature of many CTAs: of so few as here, each alone in its SM, K-major operands are copied by element."""
-    return tuple((name, "16" if name in ("a_copies", "b_copies") else value) for name, value in signature)
-
-
 def in_order(a, b):
     """The product by fused multiply-adds, for k = 0, 1, ... one after the other: float64 holds a product exactly."""
     total = np.zeros((a.shape[0], b.shape[1]), np.float32)
@@ -66,13 +61,11 @@ def in_groups(a, b, config):
     return functools.reduce(np.add, (in_order(a[:, group == one], b[group == one]) for one in range(config.warps_k)))
 
 
-WHOLE = [(SMALL, False), (DEEP, True)]
-WHOLE += [pytest.param(*case, marks=pytest.mark.slow) for case in ((DEEP, False), (GROUPS, False), (VECTORS, True))]
-
-
-@pytest.mark.parametrize(("config", "vectors"), WHOLE, ids=str)
+@pytest.mark.parametrize(
+    "config", [SMALL, DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (GROUPS, VECTORS))], ids=str
+)
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
-def test_whole_tiles_without_bank_conflicts(layout, config, vectors, rng):
+def test_whole_tiles_without_bank_conflicts(layout, config, rng):
     depth = 5 * config.tile_k
     a, b = random_matrix(rng, FLOAT32, (config.tile_m, depth)), random_matrix(rng, FLOAT32, (depth, config.tile_n))
     moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
@@ -81,7 +74,7 @@ def test_whole_tiles_without_bank_conflicts(layout, config, vectors, rng):
     signature = SPEC.signature(problem, config)
     assert dict(signature)["tiles"] == "whole"
     counter = Counter()
-    artifact = artifact_for(SPEC, config, loading_vectors(signature) if vectors else signature, virtual_arch())
+    artifact = artifact_for(SPEC, config, signature, virtual_arch())
     arrays = {"a": moved[0], "b": moved[1], "d": d}
     launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
     np.testing.assert_array_equal(d, in_groups(a, b, config))
@@ -123,7 +116,7 @@ def test_vectors_along_k_end_where_the_matrices_do(layout, config, shape, rng):
     moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
     d, counter = poisoned(FLOAT32, (m, n)), Counter()
     problem = problem_of(*moved, d)
-    artifact = artifact_for(SPEC, config, loading_vectors(SPEC.signature(problem, config)), virtual_arch())
+    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
     arrays = {"a": moved[0], "b": moved[1], "d": d}
     launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
     np.testing.assert_array_equal(d, in_groups(a, b, config))
@@ -131,13 +124,10 @@ def test_vectors_along_k_end_where_the_matrices_do(layout, config, shape, rng):
 
 
 def test_vectors_along_k_are_loaded_of_a_part_of_k_in_a_cluster(rng):
-    config = dataclasses.replace(DEEP, cluster_k=2)
+    config = SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=2)
+    assert config.by_vectors((True, True)) == (True, True)
     a, b = random_matrix(rng, FLOAT32, (70, 120)), random_matrix(rng, FLOAT32, (120, 36))
-    d, moved = poisoned(FLOAT32, (70, 36)), laid_out(b, "col")
-    problem = problem_of(a, moved, d)
-    artifact = artifact_for(SPEC, config, loading_vectors(SPEC.signature(problem, config)), virtual_arch())
-    arrays = {"a": a, "b": moved, "d": d}
-    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True))
+    d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (70, 36)), config=config)
     np.testing.assert_array_equal(d, in_order(a[:, :64], b[:64]) + in_order(a[:, 64:], b[64:]))
 
 
@@ -146,9 +136,8 @@ def test_k_major_operands_are_loaded_by_vectors_where_it_pays_and_each_is_inside
         types = dict(SPEC.signature(problem, config))
         return types["a_copies"], types["b_copies"]
 
-    many, few = (gemm_problem(rows, 1024, 1020, "float32", "float32", "nt") for rows in (1024, 256))
+    many = gemm_problem(1024, 1024, 1020, "float32", "float32", "nt")
     assert copies(many, DEEP) == ("16", "16")
-    assert copies(few, DEEP) == ("4", "4")
     assert copies(gemm_problem(1024, 1024, 1022, "float32", "float32", "nt"), DEEP) == ("4", "4")
     # A row's end within a vector, of a copy whose leading dimension is padded.
     padded = dataclasses.replace(many, k=1018, a=dataclasses.replace(many.a, cols=1018, padded=True))
@@ -156,7 +145,8 @@ def test_k_major_operands_are_loaded_by_vectors_where_it_pays_and_each_is_inside
     assert [DEEP.by_vectors(one) for one in ((True, True), (True, False))] == [(True, True), (True, False)]
     narrow = SimtConfig(tile_m=64, tile_k=16, warps_m=2)
     assert [narrow.by_vectors(one) for one in ((True, False), (False, True))] == [(False, False), (False, True)]
-    assert SMALL.by_vectors((True, True)) == (False, False)
+    for other in (SMALL, dataclasses.replace(DEEP, cluster_k=2)):
+        assert other.by_vectors((True, True)) == (False, False)
 
 
 @pytest.mark.parametrize("ctas", [1, 2])

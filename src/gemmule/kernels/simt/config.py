@@ -25,9 +25,9 @@ _MAX_COPIES = 31
 _CARVE_OUT, _FEW_THREADS, _MANY_OUTPUTS = 44, 64, 32
 #: Elements of the largest tiles, one CTA an SM.
 LARGEST = 128 * 256
-#: Of tiles whose K-major operands are loaded by vectors, the least rows and columns; most CTAs of a cluster for the
-#: smallest; and elements that a thread copies of an operand, from which this pays for it alone.
-_LEAST_SIDE, _FEW_CTAS, _MANY_COPIES = 64, 2, 16
+#: Of tiles whose K-major operands are loaded by vectors, the least rows and columns; and elements that a thread copies
+#: of an operand, from which this pays for it alone.
+_LEAST_SIDE, _MANY_COPIES = 64, 16
 #: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
@@ -168,12 +168,13 @@ class SimtConfig(Config):
     def by_vectors(self, k_major: tuple[bool, bool]) -> tuple[bool, bool]:
         """Return which aligned K-major operands pass through registers, in vectors; others are copied by element.
 
-        The narrower operand of a tile is not worth it alone.
+        The narrower operand of a tile is not worth it alone. A CTA that is alone in its SM, as those of clusters of the
+        smallest tiles often are, waits longer for loads than for copies.
         """
         square = self.tile_m == self.tile_n == _LEAST_SIDE
         if self.itemsize != FLOAT32.itemsize or min(self.tile_m, self.tile_n) < _LEAST_SIDE or self.tile_k == SECTOR:
             return False, False
-        if square and self.cluster_k > _FEW_CTAS:
+        if square and self.cluster_k > 1:
             return False, False
         wide = [
             self.outputs == LARGEST or extent * self.tile_k >= _MANY_COPIES * self.threads

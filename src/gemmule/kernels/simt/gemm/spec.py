@@ -24,14 +24,12 @@ from gemmule.kernels.parts.batched_launch import (
     tiles_signature,
 )
 from gemmule.kernels.parts.leading_dimension import result_vector
-from gemmule.kernels.simt.config import LARGEST, VECTOR, VECTOR_BYTES, SimtConfig
+from gemmule.kernels.simt.config import VECTOR, VECTOR_BYTES, SimtConfig
 from gemmule.kernels.simt.cost import costs, costs_with_copies, operand_copies
 
 #: Types that C and D may have.
 OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
 _FLOAT8_CAPABILITY = (8, 9)
-#: Multiprocessors of an H100 and an H200.
-_SMS = 132
 
 
 @cache_last_call
@@ -69,11 +67,8 @@ def signature(problem: GemmProblem, config: SimtConfig) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, whole tiles, D's type and the epilogue."""
     oriented, _, _ = row_result(problem)
     a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), result_vector(oriented, VECTOR)
-    # A CTA that is alone in its SM waits longer for vectors of K-major operands than for copies of elements, and of a
-    # padded operand a vector may be half outside.
-    ctas, _, _ = tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k)
-    by_element = oriented.k % VECTOR > 0 or (ctas <= _SMS and config.outputs < LARGEST)
-    along = FLOAT32.itemsize if by_element else VECTOR_BYTES
+    # Of a padded K-major operand a vector may be half outside.
+    along = VECTOR_BYTES if oriented.k % VECTOR == 0 else FLOAT32.itemsize
     a_major, a_copies = ("k", min(a.copy_bytes, along)) if a.row_major else ("m", a.copy_bytes)
     b_major, b_copies = ("n", b.copy_bytes) if b.row_major else ("k", min(b.copy_bytes, along))
     whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k)) and vector > 1
