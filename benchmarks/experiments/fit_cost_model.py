@@ -75,8 +75,8 @@ class Training(NamedTuple):
 #: Wide networks are fitted to measured times, and the shipped one to the mean of theirs: on these products, and on more
 #: that nobody measured.
 _WIDE = Training((64, 64), 8, 50, 2048, 1e-2, 0.02)
-_SHIPPED = Training((128, 48), 1, 25, 2048, 1e-2, 0.002)
-_MORE, _SEED = 8000, 1
+_SHIPPED = Training((128, 48), 1, 32, 2048, 1e-2, 0.002)
+_MORE, _SEED = 12000, 1
 #: Share of those with few rows.
 _FEW_ROWS = 0.15
 

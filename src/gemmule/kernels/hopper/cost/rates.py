@@ -36,9 +36,8 @@ _WIDER = 0.344
 #: Writing 128 x 128; the start of a cluster; exchanging partial sums, and 64 x 64 of them.
 _WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902
 #: Publishing partial sums with `split_k`, fitted to record 20261129T054750, an H200; where K stays whole, too: of
-#: products whose choice it changed, those took longer with it than without. Partial sums of 128 x 128 of all SMs with
-#: `stream_k`, which is assumed.
-_PUBLISH, _LEFT = 2.0, 3.15
+#: products whose choice it changed, those took longer with it than without.
+_PUBLISH = 2.0
 #: Bytes a microsecond from the L2 cache to all SMs.
 _L2_BYTES = 24.8e6
 #: SMs of a TPC.
@@ -179,15 +178,15 @@ class TileRates:
         others = 1 - 1 / self.cluster_k
         exchanged = np.where(self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.outputs) * others, 0)
         self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster > c.cluster_k else 0.0)) * gpu.load
+        self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         # Of configs with `split_k`: their places, clusters that run at once, and 64 x 64 sums of a warpgroup.
         self.split_k = np.flatnonzero(each(lambda c: getattr(c, "split_k", 0)))
         self.split_clusters = self.clusters[self.split_k]
         self.split_sums = each(lambda c: c.outputs / c.warpgroups_per_tile / 2**12)[self.split_k]
-        # Places of configs with `stream_k`.
-        self.stream_k = np.flatnonzero(each(lambda c: getattr(c, "stream_k", 0)))
         self.once[self.split_k] += _PUBLISH * gpu.load
-        self.once[self.stream_k] += (_LEFT / 2**14 * each(lambda c: c.outputs) * self.share)[self.stream_k] * gpu.load
         self.launch = np.full(self.count, _LAUNCH * gpu.launch)
+        self.any_stream_k = bool(self.stream_k.any())
+        self.sum_bytes = each(lambda c: 4 * c.outputs)
         self._row = each(lambda c: min(c.tile_n * 2 & -c.tile_n * 2, K_BYTES), np.intp)
         self._layouts: dict[Hashable, LayoutRates] = {}
         self._remembered: dict[Hashable, Any] = {}

@@ -6,6 +6,7 @@ Three limits hold together, and a correction that was learned from measured time
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,12 @@ _QUANTITIES = 12
 #: How many configs the correction is evaluated for: up to a number all, else so many, of each of two products fewer,
 #: or half where there are not twice as many; and at least a share of all. Of 8-bit floats, promotions are added then.
 _ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 7, 3
+#: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
+#: measured on an H200 within a sixth, of sums that one of them reads.
+_LEFT, _LEFT_TO_ONE = 5.5e6, 0.028e6
 #: What `split_k` adds for each part that the last one adds, of 64 x 64 sums of a warpgroup. Fitted to record
 #: 20261129T054750, an H200.
 _PART_SUMS = 0.4
-#: Fewest k-tiles that `stream_k` is assumed to share out: of fewer, what it adds is more than it gains.
-_SHARED_K_TILES = 32
 
 
 @cache_for_configs
@@ -105,8 +107,9 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     np.divide(in_turn, waves, out=quantities[7])
     both = np.greater(tiles, of.alone)
     quantities[11] = both
-    if of.stream_k.size and one.k_tiles >= _SHARED_K_TILES:
-        _share(of, in_turn, waves, each)
+    if of.any_stream_k:
+        waves[:], each[:], left = _shared_out(of, tiles, waves, each, one.k_tiles)
+        once = once + left
     multiplied = np.multiply(each, np.where(both, layout.both, layout.alone), out=quantities[5])
     computed = np.add(multiplied, layout.write, out=quantities[1])
     computed *= waves
@@ -140,8 +143,14 @@ def _divide(of: TileRates, tiles: Numbers, each: Numbers, once: Numbers, k_tiles
     return once
 
 
-def _share(of: TileRates, in_turn: Numbers, waves: Numbers, each: Numbers) -> None:
-    """Share out the k-tiles of the last waves, of the configs with `stream_k`: change waves and k-tiles of each."""
-    some = in_turn.take(of.stream_k)
-    waves[of.stream_k] = np.maximum(some, 1)
-    each[of.stream_k] *= np.minimum(some, 1)
+def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:
+    """Return waves, k-tiles of each, and what is added, where stream-K shares out the last waves' k-tiles evenly."""
+    at_once = of.clusters
+    splits = of.stream_k & (tiles % at_once > 0)
+    sharers = np.minimum(at_once, tiles * k_tiles)
+    fewer = np.maximum(tiles / at_once, 1)
+    every = (tiles * k_tiles + (sharers - 1)) // sharers
+    moved = 2 * of.sum_bytes * sharers * of.cluster / _LEFT
+    read = of.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
+    left = splits * np.maximum(moved, read)
+    return np.where(splits, fewer, waves), np.where(splits, every / fewer, each), left

@@ -213,11 +213,6 @@ FOR_16_BIT = (
     HopperGemmConfig(tile_m=64, tile_n=144, stages=7, pingpong=1, cluster_m=1, cluster_n=2),
     HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1, split_k=1),
-    # Stream-K, where K is long and half a wave to two would be idle.
-    HopperGemmConfig(tile_m=192, tile_n=128, stages=4, pingpong=1, cluster_m=1, cluster_n=2, stream_k=1),
-    HopperGemmConfig(tile_m=192, tile_n=128, stages=4, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1, stream_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, cluster_n=2, stream_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, cluster_n=2, swap_ab=1, stream_k=1),
 )
 #: Configs for few tiles by a long K, of 16-bit elements and TF32, in clusters that share loads: with parts of K as rows
 #: of the grid, and split among CTAs of a cluster.
