@@ -6,7 +6,7 @@ import pytest
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.kernels.emulation.guard_steps import DECISION, GUARD, MAGNITUDES
+from gemmule.kernels.emulation.guard_steps import DECISION, GUARD
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as REAL_FORMS
 from gemmule.kernels.emulation.ozaki_gemm.spec import SCALES, SPEC
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
@@ -28,7 +28,7 @@ CASES = [
         spec, config, signature, id=f"{spec.name}-{config}-{dict(signature)}".replace(" ", ","),
         marks=[] if few(spec, config, signature) else [pytest.mark.slow],
     )
-    for spec in (SPEC, RESIDUES, PRODUCTS, RECONSTRUCTION, MAGNITUDES, GUARD, DECISION, REAL_FORMS, SCALES)
+    for spec in (SPEC, RESIDUES, PRODUCTS, RECONSTRUCTION, GUARD, DECISION, REAL_FORMS, SCALES)
     for config in spec.configs
     for signature in spec.signatures(ARCH)
 ]  # fmt: skip

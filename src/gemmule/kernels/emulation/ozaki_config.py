@@ -11,8 +11,8 @@ from gemmule.kernels.parts.hopper_facts import SMS
 SLICE, GROUP = K_BYTES, 64
 #: Threads of a CTA of the kernels without wgmma; elements of a k-tile, or columns, that one of them converts.
 THREADS, RUN = 256, 4
-#: MN-major lines that a CTA measures side by side, and those that it converts together.
-ACROSS, LINES = 16, 32
+#: MN-major lines that a CTA converts together.
+LINES = 32
 #: Elements from one line to the next in shared memory: an odd number, so that columns lie in different banks.
 PITCH = SLICE + 1
 #: CTAs that compare lines of A and of B, with so many lines of each.
@@ -32,6 +32,10 @@ class ScalesConfig(Config):
     """How lines are measured."""
 
     ahead: int = 8  #: Elements that a thread loads at once.
+    #: across, together: MN-major lines that a CTA measures, a power of two up to 16, and K-major ones, up to 8.
+    across: int = 16
+    together: int = 2
+    resident: int = 5  #: CTAs that an SM has room for.
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,6 @@ class ResiduesConfig(Config):
 
 @dataclass(frozen=True)
 class RealFormsConfig(Config):
-    """Nothing to choose."""
-
-
-@dataclass(frozen=True)
-class MagnitudesConfig(Config):
     """Nothing to choose."""
 
 

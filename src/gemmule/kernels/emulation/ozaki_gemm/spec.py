@@ -20,13 +20,19 @@ from gemmule.kernels.emulation.guard import least_share, sample_period
 from gemmule.kernels.emulation.guard_steps import (
     DECISION,
     GUARD,
-    MAGNITUDES,
     bound_columns,
     guarded_native,
     sampled_length,
 )
-from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, forms_key, planes_of, word_param
-from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, PAIR_CTAS, SLICE, THREADS, ScalesConfig
+from gemmule.kernels.emulation.guard_words import (
+    COMPLEX_FORMS,
+    DECISION_WORD,
+    SHORTFALL,
+    forms_of,
+    planes_of,
+    word_param,
+)
+from gemmule.kernels.emulation.ozaki_config import GROUP, PAIR_CTAS, SLICE, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_steps import (
     PRODUCTS,
     RECONSTRUCTION,
@@ -97,7 +103,7 @@ def emulation(problem: GemmProblem, names: Sequence[str], native: NextKernel | N
     if native is not None:
         sampled, columns = sampled_length(problem.k), bound_columns(problem)
         workspaces |= {DECISION_WORD: 4, "magnitudes of rows": m * sampled, "magnitudes of columns": columns * sampled}
-        then = _guard(problem, names, then, gpu)
+        then = _guard(problem, then, gpu)
     return dataclasses.replace(then, workspaces=workspaces)
 
 
@@ -107,8 +113,8 @@ def native_kernel(problem: GemmProblem, guarded: KernelSpec, gpu: GpuRates) -> N
     return NextKernel(spec, config, problem, {}, {})
 
 
-def _guard(problem: GemmProblem, names: Sequence[str], then: NextKernel, gpu: GpuRates) -> NextKernel:
-    """Return the launches that decide whether the product is emulated, and `then` after them."""
+def _guard(problem: GemmProblem, then: NextKernel, gpu: GpuRates) -> NextKernel:
+    """Return the launches after the scales that decide whether the product is emulated, and `then` after them."""
     m, n, length = problem.m, bound_columns(problem), sampled_length(problem.k)
     decision = NextKernel(DECISION, DECISION.default, problem, {}, {}, then=then)
     a = StridedMatrix(FLOAT8_E5M2, m, length, length, 1, (), MAP_ALIGNMENT)
@@ -117,8 +123,7 @@ def _guard(problem: GemmProblem, names: Sequence[str], then: NextKernel, gpu: Gp
     magnitudes = GemmProblem(m, n, length, (), a, b, None, d, precision=problem.precision)
     spec, config, _ = choose_next(magnitudes, (GUARD,), gpu)
     operands = {"a": "magnitudes of rows", "b": "magnitudes of columns"}
-    least = NextKernel(spec, config, magnitudes, operands, {}, then=decision)
-    return NextKernel(MAGNITUDES, MAGNITUDES.default, problem, dict(zip("ab", names, strict=True)), {}, then=least)
+    return NextKernel(spec, config, magnitudes, operands, {}, then=decision)
 
 
 def _block(
@@ -191,12 +196,11 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
     oriented, _, _ = row_result(problem)
-    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision), *forms_key(1, problem.a.dtype))
+    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision), *forms_of(problem))
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
-    """Return the launch recipe of the scales: a CTA for each K-major line, or for some MN-major ones."""
-    del config
+    """Return the launch recipe of the scales: a CTA for some contiguous lines."""
     oriented, first, second = row_result(problem)
     params: list[Param] = []
     ctas = 0
@@ -206,12 +210,15 @@ def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
         ld = matrix.row_stride if along else matrix.col_stride
         params.append(TensorParam(operand, (matrix.cols, matrix.rows), (ld,)))
         params.append(TensorParam(f"scales of {scales}", (matrix.rows,), ()))
-        ctas += matrix.rows if along else -(-matrix.rows // ACROSS)
+        ctas += -(-matrix.rows // (config.together if along else config.across))
     workspaces: tuple[Workspace, ...] = ()
     if problem.precision is Precision.OZAKI:
         params.append(word_param(SHORTFALL))
         params.append(ScalarParam("period", INT32, sample_period(problem.k)))
         params.append(ScalarParam("least share", FLOAT64, least_share(problem.k, problem.a.dtype)))
+        sampled = sampled_length(problem.k)
+        for scales, lines in (("rows", oriented.m), ("columns", bound_columns(oriented))):
+            params.append(TensorParam(f"magnitudes of {scales}", (sampled, lines), (sampled,)))
         ctas += PAIR_CTAS
         workspaces = (Workspace(SHORTFALL, 4, zeroed=True),)
     return Launch(
@@ -277,7 +284,7 @@ SPEC = KernelSpec(
     summary="float64 with precision='ozaki' or 'ozaki-14' to '-16', any leading dimensions: int8 GEMMs of residues",
     package=__package__,
     archs=(HOPPER,),
-    configs=(ScalesConfig(), ScalesConfig(ahead=4)),
+    configs=(ScalesConfig(),),
     signatures=every_signature(a_major="km", b_major="nk", moduli=("14", "15", "16", "guarded")),
     why_not=refuse_no_config,
     signature=signature,
@@ -299,7 +306,7 @@ def _takes_all(problem: GemmProblem, arch: Arch) -> None:
 def _parts_signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
     keys = (*major_keys("k", "k"), *moduli_key(Precision.OZAKI))
-    return tuple((*keys, *forms_key(1, real)) for real in (FLOAT64, FLOAT32))
+    return tuple((*keys, *forms) for forms in COMPLEX_FORMS)
 
 
 #: The scales of the parts of complex elements.
