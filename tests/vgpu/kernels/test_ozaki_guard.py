@@ -204,6 +204,30 @@ def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
         assert gm.matmul.plan(one, other, precision="ozaki", executor="vgpu").decision() == ("ieee",), (i, j)
 
 
+@pytest.mark.parametrize("order", ["CC", pytest.param("FC", marks=pytest.mark.slow), "CF", "FF"])
+def test_long_lines_in_every_layout(order, rng, monkeypatch):
+    """CTAs measure lines in several rounds, the last ones fewer lines, and sample a part of K."""
+    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    a, b = rng.standard_normal((M, 1100)), rng.standard_normal((1100, N))
+
+    def ran(one, other):
+        layouts = (np.asarray(x, order=kind) for x, kind in zip((one, other), order, strict=True))
+        plan = gm.matmul.plan(*layouts, precision="ozaki", executor="vgpu")
+        assert share_of_bound(plan.execute(), one, other) <= 1
+        return plan.decision()
+
+    assert ran(a, b) == ("ozaki-14",)
+    # Not sampled: in a norm alone.
+    for k in (367, 1007):
+        large = a.copy()
+        large[-1, k] = 2.0**70
+        assert ran(large, b) == ("ieee",)
+    apart, other, quarter = a.copy(), b.copy(), np.arange(1100) // 16 % 4
+    # Sampled are the same runs of both, of four the first.
+    apart[-1, quarter < 2], other[quarter >= 2, -1] = 0, 0
+    assert ran(apart, other) == ("ieee",)
+
+
 def test_one_pair_of_lines_refuses_the_product(rng, monkeypatch):
     """Its magnitudes are not encoded then, and its residues are not computed."""
     a, b = normal(rng, 130)
