@@ -8,7 +8,7 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.kernels.emulation.guard_steps import DECISION, GUARD
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as REAL_FORMS
-from gemmule.kernels.emulation.ozaki_gemm.spec import NATIVE, SCALES, SPEC
+from gemmule.kernels.emulation.ozaki_gemm.spec import NATIVE, PAIRS, SCALES, SPEC
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 from support.code.launch_order import assert_waits_first
 from support.code.wgmma_waits import early
@@ -28,7 +28,7 @@ CASES = [
         spec, config, signature, id=f"{spec.name}-{config}-{dict(signature)}".replace(" ", ","),
         marks=[] if few(spec, config, signature) else [pytest.mark.slow],
     )
-    for spec in (SPEC, RESIDUES, PRODUCTS, RECONSTRUCTION, GUARD, DECISION, REAL_FORMS, SCALES)
+    for spec in (SPEC, RESIDUES, PRODUCTS, RECONSTRUCTION, GUARD, DECISION, REAL_FORMS, PAIRS, SCALES)
     for config in spec.configs
     for signature in spec.signatures(ARCH)
 ]  # fmt: skip

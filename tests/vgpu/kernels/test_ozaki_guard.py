@@ -182,10 +182,11 @@ def test_float32_is_guarded_too(name, ran, rng):
     "name", [pytest.param(name, marks=[] if name == "elements 2^300" else [pytest.mark.slow]) for name in INPUTS]
 )
 def test_what_refuses_early_changes_no_decision(name, rng, monkeypatch):
-    """Pairs of lines refuse only what the guard refuses without them."""
+    """Pairs of lines, and lines, refuse only what the guard refuses without them."""
     a, b = INPUTS[name][0](rng)
     found = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision()
     monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
     assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == found
 
 
@@ -208,6 +209,7 @@ def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
 def test_long_lines_in_every_layout(order, rng, monkeypatch):
     """CTAs measure lines in several rounds, the last ones fewer lines, and sample a part of K."""
     monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
     a, b = rng.standard_normal((M, 1100)), rng.standard_normal((1100, N))
 
     def ran(one, other):
@@ -228,10 +230,11 @@ def test_long_lines_in_every_layout(order, rng, monkeypatch):
     assert ran(apart, other) == ("ieee",)
 
 
-def test_one_pair_of_lines_refuses_the_product(rng, monkeypatch):
-    """Its magnitudes are not encoded then, and its residues are not computed."""
+@pytest.mark.parametrize(("which", "value"), [("least_share", np.inf), ("least_magnitude", 0x7D)])
+def test_one_pair_of_lines_refuses_the_product_and_so_does_one_line(which, value, rng, monkeypatch):
+    """Its lines are not measured then, and its residues are not computed."""
     a, b = normal(rng, 130)
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: np.inf)
+    monkeypatch.setattr(own, which, lambda _k, _real: value)
     plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
     assert plan.decision() == ("ieee",)
     assert share_of_bound(plan.execute(), a, b) <= 1

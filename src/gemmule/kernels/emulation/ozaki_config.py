@@ -15,8 +15,8 @@ THREADS, RUN = 256, 4
 LINES = 32
 #: Elements from one line to the next in shared memory: an odd number, so that columns lie in different banks.
 PITCH = SLICE + 1
-#: CTAs that compare lines of A and of B, with so many lines of each.
-PAIR_CTAS, PAIR_LINES = 64, 4
+#: CTAs, one cluster, and threads that compare lines of A and of B, and how many of each a CTA compares.
+PAIR_CTAS, PAIR_THREADS, PAIR_LINES = 8, 1024, 4
 #: Most CTAs of residues and of the reconstruction: where these are not needed, each costs time to return.
 MOST_CTAS = 32 * SMS
 #: Side of a square of complex elements that a CTA copies.

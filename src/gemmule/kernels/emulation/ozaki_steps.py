@@ -18,6 +18,7 @@ from gemmule.core.dtype import (
 )
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
@@ -78,6 +79,11 @@ def _guarded_batch(problem: GemmProblem) -> tuple[int, int]:
     return _GUARDED_BATCHES[problem.batch[0]] if guarded else (problem.batch[0], 1)
 
 
+def lead(matrix: StridedMatrix) -> int:
+    """Return the elements from one contiguous line of a matrix to the next."""
+    return matrix.row_stride if matrix.lies_in_rows else matrix.col_stride
+
+
 def depth_of(problem: GemmProblem) -> int:
     """Return K in the elements of a plane."""
     return problem.k // (PARTS if planes_of(problem) > 1 else 1)
@@ -109,9 +115,8 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
     ctas, shared = 0, 0
     for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
         along = matrix.lies_in_rows
-        ld = matrix.row_stride if along else matrix.col_stride
         params += [
-            TensorParam(operand, (matrix.cols, matrix.rows), (ld,)),
+            TensorParam(operand, (matrix.cols, matrix.rows), (lead(matrix),)),
             TensorParam(name, (matrix.rows,), ()),
             TensorParam(f"residues of {name}", (length, matrix.rows, count), (length, length * matrix.rows)),
         ]

@@ -21,13 +21,14 @@ from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.emulation.guard_steps import guarded_native
 from gemmule.kernels.emulation.ozaki_config import PARTS, SIDE, THREADS, RealFormsConfig
 from gemmule.kernels.emulation.ozaki_gemm.spec import (
-    SCALES,
+    PAIRS,
     emulation,
     emulation_us,
     native_kernel,
     pays,
     why_not_elements,
 )
+from gemmule.kernels.emulation.ozaki_steps import lead
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.parts.conjugates import why_not_conjugates
 
@@ -69,7 +70,7 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     real, names = real_problem(problem)
     every = emulation(real, "ab", native_kernel(problem, _NATIVE[problem.a.dtype][1], gpu), gpu)
     then: NextKernel | None = None
-    for one in reversed([NextKernel(SCALES, SCALES.default, real, {}, {}), *every.chain()]):
+    for one in reversed([NextKernel(PAIRS, PAIRS.default, real, {}, {}), *every.chain()]):
         operands = names | {name: names.get(given, given) for name, given in one.operands.items()}
         if one.problem is problem:
             # The native kernel takes the operands as they lie.
@@ -125,20 +126,16 @@ def launch(problem: GemmProblem, config: RealFormsConfig) -> Launch:
     b, k = oriented.b.transposed(), PARTS * oriented.k
     sign = 1 if oriented.a.conj != oriented.b.conj else -1
     params: list[TensorParam | ScalarParam] = [
-        TensorParam(second, (b.cols, b.rows), (_lead(b),)),
+        TensorParam(second, (b.cols, b.rows), (lead(b),)),
         TensorParam(COLUMNS, (k, b.rows), (k,)),
         ScalarParam("sign", oriented.a.dtype.part, sign),
     ]
     ctas, a = _squares(b), oriented.a
     if not a.lies_in_rows:
-        params += [TensorParam(first, (a.cols, a.rows), (_lead(a),)), TensorParam(ROWS, (k, a.rows), (k,))]
+        params += [TensorParam(first, (a.cols, a.rows), (lead(a),)), TensorParam(ROWS, (k, a.rows), (k,))]
         ctas += _squares(a)
     shared = a.dtype.itemsize * SIDE * (SIDE + 1) + 64
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
-
-
-def _lead(matrix: StridedMatrix) -> int:
-    return matrix.row_stride if matrix.lies_in_rows else matrix.col_stride
 
 
 #: Microseconds of a launch; and bytes that are read and written in one.
@@ -156,7 +153,7 @@ def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
     """Return roughly the microseconds of all launches where the product is emulated, and where the guard refuses it."""
     own, after = _own_us(problem, gpu), _next_kernel(problem, gpu).then
     assert after is not None
-    emulated, refused = emulation_us(real_problem(problem)[0], after, gpu)
+    emulated, refused = emulation_us(after, gpu)
     return own + emulated, own + refused
 
 

@@ -1,4 +1,17 @@
-"""Early refusal: samples of some pairs of lines, compared while lines are measured, may show that the guard refuses."""
+"""Ozaki scheme II, guard: samples of some pairs of lines, which may show that the guard must refuse the product.
+
+Idea
+    A sum of magnitudes that is small against the product of its lines' norms is too small for emulation: one such pair
+    decides. Norms of lines are larger than those of their samples, so that samples suffice to refuse.
+Change from the rung before
+    One cluster, the first launch. It sets the shortfall, which all others of the guard raise, instead of a memset.
+Data movement
+    Samples of 32 rows and columns, in one round of loads up to K = 4096.
+Limits
+    The launch, and the latency of memory.
+Sources
+    As of ozaki_guard.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +19,18 @@ from typing import Any
 
 import cutlass
 from cutlass import Float64, Int32, Int64, cute
+from cutlass.memory import SmemAllocator
 
+from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.guard import NEVER, SAMPLE_RUN
-from gemmule.kernels.emulation.ozaki_config import PAIR_CTAS, PAIR_LINES, THREADS
+from gemmule.kernels.emulation.moduli import real_of
+from gemmule.kernels.emulation.ozaki_config import PAIR_CTAS, PAIR_LINES, PAIR_THREADS, ScalesConfig
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 #: Between these squared norms are exact but for roundings, and so are products of two of them.
 _LEAST, _MOST = 2.0**-400, 2.0**400
-#: Pairs of a CTA, and the parts of the samples that its warps have.
-_PAIRS, _HALVES = PAIR_LINES * PAIR_LINES, 2
-#: Samples that a thread loads at once.
-_AHEAD = 4
+#: Pairs of a CTA, the parts of the samples that its warps have, and samples that a thread loads at once.
+_PAIRS, _PARTS, _AHEAD = PAIR_LINES * PAIR_LINES, PAIR_THREADS // 32 // PAIR_LINES, 4
 
 
 @cute.jit
@@ -25,47 +40,52 @@ def is_refused(shortfall: cute.Tensor):
 
 
 class EarlyRefusal:
-    """Refuse where samples of a pair of lines have too little of the product of their norms, by `guard.least_share`.
+    """S[0] = `NEVER` where samples of a pair of lines have too little of their norms' product, else 0.
 
-    Norms of lines are larger than those of their samples: what is refused for these is for those too. A warp has half
-    of the samples of a line of A and of all lines of B.
+    The lines are those of matrices (length, lines). A warp has part of the samples of a line of A, and of all lines of
+    B that its CTA compares.
     """
 
-    def __init__(self, is_double: bool) -> None:
-        assert THREADS // 32 == _HALVES * PAIR_LINES
-        self.is_double = is_double
+    def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
+        del config
+        self.is_double = real_of(types) == "float64"
 
     @cute.jit
-    def compare(self, matrices, guard, shared: cute.Tensor, cta):
-        """Compare all pairs of a CTA's lines of A and of B (length, lines).
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period: Int32, share: Float64):
+        self.kernel(mA, mB, shortfall, period, share).launch(
+            grid=(PAIR_CTAS, 1, 1), block=(PAIR_THREADS, 1, 1), cluster=(PAIR_CTAS, 1, 1)
+        )
 
-        Parameters
-        ----------
-        matrices : tuple of Tensor
-            A and B.
-        guard : tuple
-            The shortfall, of how many runs along K one is sampled, and the least share.
-        shared : Tensor
-            Shared memory for sums: of products, then of squares of A and of B, by half of the samples and pair.
-        cta : Int32
-            Number of the CTA among those that compare.
-        """
+    @cute.kernel
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period, share):
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
+        sums = SmemAllocator().allocate_tensor(Float64, cute.make_layout(3 * _PARTS * _PAIRS), 16)
+        cta, _, _ = cute.arch.block_idx()
         tid, _, _ = cute.arch.thread_idx()
-        self.add_samples(matrices, cta, guard[1], shared)
+        if cta == 0 and tid == 0:
+            shortfall[0] = Int32(0)
+        self.add_samples((mA, mB), cta, period, sums)
         cute.arch.sync_threads()
+        # No CTA raises the shortfall before it is set.
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
         if tid < _PAIRS:
-            total, one, other = (
-                shared[2 * kind * _PAIRS + tid] + shared[(2 * kind + 1) * _PAIRS + tid] for kind in range(3)
-            )
+            total, one, other = (self.sum_of_parts(sums, kind, tid) for kind in range(3))
             # No comparison with NaN holds: lines that are not finite refuse nothing here.
             fits = self.is_exact(one) and self.is_exact(other)
-            if fits and total * total < guard[2] * one * other:
-                cute.arch.atomic_max(guard[0].iterator, Int32(NEVER), sem="relaxed", scope="gpu")
+            if fits and total * total < share * one * other:
+                cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
 
     @cute.jit
     def is_exact(self, square: Any) -> Any:
         """Return whether neither a sum of squares nor products with it can have overflowed or underflowed."""
         return square > Float64(_LEAST) and square < Float64(_MOST)
+
+    def sum_of_parts(self, sums: Any, kind: int, pair: Any) -> Any:
+        """Return a pair's sum of products, or of squares of A or B, over all samples."""
+        first = kind * _PARTS * _PAIRS + pair
+        return sum(sums[first + part * _PAIRS] for part in range(1, _PARTS)) + sums[first]
 
     def line(self, mS: Any, cta: Any, number: Any) -> Any:
         """Return a line: those of a CTA are contiguous, and all spread over the matrix."""
@@ -74,16 +94,16 @@ class EarlyRefusal:
         return cutlass.min(first + number, lines - 1)
 
     @cute.jit
-    def add_samples(self, matrices, cta, period, shared: cute.Tensor):
-        """Add the magnitudes of products, and the squares, of half of the samples of a line of A and all lines of B."""
+    def add_samples(self, matrices, cta, period, sums: cute.Tensor):
+        """Add magnitudes of products, and squares, over a warp's part of the samples."""
         mA, mB = matrices
         tid, _, _ = cute.arch.thread_idx()
-        lane, half, own = tid % 32, tid // 32 // PAIR_LINES, tid // 32 % PAIR_LINES
+        lane, part, own = tid % 32, tid // 32 // PAIR_LINES, tid // 32 % PAIR_LINES
         length, each = mA.shape[0], cutlass.const_expr(32 // PAIR_LINES)
         i, j = self.line(mA, cta, own), self.line(mB, cta, lane % PAIR_LINES)
         total, one, other = Float64(0.0), Float64(0.0), Float64(0.0)
-        samples, step = cute.ceil_div(length, SAMPLE_RUN * period) * SAMPLE_RUN, cutlass.const_expr(_HALVES * each)
-        for first in cutlass.range(lane // PAIR_LINES + half * each, samples, step * _AHEAD, unroll=1):
+        samples, step = cute.ceil_div(length, SAMPLE_RUN * period) * SAMPLE_RUN, cutlass.const_expr(_PARTS * each)
+        for first in cutlass.range(lane // PAIR_LINES + part * each, samples, step * _AHEAD, unroll=1):
             of_a, of_b = (cute.make_rmem_tensor(cute.make_layout(_AHEAD), Float64) for _ in range(2))
             of_a.fill(0.0)
             of_b.fill(0.0)
@@ -99,7 +119,7 @@ class EarlyRefusal:
         for kind, value in enumerate((total, one, other)):
             whole = added(value)
             if lane < PAIR_LINES:
-                shared[(2 * kind + half) * _PAIRS + own * PAIR_LINES + lane] = whole
+                sums[(kind * _PARTS + part) * _PAIRS + own * PAIR_LINES + lane] = whole
 
     def element(self, mS: Any, k: Any, line: Any) -> Any:
         """Return an element as float64."""
@@ -114,3 +134,9 @@ def added(value: Any) -> Any:
         value = value + cute.arch.shuffle_sync_bfly(value, offset=offset)
         offset *= 2
     return value
+
+
+def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel with fake arguments."""
+    matrices = (major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1) for name in "ab")
+    return Buildable(EarlyRefusal(config, types), (*matrices, tensor_1d("int32"), Int32(1), Float64(1)))

@@ -7,8 +7,8 @@ Idea
     a dot product is at most the product of two norms.
 Change from the rung before
     Nothing is written for an element, one number for a line along K. The dependent launches write and read the rest.
-    With a guard some CTAs look for pairs of lines that it must refuse: such a product is spared most of the guard. All
-    others encode samples of the lines that they have measured.
+    With a guard each CTA encodes samples of the lines that it has measured. Where one of the lines has only small ones,
+    or a number that is not finite, the product is refused, and what is not measured yet need not be.
 Data movement
     Every element is read once, 8 bytes; with a guard up to a sixteenth of them again, from a cache.
 Limits
@@ -29,11 +29,11 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
 from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
-from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PAIR_CTAS, PARTS, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
-from .early_refusal import EarlyRefusal, is_refused
+from .early_refusal import is_refused
 from .magnitudes import Magnitudes
 
 # The largest exponent whose reciprocal is a normal number.
@@ -51,7 +51,7 @@ class OzakiScales:
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
-        self.early, self.magnitudes = EarlyRefusal(self.is_double), Magnitudes(real_of(types))
+        self.magnitudes = Magnitudes(real_of(types))
         #: Columns of magnitudes for a line of A and of B.
         self.forms = (1, PARTS if "planes" in types else 1)
         self.limit, self.exponent = norm_limit(counts[0])
@@ -76,12 +76,9 @@ class OzakiScales:
         exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.guarded):
-            # These run first, and what is refused need not be measured.
-            if cta < PAIR_CTAS:
-                self.early.compare((mA, mB), guard, sums, cta)
             # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            elif not is_refused(guard[0]):
-                self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta - PAIR_CTAS)
+            if not is_refused(guard[0]):
+                self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
         else:
             self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
 
@@ -129,10 +126,36 @@ class OzakiScales:
             if cutlass.const_expr(self.guarded):
                 # Other elements than those that are read now.
                 exponents[THREADS // 2 + tid] = found
-                self.mark(exponent, guard[0])
+                self.mark(exponent == SPECIAL, guard[0])
         if cutlass.const_expr(self.guarded):
             cute.arch.sync_threads()
-            self.magnitudes.encode((mS, mE), exponents, cta * lines, guard[1], lines, forms)
+            self.encode(mS, mE, guard, exponents, cta * lines, lines, forms)
+
+    @cute.jit
+    def encode(
+        self,
+        mS: cute.Tensor,
+        mE: cute.Tensor,
+        guard,
+        words,
+        first,
+        lines: cutlass.Constexpr[int],
+        forms: cutlass.Constexpr[int],
+    ):
+        """Encode samples of lines, and refuse the product where all of a line's are small."""
+        tid, _, _ = cute.arch.thread_idx()
+        columns = cutlass.const_expr(lines * forms)
+        largest = self.magnitudes.encode((mS, mE), words, first, guard[1], lines, forms)
+        for bit in cutlass.range_constexpr(5):
+            if cutlass.const_expr(2**bit >= columns):
+                largest = cutlass.max(largest, cute.arch.shuffle_sync_bfly(largest, offset=2**bit))
+        if tid % 32 < columns:
+            words[tid // 32 * columns + tid % 32] = largest
+        cute.arch.sync_threads()
+        if tid < columns and first + tid // forms < mS.shape[1]:
+            for warp in cutlass.range_constexpr(THREADS // 32):
+                largest = cutlass.max(largest, words[warp * columns + tid])
+            self.mark(largest < guard[2], guard[0])
 
     @cute.jit
     def warp_sum(self, total, exponent, lines: cutlass.Constexpr[int]):
@@ -204,9 +227,9 @@ class OzakiScales:
         return total, largest
 
     @cute.jit
-    def mark(self, exponent, shortfall: cute.Tensor):
-        """Mark the product as one that is not emulated where a line has an element that is not finite."""
-        if exponent == SPECIAL:
+    def mark(self, is_refused, shortfall: cute.Tensor):
+        """Mark the product as one that is not emulated."""
+        if is_refused:
             cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
 
     @cute.jit
@@ -238,5 +261,5 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
         arguments += [major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]
     kernel = OzakiScales(config, types)
     magnitudes = (major_tensor("uint8", 0, vector=16) for _ in "ab")
-    guard = ((tensor_1d("int32"), Int32(1), Float64(1), *magnitudes),) if kernel.guarded else ()
+    guard = ((tensor_1d("int32"), Int32(1), Int32(1), *magnitudes),) if kernel.guarded else ()
     return Buildable(kernel, (*arguments, Int32(1), *guard))

@@ -33,20 +33,22 @@ class Magnitudes:
     def encode(
         self,
         matrices,
-        scales: cute.Tensor,
+        words: cute.Tensor,
         first_line,
         period,
         lines: cutlass.Constexpr[int],
         forms: cutlass.Constexpr[int],
     ):
-        """Encode samples of contiguous lines, half a run by a thread; contiguous threads have contiguous lines.
+        """Encode samples of contiguous lines, half a run by a thread, and return the largest of this thread's.
+
+        Contiguous threads have contiguous lines, and a thread has only one.
 
         Parameters
         ----------
         matrices : tuple of Tensor
             S, and E, which has `forms` columns for each line.
-        scales : Tensor
-            The lines' scales, in shared memory.
+        words : Tensor
+            Shared memory; its second half begins with the lines' scales.
         first_line : Int32
             The first of the `lines`.
         period : Int32
@@ -54,18 +56,23 @@ class Magnitudes:
         """
         mS, mE = matrices
         tid, _, _ = cute.arch.thread_idx()
-        columns = cutlass.const_expr(lines * forms)
+        columns, largest = cutlass.const_expr(lines * forms), Int32(0)
         for number in cutlass.range(tid, mE.shape[0] // _PART * columns, THREADS, unroll=1):
             column, sample = number % columns, number // columns * _PART
             source, k = first_line + column // forms, sample // SAMPLE_RUN * (SAMPLE_RUN * period) + sample % SAMPLE_RUN
             if source < mS.shape[1]:
-                found = self.packed_part(mS, (source, k, column % forms), scales[THREADS // 2 + column // forms])
+                scale = words[THREADS // 2 + column // forms]
+                found, largest = self.packed_part(mS, (source, k, column % forms), scale, largest)
                 start = mE.iterator + cute.crd2idx((sample, first_line * forms + column), mE.layout)
                 cute.autovec_copy(found, words_at(start, _PART // 4))
+        return largest
 
     @cute.jit
-    def packed_part(self, mS: cute.Tensor, place, scale):
-        """Return part of a run, packed; `place` is the line, the first element, and 1 to exchange parts or 0."""
+    def packed_part(self, mS: cute.Tensor, place, scale, largest):
+        """Return part of a run, packed, and the largest magnitude of it and of those before.
+
+        `place` is the line, the first element, and 1 to exchange parts or 0.
+        """
         line, first, exchanged = place
         values = cute.make_rmem_tensor(cute.make_layout(_PART), Float64)
         values.fill(0.0)
@@ -83,6 +90,7 @@ class Magnitudes:
                 bits = cutlass.min(cutlass.max(Int32(upper >> (FRACTION - 32 - _FRACTION)) + moved, 0), _MOST)
                 # Subnormal float64 have no such exponent: they count as zeros.
                 normal = upper >= Uint32(1 << (FRACTION - 32))
-                four[e] = Uint32(bits if normal or scale == ZERO_LINE else Int32(0))
+                kept = bits if normal or scale == ZERO_LINE else Int32(0)
+                four[e], largest = Uint32(kept), cutlass.max(largest, kept)
             found[w] = packed(four)
-        return found
+        return found, largest
