@@ -11,6 +11,7 @@ import gemmule as gm
 from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.float64.config import Float64Config
+from gemmule.vgpu import execute
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -238,6 +239,14 @@ def test_one_pair_of_lines_refuses_the_product_and_so_does_one_line(which, value
     plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
     assert plan.decision() == ("ieee",)
     assert share_of_bound(plan.execute(), a, b) <= 1
+
+
+def test_the_first_launch_sets_the_shortfall_that_others_raise(rng, monkeypatch):
+    """Workspaces hold anything before: here a shortfall that nothing passes with."""
+    monkeypatch.setattr(execute, "POISON", 0x7F)
+    plan = gm.matmul.plan(*normal(rng, 130), precision="ozaki", executor="vgpu")
+    plan.execute()
+    assert plan.decision() == ("ozaki-14",)
 
 
 @pytest.mark.parametrize(("name", "ran"), [("normal", "ozaki-14"), ("elements 2^300", "ieee")])

@@ -42,6 +42,8 @@ FACTORS: dict[tuple[int, ...], float] = {
     (32, 32, 16, 8, 2, 4): 0.985,
     (32, 32, 16, 8, 4, 4): 1.018,
     (64, 64, 8, 4, 1, 4): 1.009,
+    # With stream-K: of squares from 1024 to 8192, and 67 products (records 20261129T080521 and 20261129T055156).
+    (128, 64, 8, 8, 0, 8): 0.84,
 }
 #: What predicted times of complex64 were fitted to, with the factors below: rates of float32 as they were then.
 COMPLEX64_RATES = simt_cost.SimtRates(

@@ -31,10 +31,11 @@ from .guard_words import COMPLEX_FORMS, forms_of, guard_params, guarded_key, pla
 from .ozaki_config import (
     GROUP,
     LINES,
-    MOST_CTAS,
     PARTS,
     PITCH,
     PLANES,
+    RECONSTRUCTION_CTAS,
+    RESIDUES_CTAS,
     RUN,
     SLICE,
     THREADS,
@@ -127,7 +128,7 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
             ctas += k_tiles * -(-matrix.rows // LINES)
             shared = PITCH * LINES * 8 + 64
     every = (*params, *guard_params(problem.precision))
-    grid = (min(ctas, MOST_CTAS), 1, 1)
+    grid = (min(ctas, RESIDUES_CTAS), 1, 1)
     return Launch(grid=grid, block=(THREADS, 1, 1), params=every, shared_bytes=shared, overlaps=True)
 
 
@@ -292,7 +293,7 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
         *guard_params(problem.precision),
     )
     ctas = -(-m * (width // RUN) // THREADS)
-    return Launch(grid=(min(ctas, MOST_CTAS), 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)
+    return Launch(grid=(min(ctas, RECONSTRUCTION_CTAS), 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)
 
 
 def _reconstruction_cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:

@@ -285,7 +285,7 @@ def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
     Without a guard both are the same.
     """
     guarded = problem.precision is Precision.OZAKI
-    first = gpu.launch * _LAUNCH if guarded else _scales_us(problem, SPEC.default, gpu)
+    first = gpu.launch * _LAUNCH if guarded else _scales_us(problem, ScalesConfig(), gpu)
     emulated, refused = emulation_us(_next_kernel(problem, gpu), gpu)
     return first + emulated, first + refused
 
