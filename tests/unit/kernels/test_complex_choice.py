@@ -1,4 +1,4 @@
-"""Complex products: the config that is expected to be fastest, and its time, beside measured ones of an H100, those with 128 x 64 of an H200."""
+"""Complex products: the config that is expected to be fastest, and its time, beside measured ones of Hopper GPUs."""
 
 from __future__ import annotations
 
