@@ -4,7 +4,8 @@ The native kernel is timed for each of the inputs: its power, and so the clock, 
 
 Ordinary inputs are normal numbers. Those that the guard refuses are spread over 2**200, which it sees in few lines, or
 have one large element, which it does not (refused late). Times are of CUDA graphs over rotating buffers, interleaved:
-those of emulation by themselves, as the power that it needs lowers the clock for what comes after it. What the choice
+those of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes
+after it. What the choice
 between emulation and the native kernel is fitted to. Needs a Hopper GPU, PyTorch and the compiler.
 """
 
@@ -125,7 +126,7 @@ def measured(gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], probl
                         one.work()
                         works[f"cublaslt {number}"] = one.work
         expected, found = problem.flop / 5e7 + 10, dict[str, float]()
-        for names in (_EMULATION, [name for name in works if name not in _EMULATION]):
+        for names in (_EMULATION, [name for name in reversed(works) if name not in _EMULATION]):
             times = timer([works[name] for name in names], [expected] * len(names), operands.sets)
             found |= dict(zip(names, times, strict=True))
         gpu.wait()

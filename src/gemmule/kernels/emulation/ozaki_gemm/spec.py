@@ -266,7 +266,7 @@ def _scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
 #: Microseconds of a launch on an H200. And by MN-major lines of a CTA, those of the scales, and the share of memory's
 #: rate that they read with.
 _LAUNCH = 2.0
-_SCALES = {16: (15.0, 0.957), 8: (6.5, 0.859)}
+_SCALES = {16: (24.0, 0.957), 8: (6.5, 0.859)}
 
 
 def _scales_us(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
