@@ -1,12 +1,10 @@
 """Times of squares by the guard's parts: emulated, refused by the guard, the guard alone, native, cuBLASLt.
 
-The native kernel is timed for each of the inputs: its power, and so the clock, depends on them.
-
 Ordinary inputs are normal numbers. Those that the guard refuses are spread over 2**200, which it sees in few lines, or
 have one large element, which it does not (refused late). Times are of CUDA graphs over rotating buffers, interleaved:
 those of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes
-after it. What the choice
-between emulation and the native kernel is fitted to. Needs a Hopper GPU, PyTorch and the compiler.
+after it. The native kernel is timed for each of the inputs, on which its power depends too. What the choice between
+emulation and the native kernel is fitted to. Needs a Hopper GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
