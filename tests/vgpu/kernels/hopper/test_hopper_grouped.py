@@ -141,13 +141,18 @@ def test_as_many_groups_as_there_is_room_for(rng):
 DYNAMIC = [
     pytest.param(axis, config, id=f"{axis}-{name}", marks=[] if quick == axis else [pytest.mark.slow])
     for axis in "mk"
-    for name, config, quick in (("ping-pong", SMALL, "m"), ("cooperative", COOPERATIVE, "k"))
+    for name, config, quick in (
+        ("ping-pong", SMALL, "m"),
+        ("cooperative", COOPERATIVE, "k"),
+        ("rows", OVER_ROWS, "k"),
+        ("columns", dataclasses.replace(COOPERATIVE, cluster_n=2), "m"),
+    )
 ]
 
 
 @pytest.mark.parametrize(("axis", "config"), DYNAMIC)
 def test_tiles_that_ctas_take_as_they_get_to_them(axis, config, rng):
-    config = dataclasses.replace(config, dynamic=1, ctas=3)
+    config = dataclasses.replace(config, dynamic=1, ctas=3 if config.cluster == 1 else 4)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
 
 

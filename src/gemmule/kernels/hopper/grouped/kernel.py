@@ -100,15 +100,15 @@ class HopperGroupedGemm(HopperGemm):
         if cutlass.const_expr(self.dynamic):
             queue = self.scheduler.work_counter
             # In a dynamic `while` the DSL would treat `queue` as an SSA value: bind the methods before it.
-            publish, fetch, slot = queue.publish, queue.fetch, queue.producer_state()
-            work_index = start
+            publish, fetch, tail = queue.publish, queue.fetch, queue.tail
+            work_index, slot = publish(schedule.ring, queue.producer_state(), start)
             while work_index < end:
-                slot = publish(schedule.ring, slot, work_index)
                 state = load(state, work_index)
-                work_index = stride + fetch(schedule.counter)
-            # In ping-pong each warpgroup reads an index for itself and one for the other.
-            for _ in cutlass.range_constexpr(CONSUMERS if self.pingpong else 1):
-                slot = publish(schedule.ring, slot, end)
+                work_index, slot = publish(schedule.ring, slot, stride + fetch(schedule.counter))
+            if cutlass.const_expr(self.pingpong):
+                # Each warpgroup reads an index for itself and one for the other.
+                _, slot = publish(schedule.ring, slot, end)
+            tail(schedule.ring, slot)
         else:
             for work_index in cutlass.range(start, end, stride):
                 state = load(state, work_index)

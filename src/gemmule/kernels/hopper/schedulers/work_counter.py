@@ -1,20 +1,22 @@
-"""Dynamic tile scheduling: a counter in device memory says which work tile a CTA computes next.
+"""Dynamic tile scheduling: a counter in device memory says which work tile a CTA, or a cluster, computes next.
 
 The producer warp adds one to the counter when it has issued all loads of a work tile, and leaves the next index in a
-ring in shared memory, where the consumers read it. CTAs whose tiles are short compute more of them.
+ring in shared memory, where the consumers read it. CTAs whose tiles are short compute more of them. Of a cluster the
+first CTA does so for all.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import cutlass
 from cutlass import Int32, cute
 
-from gemmule.kernels.hopper.mainloops.pipeline import Pipeline
+from gemmule.kernels.hopper.mainloops.pipeline import Pipeline, PipelineState
 from gemmule.kernels.hopper.tile_config import CONSUMERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
-_SLOTS = 4
+_SLOTS, _INDEX_BYTES = 4, 4
 
 
 class Ring(NamedTuple):
@@ -34,12 +36,9 @@ class WorkCounter(Pipeline):
         """Allocate the ring."""
         return Ring(self.barriers(smem), smem.allocate_tensor(Int32, cute.make_layout(_SLOTS), 4))
 
-    @cute.jit
-    def init_ring(self, ring):
-        """Initialise the ring, by one warp; the CTA synchronises afterwards."""
-        with cute.arch.elect_one():
-            self.init(ring.barriers, 1, CONSUMERS * WARPGROUP)
-        cute.arch.mbarrier_init_fence()
+    def init_ring(self, ring: Ring) -> None:
+        """Initialise the barriers of the ring, by one thread."""
+        self.init(ring.barriers, 1, CONSUMERS * WARPGROUP)
 
     @cute.jit
     def fetch(self, counter: cute.Tensor):
@@ -51,17 +50,106 @@ class WorkCounter(Pipeline):
 
     @cute.jit
     def publish(self, ring, state, work_index):
-        """Leave an index to the consumers, by the producer warp; return its next state."""
+        """Leave an index to the consumers, by the producer warp; return the index, and the producer's next state."""
         cute.arch.mbarrier_wait(ring.barriers.empty + state.stage, state.phase)
         with cute.arch.elect_one():
             ring.indices[state.stage] = work_index
             cute.arch.mbarrier_arrive(ring.barriers.full + state.stage)
-        return self.advance(state)
+        return work_index, self.advance(state)
 
     @cute.jit
     def read(self, ring, state):
         """Wait for the next index; return it and the consumer's next state."""
         cute.arch.mbarrier_wait(ring.barriers.full + state.stage, state.phase)
         work_index = ring.indices[state.stage]
-        cute.arch.mbarrier_arrive(ring.barriers.empty + state.stage)
+        self.release(ring, state)
         return work_index, self.advance(state)
+
+    def release(self, ring: Ring, state: PipelineState) -> None:
+        """Release a slot, by each thread that has read it."""
+        cute.arch.mbarrier_arrive(ring.barriers.empty + state.stage)
+
+    def tail(self, ring: Ring, state: PipelineState) -> None:
+        """Stay resident, by the producer warp, until every remote arrival on the ring's barriers is in: there is none."""
+        del ring, state
+
+
+class ClusterWorkCounter(WorkCounter):
+    """As `WorkCounter`, for a cluster whose CTAs compute a work tile together, each a part.
+
+    The producer of the first CTA, the leader, fetches an index and sends it to the ring of every CTA (`st.async`). Who
+    reads it, the other producers among them, releases the leader's slot.
+
+    Parameters
+    ----------
+    cluster_size : int
+        CTAs of the cluster.
+    """
+
+    def __init__(self, cluster_size: int) -> None:
+        super().__init__()
+        self.cluster_size = cluster_size
+
+    def init_ring(self, ring: Ring) -> None:
+        """Initialise the barriers of the ring, by one thread."""
+        self.init(ring.barriers, 1, self.cluster_size * CONSUMERS * WARPGROUP + self.cluster_size - 1)
+
+    @cute.jit
+    def rank(self):
+        """Return this CTA's rank in the cluster; the leader's is 0."""
+        cta, _, _ = cute.arch.block_idx()
+        return cta % self.cluster_size
+
+    @cute.jit
+    def fetch(self, counter: cute.Tensor):
+        """Add one to the counter, by the leader's warp; return what it was, and 0 to the other CTAs."""
+        before = Int32(0)
+        if self.rank() == 0 and cute.arch.lane_idx() == 0:
+            before = cute.arch.atomic_add(counter.iterator, Int32(1), sem="relaxed", scope="gpu")
+        return cute.arch.shuffle_sync(before, 0)
+
+    @cute.jit
+    def publish(self, ring, state, work_index):
+        """Send an index to all CTAs, or receive the leader's; return the index, and the producer's next state."""
+        rank, full, lane = self.rank(), ring.barriers.full + state.stage, cute.arch.lane_idx()
+        if rank == 0:
+            cute.arch.mbarrier_wait(ring.barriers.empty + state.stage, state.phase)
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(full, _INDEX_BYTES)
+        if rank == 0:
+            if lane < self.cluster_size:
+                self.send(ring.indices.iterator.toint() + state.stage * _INDEX_BYTES, full.toint(), work_index, lane)
+        else:
+            cute.arch.mbarrier_wait(full, state.phase ^ 1)
+            # A shuffle needs the loads of all lanes, so that none is in flight when the slot is released.
+            work_index = cute.arch.shuffle_sync(ring.indices[state.stage], 0)
+            with cute.arch.elect_one():
+                self.release(ring, state)
+        return work_index, self.advance(state)
+
+    @cute.jit
+    def send(self, address, full, work_index, rank):
+        """Store an index at an address of a CTA of the cluster, and complete the transaction at its full barrier."""
+        cute.arch.inline_ptx(
+            "{\n.reg .b32 remote_addr, remote_mbar;\nmapa.shared::cluster.u32 remote_addr, {$r0}, {$r3};\n"
+            "mapa.shared::cluster.u32 remote_mbar, {$r1}, {$r3};\n"
+            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote_addr], {$r2}, [remote_mbar];\n}",
+            read_only_args=[address, full, work_index, rank],
+        )
+
+    def release(self, ring: Ring, state: PipelineState) -> None:
+        """Release the leader's slot, by each thread that has read this CTA's."""
+        cute.arch.mbarrier_arrive(ring.barriers.empty + state.stage, 0)
+
+    @cute.jit
+    def tail(self, ring, state):
+        """Stay resident, by the leader's producer warp, until every remote arrival on the ring's barriers is in."""
+        if self.rank() == 0:
+            self.wait_until_empty(ring, state)
+
+    @cute.jit
+    def wait_until_empty(self, ring, state):
+        """Wait until every slot is released."""
+        for _ in cutlass.range(self.num_stages):
+            cute.arch.mbarrier_wait(ring.barriers.empty + state.stage, state.phase)
+            state = self.advance(state)
