@@ -49,12 +49,16 @@ class WorkCounter(Pipeline):
         return cute.arch.shuffle_sync(before, 0)
 
     @cute.jit
-    def publish(self, ring, state, work_index):
-        """Leave an index to the consumers, by the producer warp; return the index, and the producer's next state."""
+    def send(self, ring, state, work_index):
+        """Leave an index to the consumers, by the producer warp."""
         cute.arch.mbarrier_wait(ring.barriers.empty + state.stage, state.phase)
         with cute.arch.elect_one():
             ring.indices[state.stage] = work_index
             cute.arch.mbarrier_arrive(ring.barriers.full + state.stage)
+
+    def receive(self, ring: Ring, state: PipelineState, work_index: Any) -> tuple[Any, PipelineState]:
+        """Return what was sent, and the producer's next state."""
+        del ring
         return work_index, self.advance(state)
 
     @cute.jit
@@ -109,33 +113,32 @@ class ClusterWorkCounter(WorkCounter):
         return cute.arch.shuffle_sync(before, 0)
 
     @cute.jit
-    def publish(self, ring, state, work_index):
-        """Send an index to all CTAs, or receive the leader's; return the index, and the producer's next state."""
-        rank, full, lane = self.rank(), ring.barriers.full + state.stage, cute.arch.lane_idx()
-        if rank == 0:
+    def send(self, ring, state, work_index):
+        """Expect the next index, by a CTA's producer warp; the leader's sends it to all of them."""
+        full, lane = ring.barriers.full + state.stage, cute.arch.lane_idx()
+        if self.rank() == 0:
             cute.arch.mbarrier_wait(ring.barriers.empty + state.stage, state.phase)
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(full, _INDEX_BYTES)
-        if rank == 0:
-            if lane < self.cluster_size:
-                self.send(ring.indices.iterator.toint() + state.stage * _INDEX_BYTES, full.toint(), work_index, lane)
-        else:
-            cute.arch.mbarrier_wait(full, state.phase ^ 1)
+        if self.rank() == 0 and lane < self.cluster_size:
+            address = ring.indices.iterator.toint() + state.stage * _INDEX_BYTES
+            cute.arch.inline_ptx(
+                "{\n.reg .b32 remote_addr, remote_mbar;\nmapa.shared::cluster.u32 remote_addr, {$r0}, {$r3};\n"
+                "mapa.shared::cluster.u32 remote_mbar, {$r1}, {$r3};\n"
+                "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote_addr], {$r2}, [remote_mbar];\n}",
+                read_only_args=[address, full.toint(), work_index, lane],
+            )
+
+    @cute.jit
+    def receive(self, ring, state, work_index):
+        """Return what the leader sent, which it has as `work_index`, and the producer's next state."""
+        if self.rank() != 0:
+            cute.arch.mbarrier_wait(ring.barriers.full + state.stage, state.phase ^ 1)
             # A shuffle needs the loads of all lanes, so that none is in flight when the slot is released.
             work_index = cute.arch.shuffle_sync(ring.indices[state.stage], 0)
             with cute.arch.elect_one():
                 self.release(ring, state)
         return work_index, self.advance(state)
-
-    @cute.jit
-    def send(self, address, full, work_index, rank):
-        """Store an index at an address of a CTA of the cluster, and complete the transaction at its full barrier."""
-        cute.arch.inline_ptx(
-            "{\n.reg .b32 remote_addr, remote_mbar;\nmapa.shared::cluster.u32 remote_addr, {$r0}, {$r3};\n"
-            "mapa.shared::cluster.u32 remote_mbar, {$r1}, {$r3};\n"
-            "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote_addr], {$r2}, [remote_mbar];\n}",
-            read_only_args=[address, full, work_index, rank],
-        )
 
     def release(self, ring: Ring, state: PipelineState) -> None:
         """Release the leader's slot, by each thread that has read this CTA's."""
