@@ -80,7 +80,8 @@ class HopperGroupedGemm(HopperGemm):
             self.mainloop = mainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma, self.fusion, self.num_b)
         # Whether two CTAs load the rows of A of a warpgroup each, for both of them.
-        self.halves_a = self.axis == "m" and not self.pingpong and (config.cluster_n, self.tile_m) == (2, CONSUMERS * EPI_TILE_M)
+        halves = config.cluster_n == CONSUMERS and self.tile_m == CONSUMERS * EPI_TILE_M
+        self.halves_a = self.axis == "m" and not self.pingpong and halves
 
     @cute.jit
     def __call__(self, matrices, offsets: cute.Tensor, counter, grid: Int32, aux_args=None, mB_up=None):
@@ -103,12 +104,13 @@ class HopperGroupedGemm(HopperGemm):
         if cutlass.const_expr(self.dynamic):
             queue, ring = self.scheduler.work_counter, schedule.ring
             # In a dynamic `while` the DSL would treat `queue` as an SSA value: bind the methods before it.
-            send, receive, next_of, tail = queue.send, queue.receive, self.next_work_index, queue.tail
-            slot = queue.producer_state()
+            send, receive, tail = queue.send, queue.receive, queue.tail
+            slot, next_of = queue.producer_state(), functools.partial(self.next_work_index, schedule, stride, end)
+            queue.begin(schedule.counter, start)
             send(ring, slot, start)
             work_index, slot = receive(ring, slot, start)
             while work_index < end:
-                state, next_index = load(state, work_index, functools.partial(next_of, schedule, slot, stride))
+                state, next_index = load(state, work_index, functools.partial(next_of, slot))
                 work_index, slot = receive(ring, slot, next_index)
             if cutlass.const_expr(self.pingpong):
                 # Each warpgroup reads an index for itself and one for the other.
@@ -121,10 +123,10 @@ class HopperGroupedGemm(HopperGemm):
             self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
-    def next_work_index(self, schedule, slot, stride):
+    def next_work_index(self, schedule, stride, end, slot):
         """Fetch the index of this CTA's next work tile and send it to its readers; return it."""
         queue = self.scheduler.work_counter
-        work_index = stride + queue.fetch(schedule.counter)
+        work_index = stride + queue.fetch(schedule.counter, end)
         queue.send(schedule.ring, slot, work_index)
         return work_index
 
@@ -263,7 +265,7 @@ def buildable(config: GroupedConfig, types: dict[str, str]) -> Buildable:
     a, b = (tensor(operand, 1 if types[f"{operand}_major"] == "k" else 0) for operand in "ab")
     d = tensor("d", 1, None if kernel.by_tma else 1)
     offsets = cute.runtime.make_fake_compact_tensor(Int32, (cute.sym_int32(),), assumed_align=4)
-    counter = tensor_1d("int32") if config.dynamic else None
+    counter = tensor_1d("uint64") if config.dynamic else None
     aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
     b_up = tensor("b", 1 if types["b_major"] == "k" else 0) if kernel.num_b > 1 else None
     return Buildable(kernel, ((a, b, d), offsets, counter, Int32(1), aux_args, b_up))

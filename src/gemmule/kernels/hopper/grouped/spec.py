@@ -18,7 +18,7 @@ from gemmule.kernels.hopper.tile_config import EPI_TILE_M, THREADS, why_not_prom
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, most_tiles, overlapping_tiles
 
-from .config import GroupedConfig, every_config
+from .config import COUNTER_WORDS, GroupedConfig, every_config
 from .cost import costs
 
 DTYPES = (BFLOAT16, FLOAT16)
@@ -157,14 +157,14 @@ def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
         second = problem.epilogue.second.transposed()
         params += operand_params(SECOND, second, batches["b"], config.tile_n // problem.num_b, config.cluster_m)
     params += (TensorParam(problem.divider, (problem.operands()[problem.divider].cols,), ()),)
-    workspaces = (Workspace("counter", 4, zeroed=True),) if config.dynamic else ()
+    workspaces = (Workspace("counter", 8 * COUNTER_WORDS),) if config.dynamic else ()
     return Launch(
         grid=(clusters * config.cluster, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster, 1, 1),
-        overlaps=not workspaces,
-        params=(*params, *(TensorParam(x.name, (1,), ()) for x in workspaces)),
+        overlaps=True,
+        params=(*params, *(TensorParam(x.name, (COUNTER_WORDS,), ()) for x in workspaces)),
         workspaces=workspaces,
     )
 
@@ -186,6 +186,7 @@ SPEC = KernelSpec(
         GroupedConfig(tile_m=128, tile_n=256, stages=4, dynamic=1),
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_m=2),
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_n=2),
+        GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_n=2, dynamic=1),
         GroupedConfig(tile_m=256, tile_n=128, stages=4, cluster_n=2),
         GroupedConfig(tile_m=128, tile_n=192, stages=4),
         GroupedConfig(tile_m=128, tile_n=192, stages=4, pingpong=1),

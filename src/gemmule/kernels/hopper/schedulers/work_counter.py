@@ -3,6 +3,9 @@
 The producer warp adds one to the counter when it has issued all loads of a work tile, and leaves the next index in a
 ring in shared memory, where the consumers read it. CTAs whose tiles are short compute more of them. Of a cluster the
 first CTA does so for all.
+
+The counter is set to 0 by the CTA of the first tile, which sets a flag then, as those of stream-K
+(`stream_k_workspaces`): launches need no zeros before them.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import Int32, cute
+from cutlass import Int32, Int64, cute
 
 from gemmule.kernels.hopper.mainloops.pipeline import Pipeline, PipelineState
 from gemmule.kernels.hopper.tile_config import CONSUMERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.schedulers.stream_k_fixup import reset_flag, wait_for_flag
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import FLAG_BYTES, READY
 
 _SLOTS, _INDEX_BYTES = 4, 4
 
@@ -40,12 +45,34 @@ class WorkCounter(Pipeline):
         """Initialise the barriers of the ring, by one thread."""
         self.init(ring.barriers, 1, CONSUMERS * WARPGROUP)
 
+    def is_leader(self) -> Any:
+        """Return whether this CTA fetches."""
+        return True
+
     @cute.jit
-    def fetch(self, counter: cute.Tensor):
-        """Add one to the counter, by a whole warp; return what it was."""
+    def begin(self, counter: cute.Tensor, start):
+        """Set the counter to 0, by the producer warp of the CTA whose first work tile is the first of all."""
+        if self.is_leader() and start == 0 and cute.arch.lane_idx() == 0:
+            flag, number = _places(counter)
+            cute.arch.inline_ptx("st.global.b64 [{$r0}], {$r1};", read_only_args=[number, Int64(0)])
+            cute.arch.inline_ptx("st.release.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(READY)])
+
+    @cute.jit
+    def fetch(self, counter: cute.Tensor, tiles):
+        """Add one to the counter, by a whole warp; return what it was.
+
+        There is one fetch for each tile: the last one resets the flag.
+        """
         before = Int32(0)
-        if cute.arch.lane_idx() == 0:
-            before = cute.arch.atomic_add(counter.iterator, Int32(1), sem="relaxed", scope="gpu")
+        if self.is_leader() and cute.arch.lane_idx() == 0:
+            flag, number = _places(counter)
+            wait_for_flag(flag)
+            before = cute.arch.inline_ptx(
+                "atom.relaxed.gpu.global.add.u64 {$w0}, [{$r0}], {$r1};",
+                write_only_types=[Int64], read_only_args=[number, Int64(1)],
+            ).to(Int32)  # fmt: skip
+            if before == tiles - 1:
+                reset_flag(flag)
         return cute.arch.shuffle_sync(before, 0)
 
     @cute.jit
@@ -74,7 +101,7 @@ class WorkCounter(Pipeline):
         cute.arch.mbarrier_arrive(ring.barriers.empty + state.stage)
 
     def tail(self, ring: Ring, state: PipelineState) -> None:
-        """Stay resident, by the producer warp, until every remote arrival on the ring's barriers is in: there is none."""
+        """Stay resident, by the producer warp, until every remote arrival on the ring is in; there is none here."""
         del ring, state
 
 
@@ -104,13 +131,9 @@ class ClusterWorkCounter(WorkCounter):
         cta, _, _ = cute.arch.block_idx()
         return cta % self.cluster_size
 
-    @cute.jit
-    def fetch(self, counter: cute.Tensor):
-        """Add one to the counter, by the leader's warp; return what it was, and 0 to the other CTAs."""
-        before = Int32(0)
-        if self.rank() == 0 and cute.arch.lane_idx() == 0:
-            before = cute.arch.atomic_add(counter.iterator, Int32(1), sem="relaxed", scope="gpu")
-        return cute.arch.shuffle_sync(before, 0)
+    def is_leader(self) -> Any:
+        """Return whether this CTA fetches for the cluster."""
+        return self.rank() == 0
 
     @cute.jit
     def send(self, ring, state, work_index):
@@ -125,7 +148,8 @@ class ClusterWorkCounter(WorkCounter):
             cute.arch.inline_ptx(
                 "{\n.reg .b32 remote_addr, remote_mbar;\nmapa.shared::cluster.u32 remote_addr, {$r0}, {$r3};\n"
                 "mapa.shared::cluster.u32 remote_mbar, {$r1}, {$r3};\n"
-                "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote_addr], {$r2}, [remote_mbar];\n}",
+                "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 "
+                "[remote_addr], {$r2}, [remote_mbar];\n}",
                 read_only_args=[address, full.toint(), work_index, lane],
             )
 
@@ -156,3 +180,9 @@ class ClusterWorkCounter(WorkCounter):
         for _ in cutlass.range(self.num_stages):
             cute.arch.mbarrier_wait(ring.barriers.empty + state.stage, state.phase)
             state = self.advance(state)
+
+
+def _places(counter: Any) -> tuple[Any, Any]:
+    """Return the addresses of the counter's flag and of its number."""
+    address = counter.iterator.toint()
+    return address, address + FLAG_BYTES
