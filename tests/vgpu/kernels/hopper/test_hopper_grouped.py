@@ -183,6 +183,12 @@ COUNTED = [dataclasses.replace(SMALL, dynamic=1, ctas=2), dataclasses.replace(OV
 
 
 @pytest.mark.parametrize("config", COUNTED, ids=["CTAs", "clusters"])
+def test_more_tiles_by_the_counter_than_slots(config, rng):
+    ends = tuple(np.sort(rng.integers(0, EXTENT + 1, 30)).tolist())
+    multiply(rng, "m", ends, config, sizes=(24, 40))
+
+
+@pytest.mark.parametrize("config", COUNTED, ids=["CTAs", "clusters"])
 def test_the_counter_needs_no_zeros(config, rng):
     """Each launch finds what the one before it left in the memory, the first anything; none leaves the flag set."""
     subject, words = Counted(rng, config), rng.integers(0, 2**63, COUNTER_WORDS, np.uint64)

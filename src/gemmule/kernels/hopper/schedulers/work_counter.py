@@ -92,9 +92,13 @@ class WorkCounter(Pipeline):
     def read(self, ring, state):
         """Wait for the next index; return it and the consumer's next state."""
         cute.arch.mbarrier_wait(ring.barriers.full + state.stage, state.phase)
-        work_index = ring.indices[state.stage]
+        work_index = self.index(ring, state)
         self.release(ring, state)
         return work_index, self.advance(state)
+
+    def index(self, ring: Ring, state: PipelineState) -> Any:
+        """Return the index in a slot that is full, by a whole warp."""
+        return ring.indices[state.stage]
 
     def release(self, ring: Ring, state: PipelineState) -> None:
         """Release a slot, by each thread that has read it."""
@@ -158,11 +162,18 @@ class ClusterWorkCounter(WorkCounter):
         """Return what the leader sent, which it has as `work_index`, and the producer's next state."""
         if self.rank() != 0:
             cute.arch.mbarrier_wait(ring.barriers.full + state.stage, state.phase ^ 1)
-            # A shuffle needs the loads of all lanes, so that none is in flight when the slot is released.
-            work_index = cute.arch.shuffle_sync(ring.indices[state.stage], 0)
+            work_index = self.index(ring, state)
             with cute.arch.elect_one():
                 self.release(ring, state)
         return work_index, self.advance(state)
+
+    def index(self, ring: Ring, state: PipelineState) -> Any:
+        """Return the index in a slot that is full, by a whole warp.
+
+        The shuffle needs the loads of all lanes: none is in flight when the slot is released, which `st.async` may
+        overwrite then.
+        """
+        return cute.arch.shuffle_sync(ring.indices[state.stage], 0)
 
     def release(self, ring: Ring, state: PipelineState) -> None:
         """Release the leader's slot, by each thread that has read this CTA's."""
