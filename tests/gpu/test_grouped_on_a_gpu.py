@@ -17,6 +17,8 @@ from gemmule.kernels.mma_sync.grouped_gemv.spec import SPEC as GEMV
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 
+pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS, but there was no current CUDA context")
+
 #: The kernel of each type.
 KERNELS = {"bfloat16": "hopper_grouped", "float16": "hopper_grouped", "float32": "simt_grouped"}
 CONFIGS = [

@@ -33,7 +33,6 @@ SMALL = dataclasses.replace(min(SPEC.configs, key=lambda config: config.outputs)
 COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and config.cluster == 1)
 COOPERATIVE_8_BIT = next(x for x in SPEC.configs if not x.pingpong and x.cluster == 1 and x.tile_n == 192)
 OVER_ROWS = next(config for config in SPEC.configs if config.cluster_m == 2)
-OVER_COLUMNS_DYNAMIC = next(config for config in SPEC.configs if config.cluster_n == 2 and config.dynamic)
 OVER_COLUMNS = next(config for config in SPEC.configs if config.cluster_n == 2 and config.pingpong)
 
 
@@ -145,23 +144,18 @@ def test_as_many_groups_as_there_is_room_for(rng):
 DYNAMIC = [
     pytest.param(axis, config, id=f"{axis}-{name}", marks=[] if quick == axis else [pytest.mark.slow])
     for axis in "mk"
-    for name, config, quick in (
-        ("ping-pong", SMALL, "m"),
-        ("cooperative", COOPERATIVE, "k"),
-        ("rows", OVER_ROWS, "k"),
-        ("columns", OVER_COLUMNS_DYNAMIC, "m"),
-    )
+    for name, config, quick in (("ping-pong", SMALL, "m"), ("cooperative", COOPERATIVE, "k"))
 ]
 
 
 @pytest.mark.parametrize(("axis", "config"), DYNAMIC)
 def test_tiles_that_ctas_take_as_they_get_to_them(axis, config, rng):
-    config = dataclasses.replace(config, dynamic=1, ctas=3 if config.cluster == 1 else 4)
+    config = dataclasses.replace(config, dynamic=1, ctas=3)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
 
 
 class Counted:
-    """A product whose CTAs, or clusters of two, take tiles by the counter; its memory is the caller's."""
+    """A product whose CTAs take tiles by the counter; its memory is the caller's."""
 
     def __init__(self, rng, config):
         a, b = operand(rng, BFLOAT16, (EXTENT, 24), "row"), operand(rng, BFLOAT16, (4, 24, 40), "col")
@@ -178,17 +172,17 @@ class Counted:
         np.testing.assert_array_equal(d.astype(np.float32), self.exact)
 
 
-#: Fewer CTAs, and clusters, than tiles.
-COUNTED = [dataclasses.replace(SMALL, dynamic=1, ctas=2), dataclasses.replace(OVER_COLUMNS_DYNAMIC, ctas=4)]
+#: Fewer CTAs than tiles.
+COUNTED = [dataclasses.replace(one, dynamic=1, ctas=2) for one in (SMALL, COOPERATIVE)]
 
 
-@pytest.mark.parametrize("config", COUNTED, ids=["CTAs", "clusters"])
+@pytest.mark.parametrize("config", COUNTED, ids=["ping-pong", "cooperative"])
 def test_more_tiles_by_the_counter_than_slots(config, rng):
     ends = tuple(np.sort(rng.integers(0, EXTENT + 1, 30)).tolist())
     multiply(rng, "m", ends, config, sizes=(24, 40))
 
 
-@pytest.mark.parametrize("config", COUNTED, ids=["CTAs", "clusters"])
+@pytest.mark.parametrize("config", COUNTED, ids=["ping-pong", "cooperative"])
 def test_the_counter_needs_no_zeros(config, rng):
     """Each launch finds what the one before it left in the memory, the first anything; none leaves the flag set."""
     subject, words = Counted(rng, config), rng.integers(0, 2**63, COUNTER_WORDS, np.uint64)
@@ -197,7 +191,7 @@ def test_the_counter_needs_no_zeros(config, rng):
         assert words[0] != READY
 
 
-@pytest.mark.parametrize("config", COUNTED, ids=["CTAs", "clusters"])
+@pytest.mark.parametrize("config", COUNTED, ids=["ping-pong", "cooperative"])
 @pytest.mark.parametrize(
     ("order", "weaker"), [("st.release.gpu", "st.relaxed.gpu"), ("ld.acquire.gpu", "ld.relaxed.gpu")]
 )

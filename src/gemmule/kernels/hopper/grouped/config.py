@@ -33,7 +33,7 @@ _TILES = (
     (64, 128, 1),
 )
 #: CTAs of a cluster along M and N, and whether scheduling is dynamic.
-_CLUSTERS = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (1, 4, 0), (2, 1, 1), (1, 2, 1))
+_CLUSTERS = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (1, 4, 0))
 _MOST_STAGES = 12
 
 
@@ -48,7 +48,7 @@ class GroupedConfig(HopperGemmConfig):
     cluster_k, swap_ab, stream_k, split_k : int
         1, 0, 0 and 0.
     dynamic : int
-        1: CTAs, or clusters, take tiles as they get to them, by a counter in device memory (`schedulers.work_counter`).
+        1: CTAs take tiles as they get to them, by a counter in device memory (`schedulers.work_counter`).
     """
 
     cluster_m: int = 1
@@ -59,8 +59,8 @@ class GroupedConfig(HopperGemmConfig):
     def _why_not_cluster(self) -> str | None:
         if self.swap_ab or self.stream_k or self.split_k or self.cluster_k > 1:
             return "swap_ab, stream_k and split_k must be 0, cluster_k 1"
-        if self.dynamic and self.pingpong and self.cluster > 1:
-            return "with dynamic=1 the CTAs of a cluster compute each tile together: pingpong must be 0"
+        if self.dynamic and self.cluster > 1:
+            return "with dynamic=1 each CTA takes tiles of its own: cluster_m and cluster_n must be 1"
         return super()._why_not_cluster()
 
     @property

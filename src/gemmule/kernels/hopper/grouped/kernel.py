@@ -31,14 +31,13 @@ from cutlass import Boolean, Int32, cute, select_
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.limited_store import LimitedStore, Region
 from gemmule.kernels.hopper.gemm.kernel import HopperGemm
-from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, PredicatedLoad, TmaTensor, flat
+from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, TmaTensor, flat
 from gemmule.kernels.hopper.mainloops.promoted_accumulators import PromotedMainloop
 from gemmule.kernels.hopper.mainloops.ragged_k import RaggedKMainloop, ZeroFillMainloop
 from gemmule.kernels.hopper.mainloops.tma_wgmma import multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.schedulers.grouped import GroupedKScheduler, GroupedScheduler, RowScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
-from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
 from .config import GroupedConfig
@@ -79,9 +78,6 @@ class HopperGroupedGemm(HopperGemm):
             mainloop = PromotedMainloop if types["a"].startswith("float8") else ZeroFillMainloop
             self.mainloop = mainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma, self.fusion, self.num_b)
-        # Whether two CTAs load the rows of A of a warpgroup each, for both of them.
-        halves = config.cluster_n == CONSUMERS and self.tile_m == CONSUMERS * EPI_TILE_M
-        self.halves_a = self.axis == "m" and not self.pingpong and halves
 
     @cute.jit
     def __call__(self, matrices, offsets: cute.Tensor, counter, grid: Int32, aux_args=None, mB_up=None):
@@ -102,65 +98,39 @@ class HopperGroupedGemm(HopperGemm):
         start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
         load = functools.partial(self.load_tile, (tma, b_up), smem_ab, barriers, k_range, schedule)
         if cutlass.const_expr(self.dynamic):
-            queue, ring = self.scheduler.work_counter, schedule.ring
+            queue = self.scheduler.work_counter
             # In a dynamic `while` the DSL would treat `queue` as an SSA value: bind the methods before it.
-            send, receive, tail = queue.send, queue.receive, queue.tail
-            slot, next_of = queue.producer_state(), functools.partial(self.next_work_index, schedule, stride, end)
+            publish, fetch, slot = queue.publish, queue.fetch, queue.producer_state()
             queue.begin(schedule.counter, start)
-            send(ring, slot, start)
-            work_index, slot = receive(ring, slot, start)
+            work_index = start
             while work_index < end:
-                state, next_index = load(state, work_index, functools.partial(next_of, slot))
-                work_index, slot = receive(ring, slot, next_index)
-            if cutlass.const_expr(self.pingpong):
-                # Each warpgroup reads an index for itself and one for the other.
-                send(ring, slot, end)
-            tail(ring, slot)
+                slot = publish(schedule.ring, slot, work_index)
+                state = load(state, work_index)
+                work_index = stride + fetch(schedule.counter, end)
+            # In ping-pong each warpgroup reads an index for itself and one for the other.
+            for _ in cutlass.range_constexpr(CONSUMERS if self.pingpong else 1):
+                slot = publish(schedule.ring, slot, end)
         else:
             for work_index in cutlass.range(start, end, stride):
-                state, _ = load(state, work_index)
+                state = load(state, work_index)
         if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
-    def next_work_index(self, schedule, stride, end, slot):
-        """Fetch the index of this CTA's next work tile and send it to its readers; return it."""
-        queue = self.scheduler.work_counter
-        work_index = stride + queue.fetch(schedule.counter, end)
-        queue.send(schedule.ring, slot, work_index)
-        return work_index
-
-    @cute.jit
-    def load_tile(self, operands, smem_ab, barriers, k_range, schedule, state, work_index, fetch=None):
-        """Load the k-tiles of a work tile; return the producer's next state, and what `fetch` gave before the last."""
+    def load_tile(self, operands, smem_ab, barriers, k_range, schedule, state, work_index):
+        """Load the k-tiles of a work tile; return the producer's next state."""
         (tma, b_up), (sA, sB) = operands, smem_ab
         row, col = self.scheduler.cta_coord_in_cluster()
         ctas_a, ctas_b = multicast_ctas_a(self.scheduler, row), multicast_ctas_b(self.scheduler, col)
         (i, j, group), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
-        first, end = self.scheduler.bounds(schedule, group)
+        first, _ = self.scheduler.bounds(schedule, group)
         matrix = self.scheduler.matrix(schedule, group)
-        load_a: Any = self.operands.load_a(self.of_group(tma.a, "m", "n", matrix, first), sA, col, ctas_a)
-        nbytes = None
-        if cutlass.const_expr(self.halves_a):
-            # The second warpgroup's rows of A, which the second CTA loads for both, may be none of the group.
-            has_second = first + i * self.tile_m + EPI_TILE_M < end
-            load_a = PredicatedLoad(load_a, Boolean(has_second) | Boolean(col == 0))
-            half = cutlass.const_expr(self.operands.bytes_a // CONSUMERS)
-            nbytes = Int32(select_(Boolean(has_second), Int32(0), Int32(-half))) + self.operands.stage_bytes
+        load_a = self.operands.load_a(self.of_group(tma.a, "m", "n", matrix, first), sA, col, ctas_a)
         loads_b = tuple(
             (self.operands.load_b(self.of_group(b, "n", "m", matrix, first), sB, row, ctas_b, index), j)
             for index, b in enumerate((tma.b, b_up)[: self.num_b])
         )
-        load = functools.partial(self.mainloop.load, ((load_a, i), *loads_b), (), barriers, nbytes=nbytes)
-        next_index = None
-        if cutlass.const_expr(fetch is not None):
-            start, count = work_k_range
-            before = cutlass.max(count - self.mainloop.num_stages, 0)
-            state = load(state, KTileRange(start, before))
-            # The last loads are issued while the index is on its way.
-            next_index = fetch()
-            work_k_range = KTileRange(start + before, count - before)
-        return load(state, work_k_range), next_index
+        return self.mainloop.load(((load_a, i), *loads_b), (), barriers, state, work_k_range)
 
     def of_group(self, operand: TmaTensor, lines: str, others: str, matrix: Any, first: Any) -> TmaTensor:
         """Return a group's part of an operand.

@@ -186,7 +186,6 @@ SPEC = KernelSpec(
         GroupedConfig(tile_m=128, tile_n=256, stages=4, dynamic=1),
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_m=2),
         GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_n=2),
-        GroupedConfig(tile_m=128, tile_n=256, stages=4, cluster_n=2, dynamic=1),
         GroupedConfig(tile_m=256, tile_n=128, stages=4, cluster_n=2),
         GroupedConfig(tile_m=128, tile_n=192, stages=4),
         GroupedConfig(tile_m=128, tile_n=192, stages=4, pingpong=1),

@@ -69,20 +69,6 @@ class TmaLoad:
             cute.copy(self.atom, source, target, tma_bar_ptr=full + stage, mcast_mask=mask)
 
 
-@dataclass(frozen=True)
-class PredicatedLoad:
-    """A TMA load that is issued where a predicate holds."""
-
-    load: TmaLoad  #: The load.
-    predicate: Any  #: Boolean. Whether it is issued.
-
-    @cute.jit
-    def issue(self, coord, stage, full):
-        """Issue the load, as `TmaLoad.issue`."""
-        if self.predicate:
-            self.load.issue(coord, stage, full)
-
-
 def partitioned(
     atom: Any, smem: Any, gmem_tiles: Any, multicast_slice: Any = 0, multicast_size: int = 1
 ) -> tuple[Any, Any]:
@@ -122,13 +108,6 @@ class OperandStages:
         """Bytes of the loads that fill a stage of a CTA."""
         m, n, k = self.cta_tile_mnk
         bits: int = (m * self.elements[0].width + n * self.elements[1].width) * k
-        return bits // 8
-
-    @property
-    def bytes_a(self) -> int:
-        """Bytes of A in a stage."""
-        m, _, k = self.cta_tile_mnk
-        bits: int = m * k * self.elements[0].width
         return bits // 8
 
     @property

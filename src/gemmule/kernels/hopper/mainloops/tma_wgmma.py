@@ -77,7 +77,7 @@ class Mainloop(Pipeline):
         cute.arch.griddepcontrol_launch_dependents()
 
     @cute.jit
-    def load(self, loads, batch, barriers, state, k_range, nbytes=None):
+    def load(self, loads, batch, barriers, state, k_range):
         """Issue the loads of a range of k-tiles, each as soon as a stage is empty; return the next pipeline state.
 
         Parameters
@@ -92,23 +92,19 @@ class Mainloop(Pipeline):
             The producer's.
         k_range : KTileRange
             The first k-tile, and how many.
-        nbytes : Int32, optional
-            Bytes that arrive in each stage of this CTA, where they are not `stage_bytes`.
         """
         start, num_k_tiles = k_range
         for k in cutlass.range(num_k_tiles):
             coords = tuple((load, (tile_idx, start + k, *batch)) for load, tile_idx in loads)
-            state = self.load_stage(coords, barriers, state, nbytes)
+            state = self.load_stage(coords, barriers, state)
         return state
 
     @cute.jit
-    def load_stage(self, loads, barriers, state, nbytes=None):
+    def load_stage(self, loads, barriers, state):
         """Issue the loads of a stage, pairs of `TmaLoad` and coordinate, once it is empty; return the next state."""
         cute.arch.mbarrier_wait(barriers.empty + state.stage, state.phase)
         with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive_and_expect_tx(
-                barriers.full + state.stage, self.stage_bytes if nbytes is None else nbytes
-            )
+            cute.arch.mbarrier_arrive_and_expect_tx(barriers.full + state.stage, self.stage_bytes)
         for load, coord in loads:
             load.issue(coord, state.stage, barriers.full)
         return self.advance(state)

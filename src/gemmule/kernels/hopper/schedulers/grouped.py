@@ -16,7 +16,7 @@ from cutlass import Int32, cute
 from gemmule.kernels.parts.raster import grouped_tile
 from gemmule.kernels.parts.schedulers.persistent import KTileRange, PersistentScheduler, WorkRange, WorkTile
 
-from .work_counter import ClusterWorkCounter, WorkCounter
+from .work_counter import WorkCounter
 
 _WARP = 32
 
@@ -44,16 +44,14 @@ class _Grouped(PersistentScheduler):
     Parameters
     ----------
     dynamic : bool
-        Whether CTAs, or clusters, take tiles as they get to them.
+        Whether CTAs take tiles as they get to them.
     shape : int
         The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
     """
 
     def __init__(self, dynamic: bool, *shape: int) -> None:
         super().__init__(*shape)
-        self.work_counter = None
-        if dynamic:
-            self.work_counter = WorkCounter() if self.cluster_size == 1 else ClusterWorkCounter(self.cluster_size)
+        self.work_counter = WorkCounter() if dynamic else None
 
     def schedule_of(self, tma: Any, offsets: Any, table: Any, extent: Any) -> GroupedWork:
         """Return what the other methods read, where there is no running sum."""
