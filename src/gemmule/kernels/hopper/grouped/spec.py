@@ -24,7 +24,7 @@ from .cost import costs
 DTYPES = (BFLOAT16, FLOAT16)
 #: Most rows and columns, and tiles, that 32-bit numbers count with those of a wave beyond.
 _MOST = 1 << 30
-#: L2 promotion of operands in bytes: a row of a TMA box. With 256, weights of 64 and 128 groups take up to 5 % longer.
+#: L2 promotion of operands in bytes: a row of a TMA box. With 256, weights of 64 and 128 groups take longer on an H200.
 _PROMOTION = 128
 
 
