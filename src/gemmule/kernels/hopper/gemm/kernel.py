@@ -173,6 +173,7 @@ class HopperGemm:
                 )
                 self.epi_layout.init(c_full)
                 self.reduction.init(reduce_barriers)
+                self.scheduler.init(table)
             cute.arch.mbarrier_init_fence()
         self.sync_after_init(warp)
         # Wait for the predecessor grid's writes, then let the dependent grid launch.

@@ -13,6 +13,8 @@ from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 #: Shared memory for the running sum of the groups' tiles. The last entry, for what is beyond all groups, and the ring
 #: of dynamic scheduling are where the barriers leave room.
 TABLE_BYTES = 4 * MAX_GROUPS
+#: Words of 64 bits of the counter of dynamic scheduling: a flag and a number.
+COUNTER_WORDS = 2
 
 
 #: What a search tries: rows and columns of a tile and whether it is ping-pong, and clusters; with most stages.

@@ -69,6 +69,10 @@ class PersistentScheduler:
         """Allocate what the schedule has in shared memory; None here."""
         del smem
 
+    def init(self, table: Any) -> None:
+        """Initialise the barriers in what `allocate` returned, by one thread; there are none here."""
+        del table
+
     def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
         """Return what the other methods read of the work, by all threads; here D, for its extents.
 

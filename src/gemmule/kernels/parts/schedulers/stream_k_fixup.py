@@ -122,10 +122,8 @@ class StreamKPartials:
     def wait_for(self, flags: cute.Tensor, cta, warpgroup_idx):
         """Wait for a warpgroup's flag, and reset it."""
         flag = self.flag(flags, cta, warpgroup_idx)
-        found = self.load_flag(flag)
-        while found != READY:
-            found = self.load_flag(flag)
-        cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(0)])
+        wait_for_flag(flag)
+        reset_flag(flag)
 
     def address(self, partials: Any, accumulators: Any, cta: Any, warpgroup_idx: Any) -> Any:
         """Return the address of a thread's first vector of a CTA's partials: those of all threads are contiguous."""
@@ -138,11 +136,24 @@ class StreamKPartials:
         """Return the address of a flag."""
         return flags.iterator.toint() + (cta * self.warpgroups + warpgroup_idx) * FLAG_BYTES
 
-    def load_flag(self, address: Any) -> Any:
-        """Load a flag; where it is set, the writes before it are visible."""
-        return cute.arch.inline_ptx(
-            "ld.acquire.gpu.global.b64 {$w0}, [{$r0}];", write_only_types=[Int64], read_only_args=[address]
-        )
+
+@cute.jit
+def wait_for_flag(address):
+    """Wait until a flag is set, by a thread; the writes before it are visible then."""
+    found = _load_flag(address)
+    while found != READY:
+        found = _load_flag(address)
+
+
+def reset_flag(address: Any) -> None:
+    """Reset a flag, by a thread."""
+    cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[address, Int64(0)])
+
+
+def _load_flag(address: Any) -> Any:
+    return cute.arch.inline_ptx(
+        "ld.acquire.gpu.global.b64 {$w0}, [{$r0}];", write_only_types=[Int64], read_only_args=[address]
+    )
 
 
 def _vector(accumulators: Any) -> tuple[int, str]:
