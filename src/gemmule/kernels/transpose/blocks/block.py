@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES
 from gemmule.kernels.parts.hopper_facts import SMS
-from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, SECTOR, WARP, WORD, TileConfig, most_words_of_a_bank
+from gemmule.kernels.transpose.tile_config import MAX_SHARED, SECTOR, WARP, WORD, TileConfig, most_words_of_a_bank
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 6, 4
-# Bytes of wide accesses to source and target, the widest first. What is read is written to shared memory as it is, and
-# pitches are multiples of that: wider accesses would keep lanes in the same banks.
-_READS = {1: (4,), 2: (8, 4), 4: (8,), 8: (), 16: ()}
-_WRITES = (16, 8, 4)
-# Bytes of a block that a thread holds in registers, at most.
-_HELD = 64
-# Pitches that are tried along an axis: words of shared memory beyond the elements of a smaller axis.
+# Bytes of wide accesses to source and target, the widest first; asynchronous copies are of 4 bytes and more.
+_WIDE = (16, 8, 4)
+# Pitches that are tried along an axis: accesses beyond the elements of a smaller axis.
 _PITCHES = 33
-# CTAs of an SM that were fastest: its registers hold 7.
-_RESIDENT = 5
+# Elements that a part of an axis is larger than the next smaller one that is tried, as a factor.
+_FINE = 1.2
 
 
 class Axis(NamedTuple):
@@ -43,25 +40,28 @@ class Block(NamedTuple):
     extents: tuple[int, ...]  #: Elements of a block along each.
     inner: tuple[int, ...]  #: Numbers of the axes with more than one, in the target's order.
     read: tuple[int, ...]  #: The same axes in the source's order.
-    vectors: tuple[int, int]  #: Elements of an access along the first axis of `read`, and along that of `inner`.
+    vectors: tuple[int, int]  #: Elements of an access to source and target.
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Return the blocks along each axis; the last one begins earlier where extents are no multiples."""
         return tuple(-(-axis.extent // extent) for axis, extent in zip(self.axes, self.extents, strict=True))
 
-    def units(self, order: Sequence[int]) -> list[int]:
-        """Return the accesses along inner axes, in the source's order or the target's."""
-        return _units([self.extents[number] for number in order], self.vectors[order is not self.read])
+    @property
+    def accesses(self) -> tuple[int, int]:
+        """Return the accesses to the block in source and target."""
+        size = math.prod(self.extents)
+        return size // self.vectors[0], size // self.vectors[1]
 
 
 @dataclass(frozen=True)
 class BlocksConfig(TileConfig):
-    """Threads of a CTA, and elements of a thread."""
+    """Threads of a CTA, and bytes of a thread."""
 
     threads: int = 128  #: Threads of a CTA.
-    each: int = 16  #: Accesses of a thread to a block, at most; fewer where they are of 8 or 16 bytes.
-    ctas: int = _RESIDENT * SMS  #: CTAs that share all blocks.
+    held: int = 64  #: Bytes of a block that a thread moves, at most, in up to 16 accesses.
+    resident: int = 5  #: CTAs of an SM.
+    ctas: int = 5 * SMS  #: CTAs that share all blocks.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,18 +69,22 @@ class BlocksConfig(TileConfig):
 
     @property
     def outputs(self) -> int:
-        return self.threads * self.each
+        return self.threads * self.held
 
     def on(self, multiprocessors: int) -> BlocksConfig:
-        return dataclasses.replace(self, ctas=_RESIDENT * multiprocessors)
+        return dataclasses.replace(self, ctas=self.resident * multiprocessors)
 
     def of(self, problem: TransposeProblem) -> Block:
         """Return the block that a CTA moves."""
-        return block_of(problem, self.threads, self.each)
+        return block_of(problem, self.threads, self.held)
 
     def count(self, nbytes: int) -> int:
         """Return the accesses of so many bytes of a thread, at most."""
-        return _count(self.each, nbytes)
+        return count_of(self.held, nbytes)
+
+    def stages(self, nbytes: int) -> int:
+        """Return the blocks in shared memory, where accesses to the source are of so many bytes."""
+        return 3 if nbytes >= WORD else 2
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         return math.prod(self.of(problem).counts), 1
@@ -96,11 +100,21 @@ class BlocksConfig(TileConfig):
         ]
         if max(spans) > MAX_EXTENT:
             return f"a block spans {max(spans)} bytes, more than {MAX_EXTENT}"
-        if (size := 2 * stage_bytes(block, item)) > MAX_SHARED:
-            return f"two blocks take {size} bytes of shared memory, more than {MAX_SHARED}"
+        if (size := self.stages(block.vectors[0] * item) * stage_bytes(block, item)) > MAX_SHARED:
+            return f"blocks take {size} bytes of shared memory, more than {MAX_SHARED}"
         if (count := self.tiles(problem)[0]) > MAX_EXTENT - self.ctas:
             return f"there are {count} blocks, more than {MAX_EXTENT - self.ctas}"
         return super().why_not(problem)
+
+
+def count_of(held: int, nbytes: int) -> int:
+    """Return the accesses of so many bytes of a thread that moves `held` bytes, at most."""
+    return min(16, held // nbytes)
+
+
+def sizes_of(itemsize: int) -> tuple[int, ...]:
+    """Return the bytes of an access, the widest first, an element last."""
+    return (*(size for size in _WIDE if size > itemsize), itemsize)
 
 
 def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
@@ -113,110 +127,116 @@ def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
     return tuple(sorted(found, key=lambda axis: abs(axis.target)))
 
 
-@functools.lru_cache(maxsize=256)
-def block_of(problem: TransposeProblem, threads: int, each: int) -> Block:
-    """Return a block for threads of so many accesses, whose contiguous runs in source and target are about as long.
+class _Side(NamedTuple):
+    """Source or target of a problem: its axes' strides, their order, and the bytes of an access, the widest first."""
 
-    The shorter run grows, along the first axis of its side that is not whole.
-    """
-    axes, vectors, item = axes_of(problem), vectors_of(problem), problem.itemsize
-    target = range(len(axes))
-    source = sorted(target, key=lambda number: abs(axes[number].source))
-    extents, inner = [1] * len(axes), set[int]()
-    for order, vector in zip((source, target), vectors, strict=True):
-        if vector > 1:
-            extents[order[0]] = vector
-            inner.add(order[0])
-    least, firsts, sector = tuple(extents), {source[0], target[0]}, max(SECTOR // item, 1)
-    orders = {"source": list(source), "target": list(target)}
-    runs = {"source": 1, "target": 1}
-    while True:
-        for side in sorted(runs, key=runs.__getitem__):
-            number = next((one for one in orders[side] if extents[one] < axes[one].extent), None)
-            if number is None or (number not in inner and len(inner) == BLOCK_AXES):
-                continue
-            found = least[number] * _larger(axes[number].extent // least[number], extents[number] // least[number])
-            if number in firsts:
-                # Parts of whole sectors, where the axis is divided.
-                found = min(-(-found // sector) * sector, axes[number].extent)
-            larger = [*extents[:number], found, *extents[number + 1 :]]
-            members = inner | {number}
-            if all(
-                threads_of(_units([larger[one] for one in order if one in members], vector), each, vector * item)
-                <= threads
-                for order, vector in zip((source, target), vectors, strict=True)
-            ):
-                extents, inner = larger, members
-                break
-        else:
-            break
-        for side, order in orders.items():
-            run = 1
-            for number in order:
-                run *= extents[number]
-                if extents[number] < axes[number].extent:
-                    break
-            runs[side] = run
-    ordered = tuple(number for number in target if number in inner)
-    return Block(axes, tuple(extents), ordered, tuple(number for number in source if number in inner), vectors)
+    strides: tuple[int, ...]
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+    alignment: int
 
 
-def vectors_of(problem: TransposeProblem) -> tuple[int, int]:
-    """Return the elements of an access to source and target: as many as all of them are aligned to, or 1."""
+def _sides(problem: TransposeProblem) -> tuple[_Side, _Side]:
     axes, item = axes_of(problem), problem.itemsize
-    firsts = [min(range(len(axes)), key=lambda number: abs(getattr(axes[number], side))) for side in Axis._fields[1:]]
-    # A single axis may hold all of a block.
-    if firsts[0] == firsts[1]:
-        return 1, 1
+    sizes = sizes_of(item)
 
-    read, write = accesses_of(item)
+    def side(name: str) -> _Side:
+        strides = tuple(getattr(axis, name) for axis in axes)
+        order = tuple(sorted(range(len(axes)), key=lambda number: abs(strides[number])))
+        return _Side(strides, order, sizes, getattr(problem, name).alignment)
 
-    def vector(side: str, sizes: Sequence[int], first: int) -> int:
-        strides = [getattr(axis, side) for axis in axes]
-        known = math.gcd(axes[first].extent, *strides[:first], *strides[first + 1 :]) * item
-        aligned = math.gcd(known, getattr(problem, side).alignment)
-        return next(size // item for size in sizes if aligned % size == 0) if strides[first] == 1 else 1
-
-    return vector("source", read, firsts[0]), vector("target", write, firsts[1])
+    return side("source"), side("target")
 
 
-def accesses_of(itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the bytes of accesses to source and target, the widest first, an element last."""
-    return (*_READS[itemsize], itemsize), (*(size for size in _WRITES if size > itemsize), itemsize)
+def _run(axes: Sequence[Axis], extents: Sequence[int], side: _Side, item: int) -> tuple[int, int, int]:
+    """Return the contiguous elements of a block on a side, their axes, and the bytes that all runs are aligned to."""
+    known, run, held = side.alignment, 1, 0
+    for number in side.order:
+        if side.strides[number] != run:
+            break
+        run *= extents[number]
+        held += 1
+        if extents[number] < axes[number].extent:
+            for step in (extents[number], axes[number].extent - extents[number]):
+                known = math.gcd(known, item * step * side.strides[number])
+            break
+    for number in side.order[held:]:
+        known = math.gcd(known, item * side.strides[number])
+    return run, held, known
 
 
-def _units(extents: Sequence[int], vector: int) -> list[int]:
-    """Return the accesses along axes whose first one is accessed in vectors."""
-    return [extents[0] // vector, *extents[1:]] if extents else []
+@functools.lru_cache(maxsize=256)
+def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
+    """Return the block that threads of so many bytes are predicted to move fastest."""
+    axes, item, sides = axes_of(problem), problem.itemsize, _sides(problem)
+    most = threads * held // item
+    best: tuple[float, tuple[int, ...], tuple[int, int]] | None = None
+    seen = set()
+    for pair in itertools.product(*(list(_prefixes(axes, side.order, most, max(SECTOR // item, 1))) for side in sides)):
+        extents = tuple(map(max, *pair))
+        size = math.prod(extents)
+        if extents in seen or size > most or sum(extent > 1 for extent in extents) > BLOCK_AXES:
+            continue
+        seen.add(extents)
+        found = _cost(axes, extents, sides, (threads, held, item))
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found[0], extents, found[1]
+    assert best is not None
+    _, extents, vectors = best
+    source, target = (tuple(number for number in side.order if extents[number] > 1) for side in sides)
+    return Block(axes, extents, target, source, vectors)
 
 
-def loop_of(units: Sequence[int], each: int, nbytes: int) -> int:
-    """Return along which of a block's axes a thread accesses it, `nbytes` each time.
-
-    That along which it has most accesses, if lanes fill lines along those before it; not the first if there are others.
-    """
-    each = _count(each, nbytes)
-
-    def score(axis: int) -> tuple[float, int]:
-        run = LINE if axis == len(units) - 1 else min(math.prod(units[:axis]) * nbytes, LINE)
-        return units[axis] / -(-units[axis] // each) * run, axis
-
-    return max(range(min(1, len(units) - 1), len(units)), key=score)
-
-
-def threads_of(units: Sequence[int], each: int, nbytes: int) -> int:
-    """Return the threads that move a block of so many accesses along its axes."""
-    along = units[loop_of(units, each, nbytes)]
-    return math.prod(units) // along * -(-along // _count(each, nbytes))
-
-
-def _count(each: int, nbytes: int) -> int:
-    return min(each, _HELD // nbytes)
+def _prefixes(axes: Sequence[Axis], order: Sequence[int], most: int, sector: int) -> Iterator[tuple[int, ...]]:
+    """Yield extents of blocks: all of the first axes of an order, and a part of the next."""
+    extents = [1] * len(axes)
+    size = 1
+    for number in order:
+        extent, part = axes[number].extent, 1
+        while part * size <= most:
+            for unit in dict.fromkeys((1, 4, sector)):
+                extents[number] = min(-(-part // unit) * unit, extent)
+                yield tuple(extents)
+            if part == extent:
+                break
+            # The next larger part of those that divide the axis into parts of almost one size.
+            wanted = math.ceil(part * _FINE)
+            part = extent if wanted >= extent else -(-extent // ((extent - 1) // (wanted - 1)))
+        if extent * size > most:
+            return
+        extents[number] = extent
+        size *= extent
 
 
-def _larger(extent: int, part: int) -> int:
-    """Return the next larger part of an extent that divides it into fewer parts of almost one size."""
-    return -(-extent // (-(-extent // part) - 1))
+def _cost(
+    axes: Sequence[Axis], extents: tuple[int, ...], sides: tuple[_Side, _Side], limits: tuple[int, int, int]
+) -> tuple[float, tuple[int, int]] | None:
+    """Return about the cycles of an SM for an element, and the elements of accesses; None if threads do not suffice."""
+    threads, held, item = limits
+    size, cover = math.prod(extents), 1.0
+    for axis, extent in zip(axes, extents, strict=True):
+        cover *= -(-axis.extent // extent) * extent / axis.extent
+    moved, work, vectors = 0.0, 0.0, []
+    for side, factor in zip(sides, (cover, 1.0), strict=True):
+        run, _, known = _run(axes, extents, side, item)
+        nbytes = next((one for one in side.sizes if known % one == 0 and run * item % one == 0), item)
+        vector = max(nbytes // item, 1)
+        accesses = size // vector
+        if accesses > threads * count_of(held, nbytes):
+            return None
+        vectors.append(vector)
+        # Sectors that a run shares with its neighbours; those of 64 bytes are read together from memory.
+        shared = sum(width - min(known & -known, width) for width in (SECTOR, 2 * SECTOR)) / 2
+        moved += factor * size / run * (run * item + shared)
+        rounds = -(-accesses // threads) * threads / WARP
+        gathered = 3 * vector if side is sides[1] else (0 if nbytes >= WORD else 2)
+        work += cover * rounds * (8 + gathered)
+    # A CTA's block waits for its reads; so many are in flight.
+    waiting = cover * (_BLOCK_CYCLES / (2 * _CTAS))
+    return (max(moved / _BYTES, work / _ISSUED, waiting) + 0.2 * (work / _ISSUED + waiting)) / size, tuple(vectors)
+
+
+_BLOCK_CYCLES, _CTAS, _BYTES, _ISSUED = 1200, 5, 17.0, 2.8
 
 
 @functools.lru_cache(maxsize=256)
@@ -226,7 +246,8 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
     Elements lie in the source's order. Along each axis that lanes of a warp read, the pitch is chosen for the fewest
     bank conflicts.
     """
-    lanes = [(first * block.vectors[1], *rest) for first, *rest in _lanes(block.units(block.inner))]
+    units = [block.extents[number] for number in block.inner]
+    lanes = _lanes(units, block.vectors[1], block.accesses[1])
     pitches = dict.fromkeys(block.inner, 0)
     size = 1
     for number in block.read:
@@ -234,7 +255,7 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
         # Accesses to the source are written as they are.
         unit = max(WORD // itemsize, block.vectors[0])
         tried = [size + extra * unit for extra in range(_PITCHES)]
-        if number == block.read[0] or all(lane[place] == 0 for lane in lanes):
+        if size % unit or number == block.read[0] or all(lane[place] == 0 for lane in lanes):
             tried = [size]
 
         def conflicts(pitch: int, number: int = number) -> int:
@@ -260,11 +281,11 @@ def stage_bytes(block: Block, itemsize: int) -> int:
     return -(-block_bytes(block, itemsize) // VECTOR_BYTES) * VECTOR_BYTES
 
 
-def _lanes(extents: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the coordinates of a warp's first lanes in a block."""
+def _lanes(extents: Sequence[int], vector: int, accesses: int) -> list[tuple[int, ...]]:
+    """Return the coordinates of the first elements of a warp's first accesses."""
     found = []
-    for lane in range(min(WARP, math.prod(extents))):
-        rest, place = lane, []
+    for lane in range(min(WARP, accesses)):
+        rest, place = lane * vector, []
         for extent in extents:
             place.append(rest % extent)
             rest //= extent

@@ -16,12 +16,10 @@ from gemmule.kernels.transpose.blocks.block import (
     AXES,
     BLOCK_AXES,
     BlocksConfig,
-    accesses_of,
+    sizes_of,
     axes_of,
-    loop_of,
     pitches_of,
     stage_bytes,
-    vectors_of,
 )
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
@@ -52,45 +50,44 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 
 def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
-    block = config.of(problem)
-    pitches = dict(zip(block.inner, pitches_of(block, problem.itemsize), strict=True))
-    read, write = (
-        _looped(order, loop_of(block.units(order), config.each, vector * problem.itemsize))
-        for order, vector in zip((block.read, block.inner), block.vectors, strict=True)
-    )
-    # The first axis of each side is accessed in vectors.
-    of_read, of_write = {block.read[0]: block.vectors[0]}, {block.inner[0]: block.vectors[1]}
+    block, item = config.of(problem), problem.itemsize
+    pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
+    stage = stage_bytes(block, item)
 
-    def along(order: Sequence[int | None], side: str, operand: str, vectors: dict[int, int]) -> TensorParam:
-        strides = [getattr(block.axes[one], side) * vectors.get(one, 1) if one is not None else 0 for one in order]
-        extents = [block.extents[one] // vectors.get(one, 1) if one is not None else 1 for one in order]
-        return TensorParam(operand, tuple(extents), tuple(strides))
-
-    def numbers(order: Sequence[int | None], values: dict[int, int], vectors: dict[int, int]) -> list[int]:
-        return [values.get(one, 0) * vectors.get(one, 1) if one is not None else 0 for one in order]
+    def order(numbers: Sequence[int], side: str) -> list[int]:
+        """Return divisors of coordinates, extents, and the bytes from an element to the next, in memory and a stage."""
+        extents = [block.extents[number] for number in numbers]
+        strides = [getattr(block.axes[number], side) * item for number in numbers]
+        places = [pitches[number] * item for number in numbers]
+        divisors = [-(-(1 << 32) // extent) for extent in extents]
+        return [
+            *_filled([_signed(one) for one in divisors], BLOCK_AXES, 0),
+            *_filled(extents, BLOCK_AXES, 1),
+            *_filled(strides, BLOCK_AXES, 0),
+            *_filled(places, BLOCK_AXES, 0),
+        ]
 
     def outer(extents: Sequence[int], side: str, operand: str) -> TensorParam:
         strides = [getattr(axis, side) for axis in block.axes]
         return TensorParam(operand, _filled(extents, AXES, 1), _filled(strides, AXES, 0))
 
-    # Blocks overlap along axes that they divide: at most one of each side, whose coordinates have a half of a word.
-    divided = [number for number in block.inner if block.extents[number] < block.axes[number].extent]
-    halves = {number: 1 << (16 * place) for place, number in enumerate(divided)}
-    stage = stage_bytes(block, problem.itemsize)
+    # Coordinates along each axis that the neighbour of the last block moves.
+    overlaps = [
+        count * extent - axis.extent for count, extent, axis in zip(block.counts, block.extents, block.axes, strict=True)
+    ]
     scalars = (
-        *numbers(read, pitches, of_read),
-        *numbers(write, pitches, of_write),
-        *numbers(write, halves, of_write),
-        *_filled([halves.get(number, 0) for number in range(len(block.axes))], AXES, 0),
+        *order(block.read, "source"),
+        *order(block.inner, "target"),
+        *_filled([overlaps[number] for number in block.inner], BLOCK_AXES, 0),
+        *_filled([1 << block.inner.index(n) if n in block.inner else 0 for n in range(len(block.axes))], AXES, 0),
+        *block.accesses,
         stage,
     )
     return Launch(
         grid=config.grid(problem),
         block=(config.threads, 1, 1),
-        shared_bytes=2 * stage,
+        shared_bytes=config.stages(block.vectors[0] * item) * stage,
         params=(
-            along(read, "source", "a", of_read),
-            along(write, "target", "d", of_write),
             outer([axis.extent for axis in block.axes], "source", "a"),
             outer(block.extents, "target", "d"),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
@@ -99,10 +96,9 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     )
 
 
-def _looped(order: Sequence[int], place: int) -> list[int | None]:
-    """Return a block's axes in an order, the one of a place, along which a thread accesses it, as the last of four."""
-    others = [number for number in order if number != order[place]]
-    return [*others, *(None,) * (BLOCK_AXES - 1 - len(others)), order[place]]
+def _signed(number: int) -> int:
+    """Return an unsigned number of 32 bits as a signed one of the same bits."""
+    return number - (1 << 32) if number >= 1 << 31 else number
 
 
 def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
@@ -110,8 +106,7 @@ def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
 
 
 def _signature(problem: TransposeProblem, config: BlocksConfig) -> Signature:
-    del config
-    read, write = vectors_of(problem)
+    read, write = config.of(problem).vectors
     return _accesses_signature(problem.itemsize, read * problem.itemsize, write * problem.itemsize)
 
 
@@ -120,7 +115,7 @@ def _signatures(arch: Arch) -> tuple[Signature, ...]:
     # The widest and the narrowest on both sides say that the others compile.
     found = []
     for item in ITEMSIZES:
-        pairs = dict.fromkeys(itertools.product(*((sizes[0], item) for sizes in accesses_of(item))))
+        pairs = dict.fromkeys(itertools.product((sizes_of(item)[0], item), repeat=2))
         found += [_accesses_signature(item, *pair) for pair in pairs]
     return tuple(found)
 
