@@ -47,7 +47,7 @@ class BlocksTranspose:
     def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.item = self.element.width // 8
-        self.threads = config.threads
+        self.threads, self.resident = config.threads, config.resident
         self.read_bytes, write_bytes = int(types["read"]), int(types["write"])
         # Accesses of a thread to source and target, and elements of them.
         self.reads, self.writes = config.count(self.read_bytes), config.count(write_bytes)
@@ -61,7 +61,13 @@ class BlocksTranspose:
 
     @cute.jit
     def __call__(self, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]):
-        self.kernel(mSource, mTarget, numbers).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+        self.kernel(mSource, mTarget, numbers).launch(
+            grid=(1, 1, 1),
+            block=(self.threads, 1, 1),
+            min_blocks_per_mp=self.resident,
+            # Given, so that the compiler needs no driver.
+            preferred_smem_carveout=100,
+        )
 
     @cute.kernel
     def kernel(self, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]):
@@ -70,12 +76,12 @@ class BlocksTranspose:
         `mSource` has all axes, `mTarget` as its extents those of a block. `numbers` are, of a block's axes in the
         source's order and in the target's, the divisors, extents, strides in memory and strides in shared memory; of
         those in the target's order the coordinates that the last block leaves to its neighbour; the bits of all axes
-        that say so; the accesses of a block to source and target, and its bytes in shared memory.
+        that say so; the accesses of a block to source and target, its bytes in shared memory, and those before its first element in memory.
         """
         order = cutlass.const_expr(4 * BLOCK_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         overlaps, bits = rest[:BLOCK_AXES], rest[BLOCK_AXES : BLOCK_AXES + AXES]
-        read_count, write_count, stage_bytes = rest[BLOCK_AXES + AXES :]
+        read_count, write_count, stage_bytes, before_source, before_target = rest[BLOCK_AXES + AXES :]
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
@@ -88,19 +94,20 @@ class BlocksTranspose:
         counts = tuple(found)
         outer = mSource, mTarget, counts, bits
         # Of each access to the source its offset, and its place in shared memory; a bit for those of the thread.
-        sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Int32)
+        sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
         puts = cute.make_rmem_tensor(cute.make_layout(self.reads), Int32)
         is_read = Uint32(0)
         for k in cutlass.range_constexpr(self.reads):
             access = tid + k * self.threads
             coordinates = self.coordinates(access * self.vectors[0], reading)
-            sources[k], puts[k] = self.offsets(coordinates, reading)
+            offset, puts[k] = self.offsets(coordinates, reading)
+            sources[k] = Uint32(offset + before_source)
             is_read |= Uint32(1 << k) if access < read_count else Uint32(0)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
         origins = self.origin(cta + lane * ctas, outer)
         overlap_predecessor()
-        source, target = mSource.iterator.toint(), mTarget.iterator.toint()
+        source, target = mSource.iterator.toint() - before_source, mTarget.iterator.toint() - before_target
         words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.element)
         ahead = cutlass.const_expr(self.stages - 1)
         queue = []
@@ -112,7 +119,7 @@ class BlocksTranspose:
             self.commit()
         # The same of each access to the target, and the place of each of its elements, two in a word.
         size = cutlass.const_expr(self.writes * self.vectors[1])
-        targets = cute.make_rmem_tensor(cute.make_layout(self.writes), Int32)
+        targets = cute.make_rmem_tensor(cute.make_layout(self.writes), Uint32)
         gets = cute.make_rmem_tensor(cute.make_layout((size + 1) // 2), Uint32)
         is_written, owns = Uint32(0), [Uint32(0)] * BLOCK_AXES
         for k in cutlass.range_constexpr(self.writes):
@@ -127,7 +134,7 @@ class BlocksTranspose:
                 else:
                     gets[number // 2] = gets[number // 2] | (Uint32(place) << 16)
                 if cutlass.const_expr(e == 0):
-                    targets[k] = offset
+                    targets[k] = Uint32(offset + before_target)
                     is_written |= bit if access < write_count else Uint32(0)
                     for axis in cutlass.range_constexpr(BLOCK_AXES):
                         owns[axis] |= bit if coordinates[axis] >= overlaps[axis] else Uint32(0)
@@ -174,9 +181,9 @@ class BlocksTranspose:
         for k in cutlass.range_constexpr(self.reads):
             if (is_read & (1 << k)) != 0:
                 if cutlass.const_expr(self.asynchronous):
-                    copy_async(stage + puts[k], origin + sources[k], self.read_bytes)
+                    copy_async(stage + puts[k], origin + Int64(sources[k]), self.read_bytes)
                 else:
-                    words[k] = device_memory(self.element, origin + sources[k])[0]
+                    words[k] = device_memory(self.element, origin + Int64(sources[k]))[0]
 
     @cute.jit
     def put_words(self, accesses, stage, words: cute.Tensor):
@@ -203,13 +210,12 @@ class BlocksTranspose:
                 elements = cute.make_rmem_tensor(cute.make_layout((self.pack, vector // self.pack)), self.element)
                 for e in cutlass.range_constexpr(vector):
                     number = cutlass.const_expr(k * vector + e)
-                    pair = gets[number // 2]
-                    place = Int32(pair & 0xFFFF) if cutlass.const_expr(number % 2 == 0) else Int32(pair >> 16)
-                    elements[e] = self.shared(stage + place)[0]
+                    place = half_beyond(stage, gets[number // 2], cutlass.const_expr(number % 2))
+                    elements[e] = self.shared(place)[0]
                 words = cute.make_rmem_tensor(cute.make_layout(vector // self.pack), self.write_word)
                 for w in cutlass.range_constexpr(vector // self.pack):
                     words[w] = elements[0, w] if cutlass.const_expr(self.pack == 1) else Uint32(packed(elements[None, w]))
-                device_memory(self.write_word, origin + targets[k], vector // self.pack).store(words.load())
+                device_memory(self.write_word, origin + Int64(targets[k]), vector // self.pack).store(words.load())
 
     @cute.jit
     def coordinates(self, element, order: tuple[Int32, ...]):
@@ -246,10 +252,24 @@ class BlocksTranspose:
         return read_at * self.item, write_at * self.item, edges
 
 
+@cute.jit
+def half_beyond(base, pair, upper: cutlass.Constexpr[int]):
+    """Return a number plus one half of a word.
+
+    As a whole, so that the compiler does not keep every half in a register of its own.
+    """
+    extract = cutlass.const_expr("shr.u32 half, {$r1}, 16;" if upper else "and.b32 half, {$r1}, 0xffff;")
+    return cute.arch.inline_ptx(
+        f"{{{{ .reg .b32 half; {extract} add.s32 {{$w0}}, {{$r0}}, half; }}}}",
+        write_only_types=[Int32],
+        read_only_args=[base, pair],
+    )
+
+
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [_strided(types["element"]) for _ in range(2)]
-    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (9 * BLOCK_AXES + AXES + 3)))
+    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (9 * BLOCK_AXES + AXES + 5)))
 
 
 def _strided(name: str) -> cute.Tensor:

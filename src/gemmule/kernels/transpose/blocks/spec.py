@@ -15,6 +15,7 @@ from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.blocks.block import (
     AXES,
     BLOCK_AXES,
+    Block,
     BlocksConfig,
     sizes_of,
     axes_of,
@@ -82,6 +83,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
         *_filled([1 << block.inner.index(n) if n in block.inner else 0 for n in range(len(block.axes))], AXES, 0),
         *block.accesses,
         stage,
+        *(_before(block, side) * item for side in ("source", "target")),
     )
     return Launch(
         grid=config.grid(problem),
@@ -94,6 +96,11 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
         ),
         overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
     )
+
+
+def _before(block: Block, side: str) -> int:
+    """Return the elements from the lowest address of a block to its first element."""
+    return -sum(min(getattr(block.axes[one], side) * (block.extents[one] - 1), 0) for one in block.inner)
 
 
 def _signed(number: int) -> int:
