@@ -16,7 +16,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.tile_config import MAX_SHARED, SECTOR, WARP, WORD, TileConfig, most_words_of_a_bank
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
-AXES, BLOCK_AXES = 6, 4
+AXES, BLOCK_AXES = 8, 4
 # Bytes of wide accesses to source and target, the widest first; asynchronous copies are of 4 bytes and more.
 _WIDE = (16, 8, 4)
 # Pitches that are tried along an axis: accesses beyond the elements of a smaller axis.
