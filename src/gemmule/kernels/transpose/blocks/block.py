@@ -6,14 +6,15 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES
 from gemmule.kernels.parts.hopper_facts import SMS
-from gemmule.kernels.transpose.tile_config import MAX_SHARED, SECTOR, WARP, WORD, TileConfig, most_words_of_a_bank
+from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, SECTOR, WARP, WORD, TileConfig, most_words_of_a_bank
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 8, 4
@@ -184,7 +185,18 @@ def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
     assert best is not None
     _, extents, vectors = best
     source, target = (tuple(number for number in side.order if extents[number] > 1) for side in sides)
-    return Block(axes, extents, target, source, vectors)
+    # Pitches in shared memory are multiples of accesses to the source: wide ones may keep lanes in the same banks.
+    widths = [vectors[0], *(vectors[0] >> k for k in range(1, 5) if vectors[0] * item >> k >= max(WORD, item))]
+    return min((Block(axes, extents, target, source, (one, vectors[1])) for one in widths), key=_issued(item))
+
+
+def _issued(item: int) -> Callable[[Block], float]:
+    """Return a function for about the cycles in which a block's accesses are issued."""
+
+    def cycles(block: Block) -> float:
+        return _READ * block.accesses[0] + conflicts_of(block, item) * math.prod(block.extents)
+
+    return cycles
 
 
 def _prefixes(axes: Sequence[Axis], order: Sequence[int], most: int, sector: int) -> Iterator[tuple[int, ...]]:
@@ -236,7 +248,7 @@ def _cost(
     return (max(moved / _BYTES, work / _ISSUED, waiting) + 0.2 * (work / _ISSUED + waiting)) / size, tuple(vectors)
 
 
-_BLOCK_CYCLES, _CTAS, _BYTES, _ISSUED = 1200, 5, 17.0, 2.8
+_BLOCK_CYCLES, _CTAS, _BYTES, _ISSUED, _READ = 1200, 5, 17.0, 2.8, 2.0
 
 
 @functools.lru_cache(maxsize=256)
@@ -246,8 +258,7 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
     Elements lie in the source's order. Along each axis that lanes of a warp read, the pitch is chosen for the fewest
     bank conflicts.
     """
-    units = [block.extents[number] for number in block.inner]
-    lanes = _lanes(units, block.vectors[1], block.accesses[1])
+    lanes = _lanes(block, itemsize)
     pitches = dict.fromkeys(block.inner, 0)
     size = 1
     for number in block.read:
@@ -259,15 +270,21 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
             tried = [size]
 
         def conflicts(pitch: int, number: int = number) -> int:
-            known = pitches | {number: pitch}
-            return most_words_of_a_bank(
-                [sum(x * known[one] for x, one in zip(lane, block.inner, strict=True)) * itemsize for lane in lanes]
-            )
+            return _conflicts(lanes, [(pitches | {number: pitch})[one] * itemsize for one in block.inner])
 
         # The first without conflicts, else that with the fewest.
         pitches[number] = next((one for one in tried if conflicts(one) == 1), 0) or min(tried, key=conflicts)
         size = pitches[number] * block.extents[number]
     return tuple(pitches[number] for number in block.inner)
+
+
+def conflicts_of(block: Block, itemsize: int) -> int:
+    """Return the words of a bank that a warp reads at once."""
+    return _conflicts(_lanes(block, itemsize), [pitch * itemsize for pitch in pitches_of(block, itemsize)])
+
+
+def _conflicts(lanes: Sequence[Sequence[int]], strides: Sequence[int]) -> int:
+    return most_words_of_a_bank([sum(map(operator.mul, lane, strides)) for lane in lanes])
 
 
 def block_bytes(block: Block, itemsize: int) -> int:
@@ -281,13 +298,13 @@ def stage_bytes(block: Block, itemsize: int) -> int:
     return -(-block_bytes(block, itemsize) // VECTOR_BYTES) * VECTOR_BYTES
 
 
-def _lanes(extents: Sequence[int], vector: int, accesses: int) -> list[tuple[int, ...]]:
-    """Return the coordinates of the first elements of a warp's first accesses."""
+def _lanes(block: Block, itemsize: int) -> list[tuple[int, ...]]:
+    """Return the coordinates of the first elements of a warp's first accesses to the target, as many as meet."""
     found = []
-    for lane in range(min(WARP, accesses)):
-        rest, place = lane * vector, []
-        for extent in extents:
-            place.append(rest % extent)
-            rest //= extent
+    for lane in range(min(LINE // max(itemsize, WORD), block.accesses[1])):
+        rest, place = lane * block.vectors[1], []
+        for number in block.inner:
+            place.append(rest % block.extents[number])
+            rest //= block.extents[number]
         found.append(tuple(place))
     return found
