@@ -76,7 +76,8 @@ class BlocksTranspose:
         `mSource` has all axes, `mTarget` as its extents those of a block. `numbers` are, of a block's axes in the
         source's order and in the target's, the divisors, extents, strides in memory and strides in shared memory; of
         those in the target's order the coordinates that the last block leaves to its neighbour; the bits of all axes
-        that say so; the accesses of a block to source and target, its bytes in shared memory, and those before its first element in memory.
+        that say so; the accesses of a block to source and target, its bytes in shared memory, and those before its
+        first element in source and target.
         """
         order = cutlass.const_expr(4 * BLOCK_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
@@ -110,10 +111,10 @@ class BlocksTranspose:
         source, target = mSource.iterator.toint() - before_source, mTarget.iterator.toint() - before_target
         words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.element)
         ahead = cutlass.const_expr(self.stages - 1)
-        queue = []
+        queue = ()
         for s in cutlass.range_constexpr(ahead):
             read_at, write_at, edges = self.of_lane(origins, s)
-            queue.append((write_at, edges))
+            queue = (*queue, (write_at, edges))
             if cta + s * ctas < blocks:
                 self.read((sources, puts, is_read), source + read_at, sT + s * stage_bytes, words)
             self.commit()
@@ -138,7 +139,7 @@ class BlocksTranspose:
                     is_written |= bit if access < write_count else Uint32(0)
                     for axis in cutlass.range_constexpr(BLOCK_AXES):
                         owns[axis] |= bit if coordinates[axis] >= overlaps[axis] else Uint32(0)
-        block, number, stage, queue = Int32(cta), Int32(ahead), Int32(0), tuple(queue)
+        block, number, stage = Int32(cta), Int32(ahead), Int32(0)
         next_stage = Int32(ahead)
         while block < blocks:
             if cutlass.const_expr(self.asynchronous):
@@ -158,7 +159,7 @@ class BlocksTranspose:
             for axis in cutlass.range_constexpr(BLOCK_AXES):
                 own &= owns[axis] if (first[1] & (1 << axis)) != 0 else Uint32(0xFFFFFFFF)
             self.write((targets, gets, own), target + first[0], sT + stage * stage_bytes)
-            queue = tuple(others)
+            queue = (*others,)
             number += 1
             block += ctas
             stage = stage + 1 if stage + 1 < self.stages else Int32(0)
@@ -214,7 +215,9 @@ class BlocksTranspose:
                     elements[e] = self.shared(place)[0]
                 words = cute.make_rmem_tensor(cute.make_layout(vector // self.pack), self.write_word)
                 for w in cutlass.range_constexpr(vector // self.pack):
-                    words[w] = elements[0, w] if cutlass.const_expr(self.pack == 1) else Uint32(packed(elements[None, w]))
+                    words[w] = (
+                        elements[0, w] if cutlass.const_expr(self.pack == 1) else Uint32(packed(elements[None, w]))
+                    )
                 device_memory(self.write_word, origin + Int64(targets[k]), vector // self.pack).store(words.load())
 
     @cute.jit

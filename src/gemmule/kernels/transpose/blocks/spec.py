@@ -17,9 +17,9 @@ from gemmule.kernels.transpose.blocks.block import (
     BLOCK_AXES,
     Block,
     BlocksConfig,
-    sizes_of,
     axes_of,
     pitches_of,
+    sizes_of,
     stage_bytes,
 )
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
@@ -72,14 +72,12 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
         strides = [getattr(axis, side) for axis in block.axes]
         return TensorParam(operand, _filled(extents, AXES, 1), _filled(strides, AXES, 0))
 
-    # Coordinates along each axis that the neighbour of the last block moves.
-    overlaps = [
-        count * extent - axis.extent for count, extent, axis in zip(block.counts, block.extents, block.axes, strict=True)
-    ]
+    # Coordinates of the last block along each axis that its neighbour moves.
+    overlaps = [block.counts[number] * block.extents[number] - block.axes[number].extent for number in block.inner]
     scalars = (
         *order(block.read, "source"),
         *order(block.inner, "target"),
-        *_filled([overlaps[number] for number in block.inner], BLOCK_AXES, 0),
+        *_filled(overlaps, BLOCK_AXES, 0),
         *_filled([1 << block.inner.index(n) if n in block.inner else 0 for n in range(len(block.axes))], AXES, 0),
         *block.accesses,
         stage,
@@ -100,7 +98,10 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
 
 def _before(block: Block, side: str) -> int:
     """Return the elements from the lowest address of a block to its first element."""
-    return -sum(min(getattr(block.axes[one], side) * (block.extents[one] - 1), 0) for one in block.inner)
+    strides = [getattr(block.axes[number], side) for number in block.inner]
+    return sum(
+        max(-stride, 0) * (block.extents[number] - 1) for stride, number in zip(strides, block.inner, strict=True)
+    )
 
 
 def _signed(number: int) -> int:
