@@ -94,14 +94,16 @@ class BlocksTranspose:
             blocks = blocks * found[axis]
         counts = tuple(found)
         outer = mSource, mTarget, counts, bits
-        # Of each access to the source its offset, and its place in shared memory; a bit for those of the thread.
+        # Of each access to the source its offset, and its place in shared memory, two in a word; a bit for those of the
+        # thread.
         sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
-        puts = cute.make_rmem_tensor(cute.make_layout(self.reads), Int32)
+        puts = cute.make_rmem_tensor(cute.make_layout((self.reads + 1) // 2), Uint32)
         is_read = Uint32(0)
         for k in cutlass.range_constexpr(self.reads):
             access = tid + k * self.threads
             coordinates = self.coordinates(access * self.vectors[0], reading)
-            offset, puts[k] = self.offsets(coordinates, reading)
+            offset, place = self.offsets(coordinates, reading)
+            put_half(puts, k, place)
             sources[k] = Uint32(offset + before_source)
             is_read |= Uint32(1 << k) if access < read_count else Uint32(0)
         # Each lane has the origin of another one of the CTA's next blocks.
@@ -130,10 +132,7 @@ class BlocksTranspose:
                 coordinates = self.coordinates(access * self.vectors[1] + e, writing)
                 offset, place = self.offsets(coordinates, writing)
                 number = cutlass.const_expr(k * self.vectors[1] + e)
-                if cutlass.const_expr(number % 2 == 0):
-                    gets[number // 2] = Uint32(place)
-                else:
-                    gets[number // 2] = gets[number // 2] | (Uint32(place) << 16)
+                put_half(gets, number, place)
                 if cutlass.const_expr(e == 0):
                     targets[k] = Uint32(offset + before_target)
                     is_written |= bit if access < write_count else Uint32(0)
@@ -182,7 +181,7 @@ class BlocksTranspose:
         for k in cutlass.range_constexpr(self.reads):
             if (is_read & (1 << k)) != 0:
                 if cutlass.const_expr(self.asynchronous):
-                    copy_async(stage + puts[k], origin + Int64(sources[k]), self.read_bytes)
+                    copy_async(half_beyond(stage, puts, k), origin + Int64(sources[k]), self.read_bytes)
                 else:
                     words[k] = device_memory(self.element, origin + Int64(sources[k]))[0]
 
@@ -192,7 +191,7 @@ class BlocksTranspose:
         puts, is_read = accesses
         for k in cutlass.range_constexpr(self.reads):
             if (is_read & (1 << k)) != 0:
-                place = self.shared(stage + puts[k])
+                place = self.shared(half_beyond(stage, puts, k))
                 place[0] = words[k]
 
     @cute.jit
@@ -211,8 +210,7 @@ class BlocksTranspose:
                 elements = cute.make_rmem_tensor(cute.make_layout((self.pack, vector // self.pack)), self.element)
                 for e in cutlass.range_constexpr(vector):
                     number = cutlass.const_expr(k * vector + e)
-                    place = half_beyond(stage, gets[number // 2], cutlass.const_expr(number % 2))
-                    elements[e] = self.shared(place)[0]
+                    elements[e] = self.shared(half_beyond(stage, gets, number))[0]
                 words = cute.make_rmem_tensor(cute.make_layout(vector // self.pack), self.write_word)
                 for w in cutlass.range_constexpr(vector // self.pack):
                     words[w] = (
@@ -256,16 +254,22 @@ class BlocksTranspose:
 
 
 @cute.jit
-def half_beyond(base, pair, upper: cutlass.Constexpr[int]):
-    """Return a number plus one half of a word.
+def put_half(words: cute.Tensor, number: cutlass.Constexpr[int], value):
+    """Store a number of 16 bits as a half of a word, the lower half first."""
+    if cutlass.const_expr(number % 2 == 0):
+        words[number // 2] = Uint32(value)
+    else:
+        words[number // 2] = words[number // 2] | (Uint32(value) << 16)
 
-    As a whole, so that the compiler does not keep every half in a register of its own.
-    """
-    extract = cutlass.const_expr("shr.u32 half, {$r1}, 16;" if upper else "and.b32 half, {$r1}, 0xffff;")
+
+@cute.jit
+def half_beyond(base, words: cute.Tensor, number: cutlass.Constexpr[int]):
+    """Return a base plus a half of a word: as a whole, so that no half has a register of its own."""
+    extract = cutlass.const_expr("shr.u32 half, {$r1}, 16;" if number % 2 else "and.b32 half, {$r1}, 0xffff;")
     return cute.arch.inline_ptx(
         f"{{{{ .reg .b32 half; {extract} add.s32 {{$w0}}, {{$r0}}, half; }}}}",
         write_only_types=[Int32],
-        read_only_args=[base, pair],
+        read_only_args=[base, words[number // 2]],
     )
 
 
