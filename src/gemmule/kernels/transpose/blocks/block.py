@@ -186,7 +186,12 @@ def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
     _, extents, vectors = best
     source, target = (tuple(number for number in side.order if extents[number] > 1) for side in sides)
     # Pitches in shared memory are multiples of accesses to the source: wide ones may keep lanes in the same banks.
-    widths = [vectors[0], *(vectors[0] >> k for k in range(1, 5) if vectors[0] * item >> k >= max(WORD, item))]
+    size = math.prod(extents)
+    widths = [
+        one
+        for one in (vectors[0] >> k for k in range(5))
+        if one == vectors[0] or (one * item >= max(WORD, item) and size // one <= threads * count_of(held, one * item))
+    ]
     return min((Block(axes, extents, target, source, (one, vectors[1])) for one in widths), key=_issued(item))
 
 

@@ -73,27 +73,22 @@ class BlocksTranspose:
     def kernel(self, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]):
         """Move blocks.
 
-        `mSource` has all axes, `mTarget` as its extents those of a block. `numbers` are, of a block's axes in the
-        source's order and in the target's, the divisors, extents, strides in memory and strides in shared memory; of
-        those in the target's order the coordinates that the last block leaves to its neighbour; the bits of all axes
-        that say so; the accesses of a block to source and target, its bytes in shared memory, and those before its
-        first element in source and target.
+        `mSource` and `mTarget` have the blocks along each axis as their extents. `numbers` are, of a block's axes in
+        the source's order and in the target's, the divisors, extents, strides in memory and strides in shared memory;
+        of those in the target's order the coordinates that the last block leaves to its neighbour; of all axes the
+        divisors and shifts, a block's extents, the elements that the last block begins earlier, and its bit; the
+        accesses of a block to source and target, its bytes in shared memory, those before its first element in source
+        and target, and the blocks.
         """
         order = cutlass.const_expr(4 * BLOCK_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
-        overlaps, bits = rest[:BLOCK_AXES], rest[BLOCK_AXES : BLOCK_AXES + AXES]
-        read_count, write_count, stage_bytes, before_source, before_target = rest[BLOCK_AXES + AXES :]
+        overlaps, outer, rest = rest[:BLOCK_AXES], rest[BLOCK_AXES:-6], rest[-6:]
+        read_count, write_count, stage_bytes, before_source, before_target, blocks = rest
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
         sT = SmemAllocator().allocate_tensor(self.element, cute.make_layout(self.threads), 16).iterator.toint()
-        blocks = Int32(1)
-        found = []
-        for axis in cutlass.range_constexpr(AXES):
-            found.append((mSource.shape[axis] + mTarget.shape[axis] - 1) // mTarget.shape[axis])
-            blocks = blocks * found[axis]
-        counts = tuple(found)
-        outer = mSource, mTarget, counts, bits
+        every = mSource, mTarget, outer
         # Of each access to the source its offset, and its place in shared memory, two in a word; a bit for those of the
         # thread.
         sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
@@ -108,7 +103,7 @@ class BlocksTranspose:
             is_read |= Uint32(1 << k) if access < read_count else Uint32(0)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
-        origins = self.origin(cta + lane * ctas, outer)
+        origins = self.origin(cta + lane * ctas, every)
         overlap_predecessor()
         source, target = mSource.iterator.toint() - before_source, mTarget.iterator.toint() - before_target
         words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.element)
@@ -148,7 +143,7 @@ class BlocksTranspose:
             cute.arch.sync_threads()
             if number == WARP:
                 number = Int32(0)
-                origins = self.origin(block + (ahead + lane) * ctas, outer)
+                origins = self.origin(block + (ahead + lane) * ctas, every)
             read_at, write_at, edges = self.of_lane(origins, number)
             first, *others = (*queue, (write_at, edges))
             if block + ahead * ctas < blocks:
@@ -238,16 +233,19 @@ class BlocksTranspose:
         return memory, shared
 
     @cute.jit
-    def origin(self, block, outer):
+    def origin(self, block, every):
         """Return the offsets in bytes of a block in source and target, and bits of the axes along which it is last."""
-        mSource, mTarget, counts, bits = outer
-        rest, read_at, write_at, edges = Int32(block), Int64(0), Int64(0), Int32(0)
+        mSource, mTarget, numbers = every
+        rest, read_at, write_at, edges = Uint32(block), Int64(0), Int64(0), Int32(0)
         for axis in cutlass.range_constexpr(AXES):
-            above = rest // counts[axis]
-            digit = rest - above * counts[axis]
+            divisor, shift, extent, earlier, bit = (numbers[AXES * number + axis] for number in range(5))
+            above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor))) >> shift
+            digit = Int32(rest - above * Uint32(mSource.shape[axis]))
             rest = above
-            first = cutlass.min(digit * mTarget.shape[axis], mSource.shape[axis] - mTarget.shape[axis])
-            edges |= bits[axis] if digit + 1 == counts[axis] else Int32(0)
+            first = digit * extent
+            if digit + 1 == mSource.shape[axis]:
+                first -= earlier
+                edges |= bit
             read_at += Int64(first) * mSource.stride[axis]
             write_at += Int64(first) * mTarget.stride[axis]
         return read_at * self.item, write_at * self.item, edges
@@ -276,7 +274,7 @@ def half_beyond(base, words: cute.Tensor, number: cutlass.Constexpr[int]):
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [_strided(types["element"]) for _ in range(2)]
-    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (9 * BLOCK_AXES + AXES + 5)))
+    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (9 * BLOCK_AXES + 5 * AXES + 6)))
 
 
 def _strided(name: str) -> cute.Tensor:

@@ -68,32 +68,55 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
             *_filled(places, BLOCK_AXES, 0),
         ]
 
-    def outer(extents: Sequence[int], side: str, operand: str) -> TensorParam:
-        strides = [getattr(axis, side) for axis in block.axes]
-        return TensorParam(operand, _filled(extents, AXES, 1), _filled(strides, AXES, 0))
+    # Axes with one block have the last places: what is left to divide is 0 there.
+    outer = sorted(range(len(block.axes)), key=lambda number: block.counts[number] == 1)
+    earlier = [
+        count * size - axis.extent for count, size, axis in zip(block.counts, block.extents, block.axes, strict=True)
+    ]
 
-    # Coordinates of the last block along each axis that its neighbour moves.
-    overlaps = [block.counts[number] * block.extents[number] - block.axes[number].extent for number in block.inner]
+    def blocks(side: str, operand: str) -> TensorParam:
+        strides = [getattr(block.axes[number], side) for number in outer]
+        counts = [block.counts[number] for number in outer]
+        return TensorParam(operand, _filled(counts, AXES, 1), _filled(strides, AXES, 0))
+
+    bits = {number: 1 << place for place, number in enumerate(block.inner)}
+    divisors = [_divisor(block.counts[number]) for number in outer]
     scalars = (
         *order(block.read, "source"),
         *order(block.inner, "target"),
-        *_filled(overlaps, BLOCK_AXES, 0),
-        *_filled([1 << block.inner.index(n) if n in block.inner else 0 for n in range(len(block.axes))], AXES, 0),
+        *_filled([earlier[number] for number in block.inner], BLOCK_AXES, 0),
+        *_filled([divisor for divisor, _ in divisors], AXES, 0),
+        *_filled([shift for _, shift in divisors], AXES, 0),
+        *_filled([block.extents[number] for number in outer], AXES, 1),
+        *_filled([earlier[number] for number in outer], AXES, 0),
+        *_filled([bits.get(number, 0) for number in outer], AXES, 0),
         *block.accesses,
         stage,
         *(_before(block, side) * item for side in ("source", "target")),
+        math.prod(block.counts),
     )
     return Launch(
         grid=config.grid(problem),
         block=(config.threads, 1, 1),
         shared_bytes=config.stages(block.vectors[0] * item) * stage,
         params=(
-            outer([axis.extent for axis in block.axes], "source", "a"),
-            outer(block.extents, "target", "d"),
+            blocks("source", "a"),
+            blocks("target", "d"),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
         ),
         overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
     )
+
+
+def _divisor(count: int) -> tuple[int, int]:
+    """Return a factor, as a signed number, and a shift: the upper 32 bits of products with numbers below 2**31.
+
+    Shifted, they are quotients by a count. (D. E. Knuth's and T. Granlund's division by multiplication.)
+    """
+    if count == 1:
+        return 0, 0
+    bits = (count - 1).bit_length()
+    return _signed(-(-(1 << (31 + bits)) // count)), bits - 1
 
 
 def _before(block: Block, side: str) -> int:
