@@ -11,6 +11,8 @@ from gemmule.core.row_major import VECTOR_BYTES
 
 #: Sizes of elements that tiles of vectors, and the reference, move.
 ITEMSIZES = (1, 2, 4, 8, 16)
+#: Bytes of rows that are shorter than those that are copied whole as fast as in blocks.
+SHORT_ROW = 64
 # Narrower matrices leave most of a CTA idle.
 _MIN_EXTENT = 16
 

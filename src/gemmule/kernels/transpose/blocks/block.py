@@ -1,20 +1,16 @@
-"""Blocks of several axes: the config, and the extents of a block that fill the lines of source and target."""
+"""Blocks of several axes: their runs in source and target, accesses to them, and places in shared memory."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES
-from gemmule.kernels.parts.hopper_facts import SMS
-from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, SECTOR, WARP, WORD, TileConfig, most_words_of_a_bank
+from gemmule.core.row_major import VECTOR_BYTES
+from gemmule.kernels.transpose.tile_config import LINE, WORD, most_words_of_a_bank
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 8, 4
@@ -22,8 +18,6 @@ AXES, BLOCK_AXES = 8, 4
 _WIDE = (16, 8, 4)
 # Pitches that are tried along an axis: accesses beyond the elements of a smaller axis.
 _PITCHES = 33
-# Elements that a part of an axis is larger than the next smaller one that is tried, as a factor.
-_FINE = 1.2
 
 
 class Axis(NamedTuple):
@@ -55,59 +49,6 @@ class Block(NamedTuple):
         return size // self.vectors[0], size // self.vectors[1]
 
 
-@dataclass(frozen=True)
-class BlocksConfig(TileConfig):
-    """Threads of a CTA, and bytes of a thread."""
-
-    threads: int = 128  #: Threads of a CTA.
-    held: int = 64  #: Bytes of a block that a thread moves, at most, in up to 16 accesses.
-    resident: int = 5  #: CTAs of an SM.
-    ctas: int = 5 * SMS  #: CTAs that share all blocks.
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require_threads()
-
-    @property
-    def outputs(self) -> int:
-        return self.threads * self.held
-
-    def on(self, multiprocessors: int) -> BlocksConfig:
-        return dataclasses.replace(self, ctas=self.resident * multiprocessors)
-
-    def of(self, problem: TransposeProblem) -> Block:
-        """Return the block that a CTA moves."""
-        return block_of(problem, self.threads, self.held)
-
-    def count(self, nbytes: int) -> int:
-        """Return the accesses of so many bytes of a thread, at most."""
-        return count_of(self.held, nbytes)
-
-    def stages(self, nbytes: int) -> int:
-        """Return the blocks in shared memory, where accesses to the source are of so many bytes."""
-        return 3 if nbytes >= WORD else 2
-
-    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        return math.prod(self.of(problem).counts), 1
-
-    def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
-        return min(self.tiles(problem)[0], self.ctas), 1, 1
-
-    def why_not(self, problem: TransposeProblem) -> str | None:
-        block, item = self.of(problem), problem.itemsize
-        spans = [
-            item * sum(abs(getattr(block.axes[one], side)) * (block.extents[one] - 1) for one in block.inner)
-            for side in ("source", "target")
-        ]
-        if max(spans) > MAX_EXTENT:
-            return f"a block spans {max(spans)} bytes, more than {MAX_EXTENT}"
-        if (size := self.stages(block.vectors[0] * item) * stage_bytes(block, item)) > MAX_SHARED:
-            return f"blocks take {size} bytes of shared memory, more than {MAX_SHARED}"
-        if (count := self.tiles(problem)[0]) > MAX_EXTENT - self.ctas:
-            return f"there are {count} blocks, more than {MAX_EXTENT - self.ctas}"
-        return super().why_not(problem)
-
-
 def count_of(held: int, nbytes: int) -> int:
     """Return the accesses of so many bytes of a thread that moves `held` bytes, at most."""
     return min(16, held // nbytes)
@@ -128,7 +69,7 @@ def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
     return tuple(sorted(found, key=lambda axis: abs(axis.target)))
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """Source or target of a problem: its axes' strides, their order, and the bytes of an access, the widest first."""
 
     strides: tuple[int, ...]
@@ -137,20 +78,21 @@ class _Side(NamedTuple):
     alignment: int
 
 
-def _sides(problem: TransposeProblem) -> tuple[_Side, _Side]:
+def sides_of(problem: TransposeProblem) -> tuple[Side, Side]:
+    """Return the source and the target of a problem."""
     axes, item = axes_of(problem), problem.itemsize
     sizes = sizes_of(item)
 
-    def side(name: str) -> _Side:
+    def side(name: str) -> Side:
         strides = tuple(getattr(axis, name) for axis in axes)
         order = tuple(sorted(range(len(axes)), key=lambda number: abs(strides[number])))
-        return _Side(strides, order, sizes, getattr(problem, name).alignment)
+        return Side(strides, order, sizes, getattr(problem, name).alignment)
 
     return side("source"), side("target")
 
 
-def _run(axes: Sequence[Axis], extents: Sequence[int], side: _Side, item: int) -> tuple[int, int, int]:
-    """Return the contiguous elements of a block on a side, their axes, and the bytes that all runs are aligned to."""
+def run_of(axes: Sequence[Axis], extents: Sequence[int], side: Side, item: int) -> tuple[int, int]:
+    """Return the contiguous elements of a block on a side, and the bytes that all such runs are aligned to."""
     known, run, held = side.alignment, 1, 0
     for number in side.order:
         if side.strides[number] != run:
@@ -163,97 +105,7 @@ def _run(axes: Sequence[Axis], extents: Sequence[int], side: _Side, item: int) -
             break
     for number in side.order[held:]:
         known = math.gcd(known, item * side.strides[number])
-    return run, held, known
-
-
-@functools.lru_cache(maxsize=256)
-def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
-    """Return the block that threads of so many bytes are predicted to move fastest."""
-    axes, item, sides = axes_of(problem), problem.itemsize, _sides(problem)
-    most = threads * held // item
-    best: tuple[float, tuple[int, ...], tuple[int, int]] | None = None
-    seen = set()
-    for pair in itertools.product(*(list(_prefixes(axes, side.order, most, max(SECTOR // item, 1))) for side in sides)):
-        extents = tuple(map(max, *pair))
-        size = math.prod(extents)
-        if extents in seen or size > most or sum(extent > 1 for extent in extents) > BLOCK_AXES:
-            continue
-        seen.add(extents)
-        found = _cost(axes, extents, sides, (threads, held, item))
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found[0], extents, found[1]
-    assert best is not None
-    _, extents, vectors = best
-    source, target = (tuple(number for number in side.order if extents[number] > 1) for side in sides)
-    # Pitches in shared memory are multiples of accesses to the source: wide ones may keep lanes in the same banks.
-    size = math.prod(extents)
-    widths = [
-        one
-        for one in (vectors[0] >> k for k in range(5))
-        if one == vectors[0] or (one * item >= max(WORD, item) and size // one <= threads * count_of(held, one * item))
-    ]
-    return min((Block(axes, extents, target, source, (one, vectors[1])) for one in widths), key=_issued(item))
-
-
-def _issued(item: int) -> Callable[[Block], float]:
-    """Return a function for about the cycles in which a block's accesses are issued."""
-
-    def cycles(block: Block) -> float:
-        return _READ * block.accesses[0] + conflicts_of(block, item) * math.prod(block.extents)
-
-    return cycles
-
-
-def _prefixes(axes: Sequence[Axis], order: Sequence[int], most: int, sector: int) -> Iterator[tuple[int, ...]]:
-    """Yield extents of blocks: all of the first axes of an order, and a part of the next."""
-    extents = [1] * len(axes)
-    size = 1
-    for number in order:
-        extent, part = axes[number].extent, 1
-        while part * size <= most:
-            for unit in dict.fromkeys((1, 4, sector)):
-                extents[number] = min(-(-part // unit) * unit, extent)
-                yield tuple(extents)
-            if part == extent:
-                break
-            # The next larger part of those that divide the axis into parts of almost one size.
-            wanted = math.ceil(part * _FINE)
-            part = extent if wanted >= extent else -(-extent // ((extent - 1) // (wanted - 1)))
-        if extent * size > most:
-            return
-        extents[number] = extent
-        size *= extent
-
-
-def _cost(
-    axes: Sequence[Axis], extents: tuple[int, ...], sides: tuple[_Side, _Side], limits: tuple[int, int, int]
-) -> tuple[float, tuple[int, int]] | None:
-    """Return about the cycles of an SM for an element, and the elements of accesses; None if threads do not suffice."""
-    threads, held, item = limits
-    size, cover = math.prod(extents), 1.0
-    for axis, extent in zip(axes, extents, strict=True):
-        cover *= -(-axis.extent // extent) * extent / axis.extent
-    moved, work, vectors = 0.0, 0.0, []
-    for side, factor in zip(sides, (cover, 1.0), strict=True):
-        run, _, known = _run(axes, extents, side, item)
-        nbytes = next((one for one in side.sizes if known % one == 0 and run * item % one == 0), item)
-        vector = max(nbytes // item, 1)
-        accesses = size // vector
-        if accesses > threads * count_of(held, nbytes):
-            return None
-        vectors.append(vector)
-        # Sectors that a run shares with its neighbours; those of 64 bytes are read together from memory.
-        shared = sum(width - min(known & -known, width) for width in (SECTOR, 2 * SECTOR)) / 2
-        moved += factor * size / run * (run * item + shared)
-        rounds = -(-accesses // threads) * threads / WARP
-        gathered = 3 * vector if side is sides[1] else (0 if nbytes >= WORD else 2)
-        work += cover * rounds * (8 + gathered)
-    # A CTA's block waits for its reads; so many are in flight.
-    waiting = cover * (_BLOCK_CYCLES / (2 * _CTAS))
-    return (max(moved / _BYTES, work / _ISSUED, waiting) + 0.2 * (work / _ISSUED + waiting)) / size, tuple(vectors)
-
-
-_BLOCK_CYCLES, _CTAS, _BYTES, _ISSUED, _READ = 1200, 5, 17.0, 2.8, 2.0
+    return run, known
 
 
 @functools.lru_cache(maxsize=256)

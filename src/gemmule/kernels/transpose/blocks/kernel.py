@@ -28,7 +28,8 @@ from gemmule.kernels.parts.async_copy import copy_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed
-from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, BlocksConfig
+from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES
+from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.tile_config import WARP, WORD, packed_rows
 

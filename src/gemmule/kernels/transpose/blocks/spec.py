@@ -8,28 +8,33 @@ from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import INT32
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
+from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import (
     AXES,
     BLOCK_AXES,
     Block,
-    BlocksConfig,
     axes_of,
     pitches_of,
     sizes_of,
     stage_bytes,
 )
-from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
+from gemmule.kernels.transpose.blocks.block_choice import predicted_us
+from gemmule.kernels.transpose.blocks.config import BlocksConfig
+from gemmule.kernels.transpose.refusals import ITEMSIZES, SHORT_ROW, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
+from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
+from gemmule.kernels.transpose.tiled.spec import refuse_byte_tiles
+from gemmule.kernels.transpose.whole_sectors.spec import SPEC as WHOLE_SECTORS
+from gemmule.kernels.transpose.whole_sectors.spec import refuse_sector_tiles
 
-# Bytes of the largest matrix whose tiles are too small, and the matrices from which on their CTAs take longer than
-# blocks: measured on an H200.
-_SMALL, _MANY = 4096, 8192
-# Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on blocks are used.
-_NARROW, _SOME = 128, 64
+# Bytes of both sides of matrices, and of all their elements, from which on tiles are full.
+_LONG, _LARGE = 512, 64 << 10
+# What tiles take longer than their bytes predict, in small matrices.
+_TILES = 1.05
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -39,14 +44,38 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if not 3 <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
     if problem.source.col_stride == problem.target.col_stride == 1:
-        if problem.cols * problem.itemsize < VECTOR_BYTES:
+        if problem.cols * problem.itemsize < SHORT_ROW:
             return None
         return "source and target are contiguous along the same axis: rows are faster"
-    size, count = problem.rows * problem.cols * problem.itemsize, math.prod(problem.batch)
-    if min(problem.rows, problem.cols) * problem.itemsize <= _NARROW and count >= _SOME:
+    sides = problem.rows * problem.itemsize, problem.cols * problem.itemsize
+    if min(sides) >= _LONG and sides[0] * problem.cols >= _LARGE:
+        return f"matrices with sides of {sides[1]} and {sides[0]} bytes fill tiles, which are faster"
+    return None
+
+
+def blocks_seconds(problem: TransposeProblem, gpu: GpuRates) -> float | None:
+    """Return about the seconds of a transpose in blocks, or None where there are no blocks for it."""
+    if _refuses(problem) is not None:
         return None
-    if size > _SMALL or count < _MANY:
-        return f"{count} matrices of {size} bytes: tiles are as fast, but for {_MANY} matrices of up to {_SMALL} bytes"
+    return min(_cost(problem, config, gpu) for config in _CONFIGS)
+
+
+def _cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> float:
+    return predicted_us(problem, config.threads, config.held, config.ctas) * 1e-6 * SMS / gpu.multiprocessors
+
+
+def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel of tiles that is predicted to be faster, or None."""
+    if problem.source.row_stride != 1 or problem.target.col_stride != 1:
+        return None
+    for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
+        if refuse(problem) is None:
+            times = [
+                spec.cost(problem, config, gpu)
+                for config in spec.configs_on(gpu)
+                if spec.cost is not None and config.why_not(problem) is None
+            ]
+            return spec.name if times and _TILES * min(times) < cost else None
     return None
 
 
@@ -155,15 +184,19 @@ def _accesses_signature(itemsize: int, read: int, write: int) -> Signature:
     return (*element_signature(itemsize), ("read", str(read)), ("write", str(write)))
 
 
+_CONFIGS = (BlocksConfig(), BlocksConfig(256, 64, 2, 2 * SMS))
+
 SPEC = transpose_spec(
     name="transpose_blocks",
     summary="many short axes, elements of 1 to 16 bytes, any strides: blocks of up to 4 axes in shared memory",
     package=__package__,
-    configs=(BlocksConfig(),),
+    configs=_CONFIGS,
     itemsizes=ITEMSIZES,
     signatures=_signatures,
     signature=_signature,
     refuses=_refuses,
     launch=_launch,
+    cost=_cost,
+    faster_alternative=_faster_alternative,
     batch_dims=AXES - 2,
 )
