@@ -8,8 +8,11 @@ import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gemmule.core.dtype import opaque_dtype
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
+from gemmule.kernels.transpose.rows.runs import unit_of_rows
 from gemmule.kernels.transpose.tile_config import LINE, WORD, most_words_of_a_bank
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
@@ -18,6 +21,8 @@ AXES, BLOCK_AXES = 8, 4
 _WIDE = (16, 8, 4)
 # Pitches that are tried along an axis: accesses beyond the elements of a smaller axis.
 _PITCHES = 33
+# Share of an axis that its padding takes at most, but for a single access.
+_PADDED = 4
 
 
 class Axis(NamedTuple):
@@ -67,6 +72,21 @@ def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
     targets = (target.col_stride, target.row_stride, *reversed(target.batch_strides))
     found = [Axis(*one) for one in zip(extents, sources, targets, strict=True) if one[0] > 1]
     return tuple(sorted(found, key=lambda axis: abs(axis.target)))
+
+
+def in_units(problem: TransposeProblem) -> TransposeProblem:
+    """Return the same permutation, of larger elements where rows of source and target are contiguous along one axis."""
+    source, target = problem.source, problem.target
+    if not source.col_stride == target.col_stride == 1 or (unit := unit_of_rows(problem)) == problem.itemsize:
+        return problem
+    elements = unit // problem.itemsize
+    cols = problem.cols // elements
+
+    def of_units(matrix: StridedMatrix) -> StridedMatrix:
+        row, *batch = (stride // elements for stride in (matrix.row_stride, *matrix.batch_strides))
+        return StridedMatrix(opaque_dtype(unit), problem.rows, cols, row, 1, tuple(batch), matrix.alignment)
+
+    return TransposeProblem(problem.rows, cols, problem.batch, of_units(source), of_units(target))
 
 
 class Side(NamedTuple):
@@ -122,7 +142,8 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
         place = block.inner.index(number)
         # Accesses to the source are written as they are.
         unit = max(WORD // itemsize, block.vectors[0])
-        tried = [size + extra * unit for extra in range(_PITCHES)]
+        most = size + min(size // _PADDED + unit, (_PITCHES - 1) * unit)
+        tried: Sequence[int] = range(size, most + 1, unit)
         if size % unit or number == block.read[0] or all(lane[place] == 0 for lane in lanes):
             tried = [size]
 

@@ -16,6 +16,7 @@ from gemmule.kernels.transpose.blocks.block import (
     axes_of,
     conflicts_of,
     count_of,
+    in_units,
     run_of,
     sides_of,
 )
@@ -50,6 +51,7 @@ def predicted_us(problem: TransposeProblem, threads: int, held: int, ctas: int) 
 
 @functools.lru_cache(maxsize=256)
 def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[Block, float]:
+    problem = in_units(problem)
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
     most = threads * held // item
     best: tuple[float, tuple[int, ...], tuple[int, int]] | None = None

@@ -9,7 +9,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
 from gemmule.kernels.parts.hopper_facts import SMS
-from gemmule.kernels.transpose.blocks.block import Block, count_of, stage_bytes
+from gemmule.kernels.transpose.blocks.block import Block, count_of, in_units, stage_bytes
 from gemmule.kernels.transpose.blocks.block_choice import block_of
 from gemmule.kernels.transpose.tile_config import MAX_SHARED, WORD, TileConfig
 
@@ -38,7 +38,7 @@ class BlocksConfig(TileConfig):
         return dataclasses.replace(self, ctas=self.resident * multiprocessors)
 
     def of(self, problem: TransposeProblem) -> Block:
-        """Return the block that a CTA moves."""
+        """Return the block that a CTA moves, of elements as `in_units` says."""
         return block_of(problem, self.threads, self.held)
 
     def count(self, nbytes: int) -> int:
@@ -56,6 +56,7 @@ class BlocksConfig(TileConfig):
         return min(self.tiles(problem)[0], self.ctas), 1, 1
 
     def why_not(self, problem: TransposeProblem) -> str | None:
+        problem = in_units(problem)
         block, item = self.of(problem), problem.itemsize
         spans = [
             item * sum(abs(getattr(block.axes[one], side)) * (block.extents[one] - 1) for one in block.inner)

@@ -120,20 +120,18 @@ class BlocksTranspose:
         size = cutlass.const_expr(self.writes * self.vectors[1])
         targets = cute.make_rmem_tensor(cute.make_layout(self.writes), Uint32)
         gets = cute.make_rmem_tensor(cute.make_layout((size + 1) // 2), Uint32)
-        is_written, owns = Uint32(0), [Uint32(0)] * BLOCK_AXES
+        owns = cute.make_rmem_tensor(cute.make_layout(BLOCK_AXES), Uint32)
+        owns.fill(0)
+        is_written = Uint32(0)
         for k in cutlass.range_constexpr(self.writes):
             access = tid + k * self.threads
-            bit = Uint32(1 << k)
-            for e in cutlass.range_constexpr(self.vectors[1]):
-                coordinates = self.coordinates(access * self.vectors[1] + e, writing)
-                offset, place = self.offsets(coordinates, writing)
-                number = cutlass.const_expr(k * self.vectors[1] + e)
-                put_half(gets, number, place)
-                if cutlass.const_expr(e == 0):
-                    targets[k] = Uint32(offset + before_target)
-                    is_written |= bit if access < write_count else Uint32(0)
-                    for axis in cutlass.range_constexpr(BLOCK_AXES):
-                        owns[axis] |= bit if coordinates[axis] >= overlaps[axis] else Uint32(0)
+            is_written |= Uint32(1 << k) if access < write_count else Uint32(0)
+            targets[k] = Uint32(self.put_places(gets, k, access, writing) + before_target)
+        if overlaps[0] + overlaps[1] + overlaps[2] + overlaps[3] != 0:
+            for k in cutlass.range_constexpr(self.writes):
+                coordinates = self.coordinates((tid + k * self.threads) * self.vectors[1], writing)
+                for axis in cutlass.range_constexpr(BLOCK_AXES):
+                    owns[axis] |= Uint32(1 << k) if coordinates[axis] >= overlaps[axis] else Uint32(0)
         block, number, stage = Int32(cta), Int32(ahead), Int32(0)
         next_stage = Int32(ahead)
         while block < blocks:
@@ -213,6 +211,23 @@ class BlocksTranspose:
                         elements[0, w] if cutlass.const_expr(self.pack == 1) else Uint32(packed(elements[None, w]))
                     )
                 device_memory(self.write_word, origin + Int64(targets[k]), vector // self.pack).store(words.load())
+
+    @cute.jit
+    def put_places(self, gets: cute.Tensor, number: cutlass.Constexpr[int], access, order: tuple[Int32, ...]):
+        """Store the places in shared memory of an access's elements, and return its offset in memory."""
+        vector = cutlass.const_expr(self.vectors[1])
+        offset, place = self.offsets(self.coordinates(access * vector, order), order)
+        put_half(gets, number * vector, place)
+        if cutlass.const_expr(vector > 1):
+            if order[BLOCK_AXES] % vector == 0:
+                # All along the first axis.
+                for e in cutlass.range_constexpr(1, vector):
+                    put_half(gets, number * vector + e, place + e * order[3 * BLOCK_AXES])
+            else:
+                for e in cutlass.range_constexpr(1, vector):
+                    _, other = self.offsets(self.coordinates(access * vector + e, order), order)
+                    put_half(gets, number * vector + e, other)
+        return offset
 
     @cute.jit
     def coordinates(self, element, order: tuple[Int32, ...]):

@@ -18,6 +18,7 @@ from gemmule.kernels.transpose.blocks.block import (
     BLOCK_AXES,
     Block,
     axes_of,
+    in_units,
     pitches_of,
     sizes_of,
     stage_bytes,
@@ -80,7 +81,7 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
 
 
 def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
-    block, item = config.of(problem), problem.itemsize
+    block, item = config.of(problem), in_units(problem).itemsize
     pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
     stage = stage_bytes(block, item)
 
@@ -108,7 +109,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
         counts = [block.counts[number] for number in outer]
         return TensorParam(operand, _filled(counts, AXES, 1), _filled(strides, AXES, 0))
 
-    bits = {number: 1 << place for place, number in enumerate(block.inner)}
+    bits = {number: 1 << place for place, number in enumerate(block.inner) if earlier[number]}
     divisors = [_divisor(block.counts[number]) for number in outer]
     scalars = (
         *order(block.read, "source"),
@@ -166,8 +167,8 @@ def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
 
 
 def _signature(problem: TransposeProblem, config: BlocksConfig) -> Signature:
-    read, write = config.of(problem).vectors
-    return _accesses_signature(problem.itemsize, read * problem.itemsize, write * problem.itemsize)
+    (read, write), item = config.of(problem).vectors, in_units(problem).itemsize
+    return _accesses_signature(item, read * item, write * item)
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
