@@ -120,18 +120,14 @@ class BlocksTranspose:
         size = cutlass.const_expr(self.writes * self.vectors[1])
         targets = cute.make_rmem_tensor(cute.make_layout(self.writes), Uint32)
         gets = cute.make_rmem_tensor(cute.make_layout((size + 1) // 2), Uint32)
-        owns = cute.make_rmem_tensor(cute.make_layout(BLOCK_AXES), Uint32)
-        owns.fill(0)
-        is_written = Uint32(0)
+        is_written, owns = Uint32(0), [Uint32(0)] * BLOCK_AXES
         for k in cutlass.range_constexpr(self.writes):
-            access = tid + k * self.threads
-            is_written |= Uint32(1 << k) if access < write_count else Uint32(0)
-            targets[k] = Uint32(self.put_places(gets, k, access, writing) + before_target)
-        if overlaps[0] + overlaps[1] + overlaps[2] + overlaps[3] != 0:
-            for k in cutlass.range_constexpr(self.writes):
-                coordinates = self.coordinates((tid + k * self.threads) * self.vectors[1], writing)
-                for axis in cutlass.range_constexpr(BLOCK_AXES):
-                    owns[axis] |= Uint32(1 << k) if coordinates[axis] >= overlaps[axis] else Uint32(0)
+            access, bit = tid + k * self.threads, Uint32(1 << k)
+            coordinates = self.coordinates(access * self.vectors[1], writing)
+            is_written |= bit if access < write_count else Uint32(0)
+            for axis in cutlass.range_constexpr(BLOCK_AXES):
+                owns[axis] |= bit if coordinates[axis] >= overlaps[axis] else Uint32(0)
+            targets[k] = Uint32(self.put_places(gets, k, (access, coordinates), writing) + before_target)
         block, number, stage = Int32(cta), Int32(ahead), Int32(0)
         next_stage = Int32(ahead)
         while block < blocks:
@@ -213,10 +209,14 @@ class BlocksTranspose:
                 device_memory(self.write_word, origin + Int64(targets[k]), vector // self.pack).store(words.load())
 
     @cute.jit
-    def put_places(self, gets: cute.Tensor, number: cutlass.Constexpr[int], access, order: tuple[Int32, ...]):
-        """Store the places in shared memory of an access's elements, and return its offset in memory."""
+    def put_places(self, gets: cute.Tensor, number: cutlass.Constexpr[int], first, order: tuple[Int32, ...]):
+        """Store the places in shared memory of an access's elements, and return its offset in memory.
+
+        `first` is its number and the coordinates of its first element.
+        """
         vector = cutlass.const_expr(self.vectors[1])
-        offset, place = self.offsets(self.coordinates(access * vector, order), order)
+        access, coordinates = first
+        offset, place = self.offsets(coordinates, order)
         put_half(gets, number * vector, place)
         if cutlass.const_expr(vector > 1):
             if order[BLOCK_AXES] % vector == 0:
