@@ -20,7 +20,7 @@ AXES, BLOCK_AXES = 8, 4
 # Bytes of wide accesses to source and target, the widest first; asynchronous copies are of 4 bytes and more.
 _WIDE = (16, 8, 4)
 # Pitches that are tried along an axis: accesses beyond the elements of a smaller axis.
-_PITCHES = 33
+_PITCHES = 17
 # Share of an axis that its padding takes at most, but for a single access.
 _PADDED = 4
 
@@ -147,11 +147,14 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
         if size % unit or number == block.read[0] or all(lane[place] == 0 for lane in lanes):
             tried = [size]
 
-        def conflicts(pitch: int, number: int = number) -> int:
-            return _conflicts(lanes, [(pitches | {number: pitch})[one] * itemsize for one in block.inner])
-
         # The first without conflicts, else that with the fewest.
-        pitches[number] = next((one for one in tried if conflicts(one) == 1), 0) or min(tried, key=conflicts)
+        fewest = math.inf
+        for pitch in tried:
+            strides = [(pitches | {number: pitch})[one] * itemsize for one in block.inner]
+            if (found := _conflicts(lanes, strides)) < fewest:
+                fewest, pitches[number] = found, pitch
+            if fewest == 1:
+                break
         size = pitches[number] * block.extents[number]
     return tuple(pitches[number] for number in block.inner)
 

@@ -70,14 +70,19 @@ def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[Block,
     source, target = (tuple(number for number in side.order if extents[number] > 1) for side in sides)
     size = math.prod(extents)
 
-    def issued(block: Block) -> float:
-        return _READ * block.accesses[0] + _GATHER * conflicts_of(block, item) * size
-
     # Pitches in shared memory are multiples of accesses to the source: wide ones may keep lanes in the same banks.
-    narrower = (vectors[0] >> k for k in range(1, 5) if vectors[0] * item >> k >= max(WORD, item))
-    fitting = (one for one in narrower if size // one <= threads * count_of(held, one * item))
-    blocks = [Block(axes, extents, target, source, (one, vectors[1])) for one in (vectors[0], *fitting)]
-    return min(blocks, key=issued), microseconds
+    block, least = None, math.inf
+    for vector in (vectors[0] >> k for k in range(5) if vectors[0] >> k):
+        tried = Block(axes, extents, target, source, (vector, vectors[1]))
+        if block is not None and (vector * item < WORD or size // vector > threads * count_of(held, vector * item)):
+            break
+        conflicts = conflicts_of(tried, item)
+        if (found := _READ * tried.accesses[0] + _GATHER * conflicts * size) < least:
+            block, least = tried, found
+        if conflicts == 1:
+            break
+    assert block is not None
+    return block, microseconds
 
 
 def _prefixes(axes: Sequence[Axis], order: Sequence[int], most: int, sector: int) -> Iterator[tuple[int, ...]]:
