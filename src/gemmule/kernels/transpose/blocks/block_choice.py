@@ -71,14 +71,15 @@ def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[Block,
     size = math.prod(extents)
 
     # Pitches in shared memory are multiples of accesses to the source: wide ones may keep lanes in the same banks.
-    block, least = None, math.inf
+    block: Block | None = None
+    least = math.inf
     for vector in (vectors[0] >> k for k in range(5) if vectors[0] >> k):
         tried = Block(axes, extents, target, source, (vector, vectors[1]))
         if block is not None and (vector * item < WORD or size // vector > threads * count_of(held, vector * item)):
             break
         conflicts = conflicts_of(tried, item)
-        if (found := _READ * tried.accesses[0] + _GATHER * conflicts * size) < least:
-            block, least = tried, found
+        if (issued := _READ * tried.accesses[0] + _GATHER * conflicts * size) < least:
+            block, least = tried, issued
         if conflicts == 1:
             break
     assert block is not None

@@ -19,6 +19,8 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
@@ -109,7 +111,7 @@ class BlocksTranspose:
         source, target = mSource.iterator.toint() - before_source, mTarget.iterator.toint() - before_target
         words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.element)
         ahead = cutlass.const_expr(self.stages - 1)
-        queue = ()
+        queue: tuple[Any, ...] = ()
         for s in cutlass.range_constexpr(ahead):
             read_at, write_at, edges = self.of_lane(origins, s)
             queue = (*queue, (write_at, edges))
@@ -140,15 +142,16 @@ class BlocksTranspose:
                 number = Int32(0)
                 origins = self.origin(block + (ahead + lane) * ctas, every)
             read_at, write_at, edges = self.of_lane(origins, number)
-            first, *others = (*queue, (write_at, edges))
+            queue = (*queue, (write_at, edges))
+            write_at, edges = queue[0]
             if block + ahead * ctas < blocks:
                 self.read((sources, puts, is_read), source + read_at, sT + next_stage * stage_bytes, words)
             self.commit()
             own = is_written
             for axis in cutlass.range_constexpr(BLOCK_AXES):
-                own &= owns[axis] if (first[1] & (1 << axis)) != 0 else Uint32(0xFFFFFFFF)
-            self.write((targets, gets, own), target + first[0], sT + stage * stage_bytes)
-            queue = (*others,)
+                own &= owns[axis] if (edges & (1 << axis)) != 0 else Uint32(0xFFFFFFFF)
+            self.write((targets, gets, own), target + write_at, sT + stage * stage_bytes)
+            queue = queue[1:]
             number += 1
             block += ctas
             stage = stage + 1 if stage + 1 < self.stages else Int32(0)

@@ -11,7 +11,7 @@ from gemmule.core.dtype import INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import Signature
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import (
     AXES,
@@ -27,6 +27,7 @@ from gemmule.kernels.transpose.blocks.block_choice import predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, SHORT_ROW, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
+from gemmule.kernels.transpose.tile_config import TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
 from gemmule.kernels.transpose.tiled.spec import refuse_byte_tiles
 from gemmule.kernels.transpose.whole_sectors.spec import SPEC as WHOLE_SECTORS
@@ -70,14 +71,18 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
     if problem.source.row_stride != 1 or problem.target.col_stride != 1:
         return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
-        if refuse(problem) is None:
-            times = [
-                spec.cost(problem, config, gpu)
-                for config in spec.configs_on(gpu)
-                if spec.cost is not None and config.why_not(problem) is None
-            ]
-            return spec.name if times and _TILES * min(times) < cost else None
+        if refuse(problem) is None and (least := _least_seconds(spec, problem, gpu)) is not None:
+            return spec.name if _TILES * least < cost else None
     return None
+
+
+def _least_seconds(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> float | None:
+    """Return the seconds of a kernel's fastest config by prediction, or None where no config takes a problem."""
+    assert spec.cost is not None
+    taken = (
+        config for config in spec.configs_on(gpu) if isinstance(config, TileConfig) and not config.why_not(problem)
+    )
+    return min((spec.cost(problem, config, gpu) for config in taken), default=None)
 
 
 def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
@@ -110,7 +115,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
         return TensorParam(operand, _filled(counts, AXES, 1), _filled(strides, AXES, 0))
 
     bits = {number: 1 << place for place, number in enumerate(block.inner) if earlier[number]}
-    divisors = [_divisor(block.counts[number]) for number in outer]
+    divisors = [divisor_of(block.counts[number]) for number in outer]
     scalars = (
         *order(block.read, "source"),
         *order(block.inner, "target"),
@@ -138,10 +143,11 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     )
 
 
-def _divisor(count: int) -> tuple[int, int]:
+def divisor_of(count: int) -> tuple[int, int]:
     """Return a factor, as a signed number, and a shift: the upper 32 bits of products with numbers below 2**31.
 
-    Shifted, they are quotients by a count. (D. E. Knuth's and T. Granlund's division by multiplication.)
+    Shifted, they are quotients by a count (T. Granlund and P. Montgomery, "Division by invariant integers using
+    multiplication").
     """
     if count == 1:
         return 0, 0
