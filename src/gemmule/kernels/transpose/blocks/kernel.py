@@ -3,15 +3,17 @@
 Idea
     Where the axes that are contiguous in source and target are short, a tile of two axes is a few bytes. A CTA moves a
     block of up to four axes: those that are contiguous in the source, and those that are contiguous in the target, as
-    many elements of each as make long runs on both sides. The block is read in the source's order and written in the
-    target's.
+    many elements of each as are predicted to be fastest. The block is read in the source's order and written in the
+    target's, by vectors that may extend over several axes.
 Data movement
-    A thread moves elements of each block along one of its axes: it decodes its first place once, and adds strides. The
-    lanes of a warp decode the origins of 32 blocks at once. The next block is in flight while the last one is written.
-    Pitches in shared memory keep lanes in different banks. Blocks that would end beyond an axis begin earlier: nothing
-    that is read needs a predicate, and what the neighbour moves is not written.
+    A thread has the offset of each of its accesses to a block, and the places of its elements in shared memory, in
+    registers: they are the same for all blocks. Asynchronous copies read two blocks ahead; elements of 1 and 2 bytes
+    whose vectors are shorter than a word are read into registers instead. The lanes of a warp compute the origins of 32
+    blocks at once. Pitches in shared memory keep lanes in different banks. Blocks that would end beyond an axis begin
+    earlier: nothing that is read needs a predicate, and what the neighbour moves is not written.
 Limits
-    Device memory; with elements of 1 and 2 bytes the number of accesses.
+    Device memory, and in small problems the offsets that each CTA computes; with elements of 1 and 2 bytes the number
+    of accesses.
 Sources
     A. Lyakh, "An efficient tensor transpose algorithm for multicore CPU, Intel Xeon Phi, and NVidia Tesla GPU"; A.
     Hynninen and D. Lyakh, "cuTT: A High-Performance Tensor Transpose Library for CUDA Compatible GPUs".
