@@ -98,14 +98,11 @@ class BlocksTranspose:
         # thread.
         sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
         puts = cute.make_rmem_tensor(cute.make_layout((self.reads + 1) // 2), Uint32)
-        is_read = Uint32(0)
-        for k in cutlass.range_constexpr(self.reads):
-            access = tid + k * self.threads
-            coordinates = self.coordinates(access * self.vectors[0], reading)
-            offset, place = self.offsets(coordinates, reading)
-            put_half(puts, k, place)
-            sources[k] = Uint32(offset + before_source)
-            is_read |= Uint32(1 << k) if access < read_count else Uint32(0)
+        # Few axes need few divisions.
+        for axes in cutlass.range_constexpr(2, BLOCK_AXES + 1):
+            if self.has_axes(reading, axes):
+                self.put_sources((sources, puts), tid, (reading, before_source), axes)
+        is_read = self.bits_below(tid, read_count, self.reads)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
         origins = self.origin(cta + lane * ctas, every)
@@ -124,14 +121,12 @@ class BlocksTranspose:
         size = cutlass.const_expr(self.writes * self.vectors[1])
         targets = cute.make_rmem_tensor(cute.make_layout(self.writes), Uint32)
         gets = cute.make_rmem_tensor(cute.make_layout((size + 1) // 2), Uint32)
-        is_written, owns = Uint32(0), [Uint32(0)] * BLOCK_AXES
-        for k in cutlass.range_constexpr(self.writes):
-            access, bit = tid + k * self.threads, Uint32(1 << k)
-            coordinates = self.coordinates(access * self.vectors[1], writing)
-            is_written |= bit if access < write_count else Uint32(0)
-            for axis in cutlass.range_constexpr(BLOCK_AXES):
-                owns[axis] |= bit if coordinates[axis] >= overlaps[axis] else Uint32(0)
-            targets[k] = Uint32(self.put_places(gets, k, (access, coordinates), writing) + before_target)
+        owns = cute.make_rmem_tensor(cute.make_layout(BLOCK_AXES), Uint32)
+        owns.fill(0)
+        for axes in cutlass.range_constexpr(2, BLOCK_AXES + 1):
+            if self.has_axes(writing, axes):
+                self.put_targets((targets, gets, owns), tid, (writing, before_target, overlaps), axes)
+        is_written = self.bits_below(tid, write_count, self.writes)
         block, number, stage = Int32(cta), Int32(ahead), Int32(0)
         next_stage = Int32(ahead)
         while block < blocks:
@@ -213,32 +208,61 @@ class BlocksTranspose:
                     )
                 device_memory(self.write_word, origin + Int64(targets[k]), vector // self.pack).store(words.load())
 
-    @cute.jit
-    def put_places(self, gets: cute.Tensor, number: cutlass.Constexpr[int], first, order: tuple[Int32, ...]):
-        """Store the places in shared memory of an access's elements, and return its offset in memory.
+    def has_axes(self, order: tuple[Int32, ...], axes: int):
+        """Return whether a block has so many axes, or up to 2; those that it lacks have no divisors."""
+        divisors = order[2:BLOCK_AXES]
+        if axes == 2:
+            return divisors[0] == 0
+        return divisors[axes - 3] != 0 if axes == BLOCK_AXES else (divisors[axes - 3] != 0) & (divisors[axes - 2] == 0)
 
-        `first` is its number and the coordinates of its first element.
-        """
+    @cute.jit
+    def bits_below(self, tid, count, accesses: cutlass.Constexpr[int]):
+        """Return the bits of a thread's accesses, of so many of all threads."""
+        found = Uint32(0)
+        for k in cutlass.range_constexpr(accesses):
+            found |= Uint32(1 << k) if tid + k * self.threads < count else Uint32(0)
+        return found
+
+    @cute.jit
+    def put_sources(self, accesses, tid, where, axes: cutlass.Constexpr[int]):
+        """Store the offsets of a thread's accesses to the source, and their places in shared memory."""
+        sources, puts = accesses
+        order, before = where
+        for k in cutlass.range_constexpr(self.reads):
+            coordinates = self.coordinates((tid + k * self.threads) * self.vectors[0], order, axes)
+            offset, place = self.offsets(coordinates, order)
+            sources[k] = Uint32(offset + before)
+            put_half(puts, k, place)
+
+    @cute.jit
+    def put_targets(self, accesses, tid, where, axes: cutlass.Constexpr[int]):
+        """Store the same of accesses to the target, the places of their elements, and bits of those that are own."""
+        targets, gets, owns = accesses
+        order, before, overlaps = where
         vector = cutlass.const_expr(self.vectors[1])
-        access, coordinates = first
-        offset, place = self.offsets(coordinates, order)
-        put_half(gets, number * vector, place)
-        if cutlass.const_expr(vector > 1):
-            if order[BLOCK_AXES] % vector == 0:
-                # All along the first axis.
-                for e in cutlass.range_constexpr(1, vector):
-                    put_half(gets, number * vector + e, place + e * order[3 * BLOCK_AXES])
-            else:
-                for e in cutlass.range_constexpr(1, vector):
-                    _, other = self.offsets(self.coordinates(access * vector + e, order), order)
-                    put_half(gets, number * vector + e, other)
-        return offset
+        for k in cutlass.range_constexpr(self.writes):
+            first = (tid + k * self.threads) * vector
+            coordinates = self.coordinates(first, order, axes)
+            offset, place = self.offsets(coordinates, order)
+            targets[k] = Uint32(offset + before)
+            put_half(gets, k * vector, place)
+            for axis in cutlass.range_constexpr(axes):
+                owns[axis] |= Uint32(1 << k) if coordinates[axis] >= overlaps[axis] else Uint32(0)
+            if cutlass.const_expr(vector > 1):
+                if order[BLOCK_AXES] % vector == 0:
+                    # All along the first axis.
+                    for e in cutlass.range_constexpr(1, vector):
+                        put_half(gets, k * vector + e, place + e * order[3 * BLOCK_AXES])
+                else:
+                    for e in cutlass.range_constexpr(1, vector):
+                        _, other = self.offsets(self.coordinates(first + e, order, axes), order)
+                        put_half(gets, k * vector + e, other)
 
     @cute.jit
-    def coordinates(self, element, order: tuple[Int32, ...]):
+    def coordinates(self, element, order: tuple[Int32, ...], axes: cutlass.Constexpr[int]):
         """Return the coordinates of an element of a block along its axes in an order."""
         rest, found = Uint32(element), []
-        for axis in cutlass.range_constexpr(BLOCK_AXES - 1):
+        for axis in cutlass.range_constexpr(axes - 1):
             above = Uint32(cute.arch.mul_hi(rest, Uint32(order[axis])))
             found.append(Int32(rest - above * Uint32(order[BLOCK_AXES + axis])))
             rest = above
@@ -248,7 +272,7 @@ class BlocksTranspose:
     def offsets(self, coordinates, order: tuple[Int32, ...]):
         """Return the offsets in bytes of an element in memory and in shared memory."""
         memory, shared = Int32(0), Int32(0)
-        for axis in cutlass.range_constexpr(BLOCK_AXES):
+        for axis in cutlass.range_constexpr(len(coordinates)):
             memory += coordinates[axis] * order[2 * BLOCK_AXES + axis]
             shared += coordinates[axis] * order[3 * BLOCK_AXES + axis]
         return memory, shared
