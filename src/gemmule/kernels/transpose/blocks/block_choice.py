@@ -22,8 +22,6 @@ from gemmule.kernels.transpose.blocks.block import (
 )
 from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 
-# What CTAs without a last block add to the time, as a share of theirs.
-_IDLE = 0.5
 # Elements that a part of an axis is larger than the next smaller one that is tried, as a factor.
 _FINE = 1.2
 # Microseconds of an H200, fitted to 46 permutations: of a launch, and of a byte that is read or written.
@@ -41,12 +39,9 @@ def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
     return _fastest(problem, threads, held)[0]
 
 
-def predicted_us(problem: TransposeProblem, threads: int, held: int, ctas: int) -> float:
-    """Return about the microseconds in which so many CTAs of an H200 move such blocks."""
-    block, found = _fastest(problem, threads, held)
-    count = math.prod(block.counts)
-    idle = -(-count // ctas) * ctas / count - 1
-    return _LAUNCH + found * (1 + _IDLE * idle)
+def predicted_us(problem: TransposeProblem, threads: int, held: int) -> float:
+    """Return about the microseconds in which an H200 moves such blocks."""
+    return _LAUNCH + _fastest(problem, threads, held)[1]
 
 
 @functools.lru_cache(maxsize=256)

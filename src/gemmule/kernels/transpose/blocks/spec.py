@@ -63,7 +63,7 @@ def blocks_seconds(problem: TransposeProblem, gpu: GpuRates) -> float | None:
 
 
 def _cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> float:
-    return predicted_us(problem, config.threads, config.held, config.ctas) * 1e-6 * SMS / gpu.multiprocessors
+    return predicted_us(problem, config.threads, config.held) * 1e-6 * SMS / gpu.multiprocessors
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
