@@ -24,14 +24,14 @@ from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 
 # Elements that a part of an axis is larger than the next smaller one that is tried, as a factor.
 _FINE = 1.2
-# Microseconds of an H200, fitted to 46 permutations: of a launch, and of a byte that is read or written.
-_LAUNCH, _BYTE = 2.5, 0.223e-6
-# Of a byte of sectors, of pairs and of fours of them, that a run of the source shares with others; the same of a run
-# of the target.
-_SHARED = ({32: 0.12e-6, 64: 0.047e-6, 128: 0.057e-6}, {32: 0.25e-6, 128: 0.06e-6})
+# Microseconds of an H200, fitted to 80 permutations: of a launch, of 16 places that a thread computes, and of a byte
+# that is read or written.
+_LAUNCH, _PLACES, _BYTE = 1.9, 0.44, 0.245e-6
+# Of a byte of two sectors and of a line, that a run of the source shares with others; the same of a run of the target.
+_SHARED = ({128: 0.106e-6}, {64: 0.209e-6, 128: 0.051e-6})
 # Of a warp's access to the source, and what it costs more through registers; of one to the target, and of the words
-# of a bank that are read for it; of a block.
-_READ, _NARROW, _WRITE, _GATHER, _BLOCK = 6.9e-6, 11.8e-6, 1.6e-6, 1.5e-6, 13.5e-6
+# of a bank that are read for it.
+_READ, _NARROW, _WRITE, _GATHER = 6.0e-6, 12.1e-6, 2.8e-6, 1.0e-6
 
 
 def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
@@ -111,7 +111,7 @@ def _microseconds(
     for axis, extent in zip(axes, extents, strict=True):
         every *= axis.extent
         blocks *= -(-axis.extent // extent)
-    found, vectors = 2 * _BYTE * every * item + _BLOCK * blocks, []
+    found, vectors = 2 * _BYTE * every * item, []
     # What blocks overlap is read again, and not written.
     for side, shared, moved in zip(sides, _SHARED, (blocks * size, every), strict=True):
         run, known = run_of(axes, extents, side, item)
@@ -128,4 +128,7 @@ def _microseconds(
             found += warps * (_READ if nbytes >= WORD else _READ + _NARROW)
         else:
             found += warps * (_WRITE + _GATHER * vector)
+            # Vectors along the first axis only need no coordinates of their elements.
+            if extents[side.order[0]] % vector:
+                found += _PLACES * count_of(held, nbytes) * vector / 16
     return found, (vectors[0], vectors[1])

@@ -25,7 +25,7 @@ from gemmule.kernels.transpose.blocks.block import (
 )
 from gemmule.kernels.transpose.blocks.block_choice import predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
-from gemmule.kernels.transpose.refusals import ITEMSIZES, SHORT_ROW, why_not_itemsize
+from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_short, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
@@ -35,8 +35,10 @@ from gemmule.kernels.transpose.whole_sectors.spec import refuse_sector_tiles
 
 # Bytes of both sides of matrices, and of all their elements, from which on tiles are full.
 _LONG, _LARGE = 512, 64 << 10
-# What tiles take longer than their bytes predict, in small matrices.
-_TILES = 1.05
+# Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on tiles are slower.
+_NARROW, _MANY = 128, 64
+# What other configs must gain to be chosen; what tiles take longer than predicted, as a factor and in seconds.
+_OTHERS, _TILES, _LATENCY = 1.03, 1.05, 1.5e-6
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -46,9 +48,7 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if not 3 <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
     if problem.source.col_stride == problem.target.col_stride == 1:
-        if problem.cols * problem.itemsize < SHORT_ROW:
-            return None
-        return "source and target are contiguous along the same axis: rows are faster"
+        return None if rows_are_short(problem) else "source and target are contiguous along one axis: rows are faster"
     sides = problem.rows * problem.itemsize, problem.cols * problem.itemsize
     if min(sides) >= _LONG and sides[0] * problem.cols >= _LARGE:
         return f"matrices with sides of {sides[1]} and {sides[0]} bytes fill tiles, which are faster"
@@ -63,16 +63,19 @@ def blocks_seconds(problem: TransposeProblem, gpu: GpuRates) -> float | None:
 
 
 def _cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> float:
-    return predicted_us(problem, config.threads, config.held) * 1e-6 * SMS / gpu.multiprocessors
+    preferred = 1.0 if config == _CONFIGS[0].on(gpu.multiprocessors) else _OTHERS
+    return preferred * predicted_us(problem, config.threads, config.held) * 1e-6 * SMS / gpu.multiprocessors
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of tiles that is predicted to be faster, or None."""
     if problem.source.row_stride != 1 or problem.target.col_stride != 1:
         return None
+    if min(problem.rows, problem.cols) * problem.itemsize <= _NARROW and math.prod(problem.batch) >= _MANY:
+        return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
         if refuse(problem) is None and (least := _least_seconds(spec, problem, gpu)) is not None:
-            return spec.name if _TILES * least < cost else None
+            return spec.name if _TILES * least + _LATENCY < cost else None
     return None
 
 
