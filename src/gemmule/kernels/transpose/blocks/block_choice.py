@@ -30,8 +30,8 @@ _LAUNCH, _PLACES, _BYTE = 1.9, 0.44, 0.245e-6
 # Of a byte of two sectors and of a line, that a run of the source shares with others; the same of a run of the target.
 _SHARED = ({128: 0.106e-6}, {64: 0.209e-6, 128: 0.051e-6})
 # Of a warp's access to the source, and what it costs more through registers; of one to the target, and of the words
-# of a bank that are read for it.
-_READ, _NARROW, _WRITE, _GATHER = 6.0e-6, 12.1e-6, 2.8e-6, 1.0e-6
+# of a bank that are read for it; of a block.
+_READ, _NARROW, _WRITE, _GATHER, _BLOCK = 6.0e-6, 12.1e-6, 2.8e-6, 1.0e-6, 0.05e-3
 
 
 def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
@@ -111,7 +111,7 @@ def _microseconds(
     for axis, extent in zip(axes, extents, strict=True):
         every *= axis.extent
         blocks *= -(-axis.extent // extent)
-    found, vectors = 2 * _BYTE * every * item, []
+    found, vectors = 2 * _BYTE * every * item + _BLOCK * blocks, []
     # What blocks overlap is read again, and not written.
     for side, shared, moved in zip(sides, _SHARED, (blocks * size, every), strict=True):
         run, known = run_of(axes, extents, side, item)
