@@ -48,3 +48,28 @@ def test_calls_need_memory():
     odd = torch.empty(8, 8, device="meta", dtype=torch.float8_e5m2fnuz)
     with pytest.raises(gm.DTypeError, match="a is of dtype float8_e5m2fnuz, which gemmule does not take"):
         gm.matmul.plan(odd, odd, chip="h100")
+
+
+def test_scaled_and_grouped_products_and_quantisation():
+    a, b, offsets = np.empty((M, K), np.float16), np.empty((4, K, N), np.float16), np.zeros(4, np.int32)
+    x, y = (np.empty(shape, numpy_dtype("float8_e4m3fn")) for shape in ((M, K), (K, N)))
+    rows, blocks = np.empty((M, K // 128), np.float32), np.empty((K // 128, N // 128), np.float32)
+    exponents = numpy_dtype("float8_e8m0fnu")
+    wanted = [
+        gm.grouped_gemm.plan(a, b, offsets, chip="h100"),
+        gm.scaled_gemm.plan(x, y, rows, blocks, chip="h100"),
+        gm.quantize.plan(a, by="block", scale_dtype="float8_e8m0fnu", chip="h100"),
+    ]
+
+    def planned(spec):
+        groups, factors = (spec(a), spec(b), spec(offsets)), (spec(x), spec(y))
+        scales = (spec(rows.astype(exponents)), spec(blocks.astype(exponents)))
+        yield gm.grouped_gemm.plan(*groups, chip="h100")
+        yield gm.scaled_gemm.plan(*factors, *scales, chip="h100")
+        yield gm.quantize.plan(groups[0], by="block", scale_dtype="float8_e8m0fnu", chip="h100")
+
+    def meta(array):
+        return torch.empty(array.shape, dtype=getattr(torch, array.dtype.name), device="meta")
+
+    for spec in (meta, lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype)):
+        assert [str(plan) for plan in planned(spec)] == [str(plan) for plan in wanted]

@@ -15,8 +15,8 @@ from .planning.plan import Plan
 from .validation.grouped_product import GroupedArguments
 
 
-def _plan(*operands: Any, **options: Any) -> Plan:
-    return plan_groups(GroupedArguments(*operands, **options))
+def _plan(*operands: Any, chip: str | None, **options: Any) -> Plan:
+    return plan_groups(GroupedArguments(*operands, **options), chip)
 
 
 @plans.planned_by(_plan)

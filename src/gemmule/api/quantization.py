@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.chip import Chip
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import dtype_named, numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, shown
@@ -20,8 +21,9 @@ from gemmule.runtime.arrays.view import MOST_ALIGNED, HostArray
 from gemmule.runtime.device import get_device
 
 from .planning import functions as plans
-from .planning.choice import check_device_arrays, choice_on, only_on_host, wanted_executor
+from .planning.choice import check_device_arrays, choice_on, choice_on_chip, only_on_host, virtual_choice
 from .planning.device_products import problem_queue
+from .planning.named_chips import device_views, fields_for_chip, target_of
 from .planning.plan import Plan, kernel_fields
 from .planning.vgpu_products import as_device_view, copy_again
 from .validation.operands import Operands, gather
@@ -118,7 +120,7 @@ def _as_exponents(scales: Any) -> Any:
     return scales.view(ml_dtypes.float8_e8m0fnu)
 
 
-def _checked(x: Any, *, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _Quantization:
+def _checked(x: Any, *, by: Any, dtype: Any, scale_dtype: Any, stream: Any, specs: bool) -> _Quantization:
     if by not in BY:
         raise ArgumentError(f"by={shown(by)} is not known; {remedy_for(by, BY)}")
     wanted = dtype_name(dtype, "dtype")
@@ -127,9 +129,9 @@ def _checked(x: Any, *, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _
     of_scales = str(getattr(scale_dtype, "__name__", scale_dtype)).removeprefix("torch.")
     if of_scales not in _SCALES:
         raise DTypeError(f"scale_dtype={shown(scale_dtype)} is not known; choose {' or '.join(_SCALES)}")
-    operands = gather({"x": x}, stream)
+    operands = gather({"x": x}, stream, specs=specs)
     view = operands.views["x"]
-    if of_scales != "float32" and operands.library.name not in _WITH_EXPONENTS:
+    if of_scales != "float32" and not specs and operands.library.name not in _WITH_EXPONENTS:
         raise DTypeError(f"{operands.library.name} has no {of_scales}; omit scale_dtype, for float32")
     if len(view.shape) not in (2, 3):
         raise ShapeError(f"x has shape {view.shape}; quantisation is of a matrix or a stack of matrices: reshape it")
@@ -138,13 +140,17 @@ def _checked(x: Any, *, by: Any, dtype: Any, scale_dtype: Any, stream: Any) -> _
     return _Quantization(operands, by, wanted, of_scales)
 
 
-def _plan(x: Any, *, executor: str | None, **options: Any) -> Plan:
-    wanted = wanted_executor(executor)
-    call = _checked(x, **options)
+def _plan(x: Any, *, executor: str | None, chip: str | None = None, **options: Any) -> Plan:
+    target = target_of(executor, chip)
+    call = _checked(x, **options, specs=target.elsewhere is not None)
+    if target.elsewhere is not None:
+        return _for_chip(call, target.elsewhere)
     if call.operands.device is not None:
-        plan = _on_device(call, wanted)
+        plan = _on_device(call, target.executor)
+    elif target.executor == "vgpu":
+        plan = _on_virtual_gpu(call, target.chip)
     else:
-        plan = _on_virtual_gpu(call) if wanted == "vgpu" else _on_host(call, wanted)
+        plan = _on_host(call, target.executor)
     return plan.with_refresh(call.operands.views.values(), call.operands.work_stream)
 
 
@@ -173,14 +179,21 @@ def _on_host(call: _Quantization, executor: str | None) -> Plan:
     return _planned(call, run, executor="cpu", device="NumPy", kernel="numpy", reason=reason)
 
 
-def _on_virtual_gpu(call: _Quantization) -> Plan:
+def _for_chip(call: _Quantization, chip: Chip) -> Plan:
     from gemmule.dispatch.quantize import choose_quantize
-    from gemmule.vgpu.arch import device_name, virtual_arch
+
+    problem = call.problem(device_views(call.operands.views)["x"])
+    return _planned(call, **fields_for_chip(choice_on_chip(choose_quantize, problem, chip), problem, chip))
+
+
+def _on_virtual_gpu(call: _Quantization, chip: Chip | None) -> Plan:
+    from gemmule.dispatch.quantize import choose_quantize
+    from gemmule.vgpu.arch import device_name
 
     given = call.operands.views["x"]
     seen = as_device_view(given)
     problem: Any = call.problem(seen)
-    choice = choose_quantize(problem, virtual_arch())
+    choice = virtual_choice(choose_quantize, problem, chip)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel
@@ -192,7 +205,8 @@ def _on_virtual_gpu(call: _Quantization) -> Plan:
         return finish()
 
     reason = "executor='vgpu' is set"
-    return _planned(call, run, executor="vgpu", device=device_name(), reason=reason, **kernel_fields(choice, problem))
+    place = {"executor": "vgpu", "device": device_name(), "reason": reason, "chosen_from": choice.source}
+    return _planned(call, run, **place, **kernel_fields(choice, problem))
 
 
 def _on_device(call: _Quantization, executor: str | None) -> Plan:

@@ -85,9 +85,9 @@ def _arguments(
     )  # fmt: skip
 
 
-def _plan(*operands: Any, **options: Any) -> Plan:
+def _plan(*operands: Any, chip: str | None, **options: Any) -> Plan:
     with _Refusals():
-        return plan_to_read(_arguments(*operands, **options))
+        return plan_to_read(_arguments(*operands, **options), chip=chip)
 
 
 class _Refusals:

@@ -52,7 +52,8 @@ def launched(monkeypatch):
     """Operands by what the caller names, and a list of what is queued."""
     found, library = [], Library()
 
-    def gather(arrays, stream):
+    def gather(arrays, stream, specs):
+        assert not specs
         views = {role: view(role, x.shape, x.dtype) for role, x in arrays.items() if x is not None}
         return Operands(library, views, 0, stream, None)
 

@@ -10,6 +10,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.problem import contiguous_gemm
+from gemmule.dispatch.grouped import choose_grouped
+from gemmule.dispatch.quantize import choose_quantize
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 
@@ -104,6 +106,65 @@ def test_transposes():
             match=r"this plan is for H100 SXM 80 GB, .*; leave chip out, with arrays in memory, to run it",
         ):
             plan.execute()
+
+
+E4M3 = numpy_dtype("float8_e4m3fn")
+GROUPS = np.arange(8, 72, 8).astype(np.int32)
+
+
+def plans_of_other_functions(**options):
+    a, b = np.empty((64, 512), E4M3), np.empty((8, 256, 512), E4M3)
+    tokens, matrices = np.empty((64, 512), np.float16), np.empty((8, 512, 256), np.float16)
+    rows, columns, blocks = (np.ones(shape, np.float32) for shape in ((64, 1), (1, 256), (64, 4)))
+    yield gm.scaled_gemm.plan(a, b[0].T, rows, columns, **options)
+    yield gm.scaled_gemm.plan(a, b[0].T, blocks, np.ones((4, 2), np.float32), **options)
+    yield gm.grouped_gemm.plan(tokens, matrices, GROUPS, **options)
+    yield gm.grouped_gemm.plan(tokens, matrices, matrices=np.zeros(64, np.int32), **options)
+    yield gm.grouped_gemm.plan(a, b.transpose(0, 2, 1), GROUPS, scale_a=rows, scale_b=columns[:, :1], **options)
+    yield gm.grouped_gemm.plan(tokens.reshape(8, 8, 512), matrices, **options)
+    for by in ("row", "tensor", "block"):
+        yield gm.quantize.plan(np.empty((64, 512), np.float32), by=by, **options)
+
+
+@pytest.mark.parametrize("chip", DRIVER_NAMES)
+def test_scaled_and_grouped_products_and_quantisation(chip):
+    for plan in plans_of_other_functions(chip=chip):
+        assert plan.device == next(one.name for one in CHIPS if DRIVER_NAMES[chip] in one.aliases)
+        where = {"multiprocessors": 132, "chip": DRIVER_NAMES[chip]}
+        choose_on = {"grouped_gemm": choose_grouped, "quantize": choose_quantize}.get(plan.operation, choose)
+        there = choose_on(plan.problem, HOPPER, **where)
+        assert (plan.kernel, plan.config) == (there.spec.name, there.config.as_dict())
+        assert plan.predicted_us == there.predicted_us
+        with pytest.raises(gm.ArgumentError, match=r"^this plan is for H[12]00 SXM .*; leave chip out"):
+            plan.execute()
+
+
+def test_what_no_kernel_takes_there():
+    tokens, matrices = np.empty((64, 512), np.float16), np.empty((8, 512, 256), np.float16)
+    with pytest.raises(gm.UnsupportedError, match="sm_80"):
+        gm.grouped_gemm.plan(tokens, matrices, GROUPS, chip="a100")
+    with pytest.raises(gm.UnsupportedError, match=r"8-bit floats need compute capability 8\.9"):
+        gm.quantize.plan(tokens, chip="a100")
+    empty = gm.grouped_gemm.plan(tokens[:0], matrices, np.zeros(8, np.int32), chip="h100")
+    assert (empty.kernel, empty.executor, empty.device) == ("memset", "gpu", "H100 SXM 80 GB")
+    with pytest.raises(gm.ArgumentError, match="leave chip out"):
+        empty.execute()
+    with pytest.raises(gm.ArgumentError, match=r"but executor='cpu' is given; leave one of them out$"):
+        gm.quantize.plan(tokens, chip="h100", executor="cpu")
+
+
+def test_the_virtual_gpu_runs_them_as_on_the_chip():
+    pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+    read = list(plans_of_other_functions(chip="h100"))
+    run = list(plans_of_other_functions(chip="h100", executor="vgpu"))
+    assert [(x.kernel, x.config, x.executor) for x in run] == [(x.kernel, x.config, "vgpu") for x in read]
+    tokens = np.random.default_rng(7).standard_normal((64, 512)).astype(np.float32)
+    values, scales = gm.quantize.plan(tokens, chip="h100", executor="vgpu").execute()
+    here, those = gm.quantize(tokens, executor="cpu")
+    assert np.array_equal(values.view(np.uint8), here.view(np.uint8))
+    assert np.array_equal(scales, those)
+    with pytest.raises(gm.ArgumentError, match=r"A100 .* is sm_80, but the virtual GPU is sm_90a"):
+        gm.quantize.plan(tokens, chip="a100", executor="vgpu")
 
 
 def test_a_kernel_by_name():

@@ -33,7 +33,7 @@ def test_every_extent_finds_a_config(extent, arch):
 @pytest.mark.parametrize(
     ("size", "tile", "cluster"),
     [
-        ((8192, 8192, 8192), (64, 64), 1),
+        ((8192, 8192, 8192), (128, 128), 1),
         ((4095, 4095, 4095), (128, 128), 1),
         ((3072, 3072, 3072), (128, 128), 1),
         # Of a short K.
@@ -53,6 +53,14 @@ def test_the_config_suits_the_size(size, tile, cluster):
     )
     config = choose(problem, HOPPER, multiprocessors=132).config
     assert (config.tile_m, config.tile_n, config.cluster_k) == (*tile, cluster)
+
+
+@pytest.mark.parametrize("extent", [6528, 7040, 8192, 10240])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_large_products_take_large_tiles(extent, layout):
+    problem = gemm_problem(extent, extent, extent, "float64", "float64", layout)
+    config = choose(problem, HOPPER, multiprocessors=132, chip="NVIDIA H200").config
+    assert (config.tile_m, config.tile_n, config.stream_k) == (128, 128, 1)
 
 
 def test_few_threads_copy_no_single_elements():

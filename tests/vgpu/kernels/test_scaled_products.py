@@ -36,6 +36,7 @@ EARLY = HopperGemmConfig(tile_m=128, tile_n=128, stages=3, cluster_m=1, ctas=3)
 TALL = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=1)
 TALL_CLUSTERS = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=2, group=4)
 CLUSTERS = HopperGemmConfig(tile_m=64, tile_n=32, stages=3, pingpong=1, cluster_m=2, cluster_n=2, ctas=4)
+OF_EIGHT = HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=4)
 SWAPPED = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1, swap_ab=1)
 PARTS_OF_K = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2)
 
@@ -81,6 +82,7 @@ def assert_scaled(got, exact, size):
         pytest.param("block", (1, 128), (320, 136, 272), TALL, marks=pytest.mark.slow),
         ("block by row", (128, 1), (257, 120, 144), TALL),
         pytest.param("block1", (1, 1), (200, 72, 528), CLUSTERS, marks=pytest.mark.slow),
+        pytest.param("block", (1, 128), (270, 328, 272), OF_EIGHT, marks=pytest.mark.slow),
     ],
 )
 def test_blocks(form, lines, shape, config, rng):

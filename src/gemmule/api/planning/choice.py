@@ -179,19 +179,31 @@ def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip
     NoKernelError
         If none takes the problem.
     """
+    if chip is None:
+        from gemmule.vgpu.arch import virtual_arch
+
+        with with_remedy(registry):
+            return choose(problem, virtual_arch(), registry)
+    return _as_on(chip, lambda: choose_for_chip(problem, chip, registry))
+
+
+def _as_on(chip: Chip, choose_on: Callable[[], Choice]) -> Choice:
+    """Return what the virtual GPU runs as on a chip.
+
+    Raises
+    ------
+    ArgumentError
+        If it has another architecture than the chip.
+    """
     from gemmule.vgpu.arch import virtual_arch
 
-    arch = virtual_arch()
-    if chip is None:
-        with with_remedy(registry):
-            return choose(problem, arch, registry)
-    of_chip = Arch.for_device(*chip.capability)
+    arch, of_chip = virtual_arch(), Arch.for_device(*chip.capability)
     if arch != of_chip:
         raise ArgumentError(
             f"{chip.name} is {of_chip}, but the virtual GPU is {arch}; set GEMMULE_VGPU_ARCH={of_chip}, or leave chip "
             "or executor out"
         )
-    choice = choose_for_chip(problem, chip, registry)
+    choice = choose_on()
     return dataclasses.replace(choice, source=choice.source or f"as on {chip.name}")
 
 
@@ -229,6 +241,27 @@ def with_remedy(registry: Sequence[KernelSpec] | None) -> Iterator[None]:
 def choice_on(choose: Callable[..., Choice], problem: Any, device: Device) -> Choice:
     """Return the kernel of a problem on a GPU."""
     return choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
+
+
+def choice_on_chip(choose: Callable[..., Choice], problem: Any, chip: Chip) -> Choice:
+    """Return the kernel of a problem on a chip, which need not be there."""
+    arch = Arch.for_device(*chip.capability)
+    return choose(problem, arch, multiprocessors=chip.sms, chip=chip.driver_name)
+
+
+def virtual_choice(choose: Callable[..., Choice], problem: Any, chip: Chip | None) -> Choice:
+    """Return the kernel of a problem on the virtual GPU; as on a chip, if one is named.
+
+    Raises
+    ------
+    ArgumentError
+        If the virtual GPU has another architecture than the chip.
+    """
+    if chip is None:
+        from gemmule.vgpu.arch import virtual_arch
+
+        return choose(problem, virtual_arch())
+    return _as_on(chip, lambda: choice_on_chip(choose, problem, chip))
 
 
 class CompileWarning(UserWarning):

@@ -57,23 +57,25 @@ def plan_to_read(given: ProductArguments, kernel: str | None = None, chip: str |
 
 def planned_by(
     plan: Callable[..., Plan],
-) -> Callable[[Callable[_Call, _Result_co]], PlannedFunction[_Call, _Call, _Result_co]]:
-    """Return a decorator that makes `plan`, which is given every parameter of the function, an attribute of it."""
+) -> Callable[[Callable[_Call, _Result_co]], PlannedFunction[_Call, ..., _Result_co]]:
+    """Return a decorator that makes `plan` an attribute of a function; it is given every parameter, and ``chip``."""
 
-    def attach(function: Callable[_Call, _Result_co]) -> PlannedFunction[_Call, _Call, _Result_co]:
+    def attach(function: Callable[_Call, _Result_co]) -> PlannedFunction[_Call, ..., _Result_co]:
         @functools.wraps(function)
-        def of_call(*args: _Call.args, **kwargs: _Call.kwargs) -> Plan:
+        def of_call(*args: Any, chip: str | None = None, **kwargs: Any) -> Plan:
             try:
                 given = inspect.signature(function).bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{of_call.__qualname__}() {error}") from None
             given.apply_defaults()
-            return plan(*given.args, **given.kwargs)
+            return plan(*given.args, **given.kwargs, chip=chip)
 
         # What reads signatures follows `__wrapped__`, to what the function returns.
-        signature = inspect.signature(function).replace(return_annotation="Plan")
-        vars(of_call)["__signature__"] = signature
-        of_call.__annotations__ = {**function.__annotations__, "return": "Plan"}
+        signature = inspect.signature(function)
+        further = inspect.Parameter("chip", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
+        parameters = [*signature.parameters.values(), further]
+        vars(of_call)["__signature__"] = signature.replace(parameters=parameters, return_annotation="Plan")
+        of_call.__annotations__ = {**function.__annotations__, "chip": "str | None", "return": "Plan"}
         of_call.__doc__ = _DOC.format(function.__name__)
         return attached(of_call)(function)
 
@@ -82,7 +84,7 @@ def planned_by(
 
 _DOC = """Say what a call of `{0}` would run, and why; nothing is computed until `Plan.execute`.
 
-    The parameters are those of `{0}`.
+    The parameters are those of `{0}`, ``chip`` as of ``matmul.plan``.
 
     Returns
     -------
@@ -92,7 +94,7 @@ _DOC = """Say what a call of `{0}` would run, and why; nothing is computed until
     Raises
     ------
     ShapeError, DTypeError, OverlapError, ArgumentError, UnsupportedError
-        As of `{0}`.
+        As of `{0}`, and of ``matmul.plan``.
     """
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.chip import Chip
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import compact_strides
@@ -19,8 +20,9 @@ from gemmule.runtime.memory import clear
 
 from ..validation.grouped_product import FACTORS_B, GroupedProduct
 from ..validation.product import host_array
-from .choice import check_device_arrays, choice_on
+from .choice import check_device_arrays, choice_on, choice_on_chip, virtual_choice
 from .device_products import problem_queue
+from .named_chips import device_views, fields_for_chip
 from .plan import Plan, kernel_fields
 from .vgpu_products import as_device_view, copy_again, copy_back
 
@@ -38,10 +40,22 @@ def planned_groups(product: GroupedProduct, run: Callable[[], Any], **fields: An
     return Plan(operation="grouped_gemm", flop=flop, bytes_min=bytes_min, run=run, **fields)
 
 
-def plan_groups_on_virtual_gpu(product: GroupedProduct) -> Plan:
-    """Plan a grouped product of host arrays on the virtual GPU."""
+def plan_groups_for_chip(product: GroupedProduct, chip: Chip) -> Plan:
+    """Plan a grouped product on a chip, which need not be there; offsets are not checked, as on a GPU."""
     from gemmule.dispatch.grouped import choose_grouped
-    from gemmule.vgpu.arch import device_name, virtual_arch
+
+    if not product.multiplies:
+        return planned_groups(product, **fields_for_chip(None, None, chip))
+    product = product if product.k else product.of_zeros()
+    problem = product.problem(device_views(product.views))
+    choice = choice_on_chip(choose_grouped, problem, chip)
+    return planned_groups(product, **fields_for_chip(choice, problem, chip))
+
+
+def plan_groups_on_virtual_gpu(product: GroupedProduct, chip: Chip | None = None) -> Plan:
+    """Plan a grouped product of host arrays on the virtual GPU; as on a chip, if one is named."""
+    from gemmule.dispatch.grouped import choose_grouped
+    from gemmule.vgpu.arch import device_name
 
     place = {"executor": "vgpu", "device": device_name(), "reason": "executor='vgpu' is set"}
     if not product.multiplies:
@@ -60,7 +74,7 @@ def plan_groups_on_virtual_gpu(product: GroupedProduct) -> Plan:
     seen[product.divider] = dataclasses.replace(numbers, host=np.ascontiguousarray(numbers.host), strides=(1,))
     # As for launches, of a problem only its batch and its operands are read.
     problem: Any = product.problem(seen)
-    choice = choose_grouped(problem, virtual_arch())
+    choice = virtual_choice(choose_grouped, problem, chip)
 
     def run() -> Any:
         from gemmule.vgpu.execute import run_kernel
@@ -75,7 +89,7 @@ def plan_groups_on_virtual_gpu(product: GroupedProduct) -> Plan:
         copy_back(out, target)
         return finish()
 
-    return planned_groups(product, run, **place, **kernel_fields(choice, problem))
+    return planned_groups(product, run, **place, chosen_from=choice.source, **kernel_fields(choice, problem))
 
 
 def plan_groups_on_device(product: GroupedProduct, executor: str | None) -> Plan:

@@ -11,14 +11,20 @@ from gemmule.core.errors import ArgumentError
 
 from ..validation.grouped_product import GroupedArguments, GroupedProduct, checked
 from ..validation.product import ProductArguments, host_array
-from .choice import only_on_host, wanted_executor
-from .grouped_device_products import plan_groups_on_device, plan_groups_on_virtual_gpu, planned_groups
+from .choice import only_on_host
+from .grouped_device_products import (
+    plan_groups_for_chip,
+    plan_groups_on_device,
+    plan_groups_on_virtual_gpu,
+    planned_groups,
+)
+from .named_chips import target_of
 from .plan import Plan
 from .products import memory_for_sums, plan_product
 
 
-def plan_groups(call: GroupedArguments) -> Plan:
-    """Check a grouped product and say what would run.
+def plan_groups(call: GroupedArguments, chip: str | None = None) -> Plan:
+    """Check a grouped product and say what would run; `chip` as of ``matmul.plan``.
 
     Raises
     ------
@@ -29,18 +35,23 @@ def plan_groups(call: GroupedArguments) -> Plan:
         if given := [name for name in ("offsets", "bias", "scale_a", "scale_b") if getattr(call, name) is not None]:
             raise ArgumentError(f"matrices and {' and '.join(given)} are given; with matrices leave out the others")
     elif call.offsets is None:
-        return _plan_batch(call)
-    wanted = wanted_executor(call.executor)
-    product = checked(call)
+        return _plan_batch(call, chip)
+    target = target_of(call.executor, chip)
+    product = checked(call, specs=target.elsewhere is not None)
+    if target.elsewhere is not None:
+        return plan_groups_for_chip(product, target.elsewhere)
     if product.operands.device is not None:
-        plan = plan_groups_on_device(product, wanted)
+        plan = plan_groups_on_device(product, target.executor)
     else:
         product.check_numbers(host_array(product.operands.views[product.divider]))
-        plan = plan_groups_on_virtual_gpu(product) if wanted == "vgpu" else _plan_on_host(product, wanted)
+        if target.executor == "vgpu":
+            plan = plan_groups_on_virtual_gpu(product, target.chip)
+        else:
+            plan = _plan_on_host(product, target.executor)
     return plan.with_refresh(product.operands.views.values(), product.operands.work_stream)
 
 
-def _plan_batch(call: GroupedArguments) -> Plan:
+def _plan_batch(call: GroupedArguments, chip: str | None) -> Plan:
     """Plan a product without offsets: a batch."""
     if any(x is not None for x in (call.bias, call.epilogue, call.scale_a, call.scale_b)):
         raise ArgumentError("a bias, an epilogue or scales need offsets; use gemm for a batch of products")
@@ -53,7 +64,8 @@ def _plan_batch(call: GroupedArguments) -> Plan:
         ProductArguments(
             "matmul", call.a, call.b, out=call.out, out_dtype=call.out_dtype, precision=call.precision,
             stream=call.stream, executor=call.executor, beta=0,
-        )
+        ),
+        chip=chip,
     )  # fmt: skip
 
 

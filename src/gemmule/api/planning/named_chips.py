@@ -19,7 +19,7 @@ from ..validation.operands import least_seconds
 from ..validation.product import Product
 from .choice import choose_for_chip, wanted_executor
 from .device_products import problem_in_place
-from .plan import Plan, planned
+from .plan import Plan, kernel_fields, planned
 from .vgpu_products import as_device_view
 
 
@@ -109,8 +109,20 @@ def predictions(problem: Problem, choice: Choice, chip: Chip) -> dict[str, Any]:
 
     Without rates of its own no time is predicted, other than by a measurement.
     """
-    fields: dict[str, Any] = {"bound_s": least_seconds(problem, chip.name, from_host=False)}
+    return {"bound_s": least_seconds(problem, chip.name, from_host=False), **_of_rates(choice, chip)}
+
+
+def _of_rates(choice: Choice, chip: Chip) -> dict[str, Any]:
     rates = known_rates(chip.driver_name, chip.sms)
-    if not rates.own and choice.chosen_by == "cost":
-        fields |= {"predicted_us": None, "chosen_from": "by the rates of another GPU: none were measured on this chip"}
-    return fields
+    if rates.own or choice.chosen_by != "cost":
+        return {}
+    return {"predicted_us": None, "chosen_from": "by the rates of another GPU: none were measured on this chip"}
+
+
+def fields_for_chip(choice: Choice | None, problem: Any, chip: Chip) -> dict[str, Any]:
+    """Return the fields of the plan of a grouped product or a quantisation; without a choice memory is cleared."""
+    refuse = Refusal(chip)
+    fields = {"executor": "gpu", "device": chip.name, "reason": refuse.reason, "run": refuse, "guard": refuse}
+    if choice is None:
+        return fields | {"kernel": "memset"}
+    return fields | kernel_fields(choice, problem) | _of_rates(choice, chip)

@@ -182,8 +182,10 @@ def _matrix(view: ArrayView) -> StridedMatrix:
     return StridedMatrix(dtype, rows, cols, row_stride, col_stride, view.strides[:-2], view.alignment)
 
 
-def checked(call: GroupedArguments) -> GroupedProduct:
+def checked(call: GroupedArguments, *, specs: bool = False) -> GroupedProduct:
     """Hold the arguments of a grouped product, which has offsets or numbers of matrices, against each other.
+
+    `specs` is whether arrays may be specs, which have no memory.
 
     Raises
     ------
@@ -198,7 +200,8 @@ def checked(call: GroupedArguments) -> GroupedProduct:
     ending, _ = ending_of(call.epilogue, call.bias, None, scales or None, gated=storage is not None)
     biased = {} if call.bias is None else {"bias": call.bias}
     role, numbers = call.divider
-    operands = gather({"a": call.a, "b": call.b, role: numbers, **biased, **scales, "out": out}, call.stream)
+    arrays = {"a": call.a, "b": call.b, role: numbers, **biased, **scales, "out": out}
+    operands = gather(arrays, call.stream, specs=specs)
     views: Mapping[str, ArrayView] = operands.views
     if ending is not None:
         views = _with_bias_of_groups(ending, views, storage)

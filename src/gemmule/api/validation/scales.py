@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmule.core.errors import DTypeError
+from gemmule.runtime.arrays.array_specs import is_spec
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _EXPONENTS = "float8_e8m0fnu"
@@ -32,4 +33,6 @@ def as_read(role: str, scale: Any) -> Any:
         return scale
     if name != _EXPONENTS:
         raise DTypeError(f"{role} is {name or type(scale).__name__}; scales are float32 or {_EXPONENTS}; convert them")
+    if is_spec(scale) and not type(scale).__module__.startswith("torch"):
+        return type(scale)(scale.shape, "float32")
     return scale.float() if type(scale).__module__.startswith("torch") else scale.astype("float32")

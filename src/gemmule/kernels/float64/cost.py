@@ -10,6 +10,7 @@ import numpy as np
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
+from gemmule.core.row_major import row_result
 
 from .config import Float64Config
 from .correction import correction, measured_share
@@ -71,11 +72,20 @@ FACTORS: dict[tuple[int, ...], float] = {
 }
 #: How much longer products take with each doubling of their operations beyond so many, at most so many times these.
 _SLOWER, _FROM, _MOST = 0.012, 2**30, 2**10
+#: How much longer products take in tiles of fewer elements than so many, with each doubling of their operations beyond
+#: so many, where B is MN-major and where it is K-major, and the most: of 30 products of H200s, of 2**37 to 2**40.5
+#: operations.
+_LARGE_TILE, _LONGER, _LONGER_FROM, _LONGEST = 128 * 128, 0.027, (2**39, 2**37), 0.1
 
 
 @cache_for_configs
 def _factors(configs: Sequence[Float64Config]) -> Numbers:
     return np.array([FACTORS.get(key_of(one), 1.0) for one in configs])
+
+
+@cache_for_configs
+def _large_tiles(configs: Sequence[Float64Config]) -> Numbers:
+    return np.array([one.outputs >= _LARGE_TILE for one in configs])
 
 
 def power(problem: GemmProblem) -> float:
@@ -93,4 +103,13 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
         factors = learned if share == 1 else factors ** (1 - share) * learned**share
     times: Numbers = found.times * factors
     times *= power(problem)
+    if 2 * problem.m * problem.n * problem.k > min(_LONGER_FROM):
+        times *= np.where(_large_tiles(configs), 1.0, 1 + _longer(problem))
     return times
+
+
+def _longer(problem: GemmProblem) -> float:
+    """Return how much longer a product takes in tiles that are not large."""
+    oriented, _, _ = row_result(problem)
+    beyond = 2 * problem.m * problem.n * problem.k / _LONGER_FROM[oriented.b.is_col_major]
+    return min(_LONGER * math.log2(max(beyond, 1.0)), _LONGEST)

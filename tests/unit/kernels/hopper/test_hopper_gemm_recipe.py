@@ -385,3 +385,21 @@ def test_many_ctas_of_few_rows_have_fewer_loads_in_flight_than_few(lines):
 def test_rows_of_8_bit_floats_overlap_where_divisions_are_early(rows, tile, overlaps):
     config = HopperGemmConfig(**({"tile_m": 128, "tile_n": 128, "cluster_m": 1} | tile))
     assert SPEC.launch(_scaled((rows, 11008, 8192)), config).overlaps == overlaps
+
+
+@pytest.mark.parametrize("shape", [(1184, 848, 4304), (832, 1984, 6848), (320, 4032, 3552), (2928, 224, 3344)])
+def test_few_8_bit_tiles_by_a_long_k_share_loads_among_four(shape):
+    config = choose(_float8(*shape), HOPPER, multiprocessors=132, chip="NVIDIA H200").config
+    assert (config.tile_m, config.pingpong, config.cluster_k) == (128, 0, 1)
+    assert config.cluster_m * config.cluster_n >= 4
+
+
+@pytest.mark.parametrize("shape", [(192, 80, 384), (608, 240, 240), (1056, 96, 112), (528, 256, 160)])
+def test_narrow_cooperative_tiles_are_for_a_long_k(shape):
+    config = choose(_float8(*shape), HOPPER, multiprocessors=132, chip="NVIDIA H200").config
+    assert config.pingpong
+
+
+def _float8(m, n, k):
+    problem = gemm_problem(m, n, k, "float8_e4m3fn", "bfloat16", "nt")
+    return dataclasses.replace(problem, precision=Precision.FLOAT8)

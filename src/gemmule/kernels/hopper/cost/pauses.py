@@ -14,9 +14,13 @@ from .rates import Numbers, Operation, TileRates
 #: Microseconds that promoting the accumulators of a k-tile of 8-bit floats takes, and more for each column of the tile:
 #: of ping-pong configs, and of cooperative ones. Fitted to record 20261124T203334 (an H100).
 PROMOTE_US = (0.0269, 0.000262), (0.00118, 0.0)
-#: Microseconds more of a k-tile of cooperative configs for each further CTA that shares loads: all of them wait for the
-#: last to promote. On an H100, two CTAs took 2 to 7 % longer at 4096 x 14336 x 4096 and 4096 x 4096 x 14336.
-_SHARED_US = 0.004
+#: Microseconds more of a k-tile where CTAs share loads, as all wait for the last to promote: of ping-pong configs, and
+#: of cooperative ones of so many columns or more. On an H100, two CTAs took 2 to 7 % longer at 4096 x 14336 x 4096 and
+#: 4096 x 4096 x 14336; ping-pong and narrower tiles, which took no longer, are of record 20261129T080830, an H200.
+_SHARED_US, _SHARED_N = (0.009, 0.004), 128
+#: Microseconds more of a tile of cooperative configs of up to so many columns, for up to so many k-tiles, and none for
+#: twice as many; of record 20261129T083421, an H200.
+_SHORT_US, _SHORT_N, _SHORT_K = 0.22, 48, 12
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
@@ -55,11 +59,15 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
         The configs, on a GPU.
     """
     terms = promotion_terms(one, of)
-    # The third is of the k-tiles of cooperative configs.
+    # The first is of the k-tiles of ping-pong configs, the third of those of cooperative ones.
     halved, uneven = of.tile[1] > MAX_PROMOTED_N, of.tile[1] % EPI_TILE_N > 0
-    more = _SHARED_US * (of.cluster / of.cluster_k - 1) + halved * (_HALVED_US + _UNEVEN_US * uneven)
+    shared, (pingpong_us, cooperative_us) = of.cluster > of.cluster_k, _SHARED_US
+    more = cooperative_us * shared * (of.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
     more = more + _PAIR_US * _is_wide_pair(one, of)
-    found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2]
+    found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]
+    short = min(max(2 - one.k_tiles / _SHORT_K, 0.0), 1.0)
+    if short:
+        found += _SHORT_US * short * of.gpu.load * _waves(one, of) * ((of.tile[1] <= _SHORT_N) & (of.pingpong == 0))
     return found
 
 

@@ -174,6 +174,26 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=8, stages=12, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=16, stages=6, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=8, stages=6, cluster_m=1, swap_ab=1),
+    # Few tiles by a long K: loads shared in clusters of four and eight, one warpgroup promoting while one multiplies.
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, cluster_m=2, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=2, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=2, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=1, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=48, stages=9, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=48, stages=9, cluster_m=1, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=40, stages=9, cluster_m=1, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=32, stages=10, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=32, stages=10, cluster_m=1, cluster_n=4, swap_ab=1),
 )
 #: Configs for elements of 16 bits, of which alone they were timed: for products of which others leave much of a wave
 #: idle, or with which cuBLASLt was faster. The cost model offers them to no other type.
