@@ -23,6 +23,7 @@ import torch
 from untuned_choices import product
 
 from gemmule.core.dtype import DType, dtype_named
+from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost import correction as hopper_correction
@@ -37,6 +38,8 @@ from gemmule.lab.records import read_records
 HELD_OUT = 8
 #: Of products that were listed by kind, fewer, every so many-th.
 _HELD_OUT_OF_KINDS = 3
+#: Fewer configs of a product do not say which is faster.
+_LEAST_CONFIGS = 2
 _SMS = 132
 _TYPES = ("bfloat16", "float16", "int8", "float32-tf32")
 #: Weight of records of registered configs alone.
@@ -71,9 +74,9 @@ class Training(NamedTuple):
 
 #: Wide networks are fitted to measured times, and the shipped one to the mean of theirs: on these products, and on more
 #: that nobody measured.
-_WIDE = Training((64, 64), 4, 50, 2048, 1e-2, 0.02)
-_SHIPPED = Training((128, 48), 1, 25, 2048, 1e-2, 0.002)
-_MORE, _SEED = 8000, 1
+_WIDE = Training((64, 64), 8, 50, 2048, 1e-2, 0.02)
+_SHIPPED = Training((128, 48), 1, 32, 2048, 1e-2, 0.002)
+_MORE, _SEED = 12000, 1
 #: Share of those with few rows.
 _FEW_ROWS = 0.15
 
@@ -157,30 +160,31 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
     """Yield the products of record files."""
     for path in paths:
         number = -1
-        configs: tuple[HopperGemmConfig, ...] = ()
+        configs: list[HopperGemmConfig | None] = []
         chip, gpu = "", H200_RATES
         for record in read_records(path):
             if record["record"] == "experiment":
                 chip = record["gpu"]
                 gpu = rates_for(chip, _SMS)
             elif record["record"] == "configs":
-                configs = tuple(HopperGemmConfig(**one) for one in record["configs"])
+                configs = _configs(record)
             elif record["record"] == "config_times":
                 number += 1
                 one, dtype = _operation(record), dtype_named(record["dtype"])
-                _, expected, features = widths(one, configs, gpu)
+                timed = [(configs[int(place)], us) for place, us in record["times_us"].items()]
                 # A call offers no 8-bit floats tall tiles.
-                places = [
-                    place for place in map(int, record["times_us"]) if not one.float8 or configs[place].mma_tiles_m == 1
-                ]
-                times = np.array([record["times_us"][str(place)] for place in places])
-                every = [configs[place] for place in places]
-                leading = leads(one, dtype, gpu, expected[places])
+                able = [(x, us) for x, us in timed if x is not None and (not one.float8 or x.mma_tiles_m == 1)]
+                # Of TF32 predicted times have a factor for operands in registers besides.
+                if len(able) < _LEAST_CONFIGS or (dtype.itemsize == 4 and (one.a.across or one.b.across)):
+                    continue
+                every, times = tuple(x for x, _ in able), np.array([us for _, us in able])
+                _, expected, features = widths(one, every, gpu)
+                leading = leads(one, dtype, gpu, expected)
                 held_out = number % (_HELD_OUT_OF_KINDS if "kind" in record else HELD_OUT) == 0
-                found = Measured(chip, dtype, every, times, expected[places], features[places], 1.0,
+                found = Measured(chip, dtype, every, times, expected, features, 1.0,
                                  record["cublaslt_us"][0], held_out, leading)  # fmt: skip
                 if one.float8:
-                    of = rates_of(tuple(every), gpu)
+                    of = rates_of(every, gpu)
                     found.weight, found.promoted, found.factor = _WEIGHT_FLOAT8, promote_us(one, of), crowded(one, of)
                 yield found
             elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
@@ -215,6 +219,22 @@ def invented(count: int, chips: Sequence[str]) -> Iterator[Measured]:
         some = np.flatnonzero(leads(one, kind, gpu, expected))
         yield Measured(chip, kind, [registered[x] for x in some], expected[some], expected[some], features[some], 1.0,
                        leading=np.ones(some.size, bool))  # fmt: skip
+
+
+def _configs(record: dict[str, Any]) -> list[HopperGemmConfig | None]:
+    """Return a record's configs, and None in the place of those of other kernels, or that are none any more."""
+    kernels = record.get("kernels") or [record["kernel"]] * len(record["configs"])
+    return [
+        _config(one) if kernel == "hopper_gemm" else None
+        for kernel, one in zip(kernels, record["configs"], strict=True)
+    ]
+
+
+def _config(fields: dict[str, Any]) -> HopperGemmConfig | None:
+    try:
+        return HopperGemmConfig(**fields)
+    except ArgumentError:
+        return None
 
 
 def _type(record: dict[str, Any]) -> str:

@@ -225,7 +225,8 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         if not self._plan.problems:
             return
         first, edge = self._plan.problems[0], protocol.WARM_UP_EDGE
-        problem = gemm_problem(edge, edge, edge, first.a.dtype.name, first.d.dtype.name, first.layout)
+        plain = gemm_problem(edge, edge, edge, first.a.dtype.name, first.d.dtype.name, first.layout)
+        problem = dataclasses.replace(plain, precision=first.precision)
         every = (*self._plan.choices, *([self._plan.chosen(problem)] if self._plan.chosen else []))
         choices = [c for c in every if c.spec.why_not(problem, self._device.arch, c.config) is None]
         if not choices or problem.bytes_min > self._device.memory_free():
@@ -241,11 +242,12 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
             for choice in choices:
                 try:
                     works.append((self._device.kernel(problem, choice, operands), choice))
-                except CompilerMissingError:
-                    raise
                 except DriverError as error:
                     self._raise_if_broken(problem, choice, error)
-                except (CompileError, UnsupportedError):
+                except (CompileError, UnsupportedError) as error:
+                    # A pack may lack the kernel of this product and have those of the products to measure.
+                    if isinstance(error, CompilerMissingError) and choice in self._plan.choices:
+                        raise
                     # It is told of at its turn.
                     continue
             for work, by in works:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 
 import numpy as np
 import pytest
 
 from gemmule.core.chips import chip_named
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.spec import Choice
 from gemmule.lab.bench_plan import BenchPlan
@@ -277,6 +279,40 @@ def test_a_missing_compiler_ends_the_run_before_the_first_record():
     with pytest.raises(CompilerMissingError, match="the compiler is not installed"):
         next(records)
     assert device.log == []
+
+
+def test_what_a_call_would_run_and_no_pack_has_fails_at_its_product_and_the_run_goes_on():
+    """The load before the first figure is no reason to end a run either."""
+    small, large = (gemm_problem(96, 80, k, "float32", "float32", "nn") for k in (64, 72))
+    asked = []
+
+    def chosen(problem):
+        asked.append(problem)
+        return Choice(*((SLOW, SLOW.default) if problem.k == 72 else (FAST, FAST.default)))
+
+    plan = BenchPlan((small, large), (), warm_up_seconds=0.01, chosen=chosen)
+    device = FakeDevice(SECONDS, {"fast": CompilerMissingError("the compiler is not installed")})
+    *_, lacks, has = GemmBench(plan, device, H100, None).records()
+    # What the load would run, too.
+    assert len(asked) == 3
+    assert (lacks["record"], lacks["kernel"], lacks["reason"]) == ("failed", "fast", "the compiler is not installed")
+    assert (has["record"], has["kernel"], has["chosen_by"]) == ("gemm", "slow", "dispatch")
+
+
+def test_the_load_before_the_first_figure_has_the_precision_of_the_products():
+    first = dataclasses.replace(gemm_problem(96, 80, 64, "float32", "float32", "nn"), precision=Precision.TF32)
+    asked = []
+
+    def chosen(problem):
+        asked.append(problem.precision)
+        return Choice(FAST, FAST.default)
+
+    list(
+        GemmBench(
+            BenchPlan((first,), (), warm_up_seconds=0.01, chosen=chosen), FakeDevice(SECONDS), H100, None
+        ).records()
+    )
+    assert asked == [Precision.TF32] * 2
 
 
 def test_operands_that_the_driver_has_no_memory_for_are_skipped():

@@ -35,6 +35,9 @@ _LAUNCH = 1.9
 _WIDER = 0.344
 #: Writing 128 x 128; the start of a cluster; exchanging partial sums, and 64 x 64 of them.
 _WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902
+#: Publishing partial sums with `split_k`, fitted to record 20261129T054750, an H200; where K stays whole, too: of
+#: products whose choice it changed, those took longer with it than without.
+_PUBLISH = 2.0
 #: Bytes a microsecond from the L2 cache to all SMs.
 _L2_BYTES = 24.8e6
 #: SMs of a TPC.
@@ -177,9 +180,10 @@ class TileRates:
         self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster > c.cluster_k else 0.0)) * gpu.load
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         # Of configs with `split_k`: their places, clusters that run at once, and 64 x 64 sums of a warpgroup.
-        self.split_k = np.array([place for place, c in enumerate(configs) if getattr(c, "split_k", 0)], np.intp)
+        self.split_k = np.flatnonzero(each(lambda c: getattr(c, "split_k", 0)))
         self.split_clusters = self.clusters[self.split_k]
         self.split_sums = each(lambda c: c.outputs / c.warpgroups_per_tile / 2**12)[self.split_k]
+        self.once[self.split_k] += _PUBLISH * gpu.load
         self.launch = np.full(self.count, _LAUNCH * gpu.launch)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.outputs)
@@ -210,8 +214,10 @@ class TileRates:
         """Return a row for each config of what a learned correction reads of it."""
         logs = np.log2([*self.tile, self._stages, *self._multicast, self.cluster_k])
         narrow = np.log2(K_BYTES / self._row)
+        divided = np.zeros(self.count)
+        divided[self.split_k] = 1
         return np.column_stack(
-            (logs.T, self.pingpong, self.side, self.share, narrow, self.tile[0] * self.tile[1] / 2**14)
+            (logs.T, self.pingpong, self.side, self.share, narrow, self.tile[0] * self.tile[1] / 2**14, divided)
         )
 
     def of_layout(self, one: Operation) -> LayoutRates:
