@@ -28,7 +28,7 @@ from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost import correction as hopper_correction
 from gemmule.kernels.hopper.cost.correction import NUMBERS, problem_features, read_of
 from gemmule.kernels.hopper.cost.operation import operation_of
-from gemmule.kernels.hopper.cost.pauses import crowded, promote_us
+from gemmule.kernels.hopper.cost.pauses import fp8_contention, promote_us
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of
 from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig, offered_to
 from gemmule.lab.records import read_records
@@ -181,7 +181,11 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                                  record["cublaslt_us"][0], held_out, leading)  # fmt: skip
                 if one.float8:
                     of = rates_of(tuple(every), gpu)
-                    found.weight, found.promoted, found.factor = _WEIGHT_FLOAT8, promote_us(one, of), crowded(one, of)
+                    found.weight, found.promoted, found.factor = (
+                        _WEIGHT_FLOAT8,
+                        promote_us(one, of),
+                        fp8_contention(one, of),
+                    )
                 yield found
             elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
                 number += 1

@@ -30,7 +30,7 @@ from gemmule.kernels.float64 import correction
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.cost import FACTORS, power
 from gemmule.kernels.float64.gemm.spec import SPEC
-from gemmule.kernels.float64.limits import RATES, Limits, key_of, lies_of, limits, tiles_of
+from gemmule.kernels.float64.limits import RATES, Limits, key_of, layout_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -164,9 +164,9 @@ def assumed(one: Product) -> Measured:
 
 def _parts(problem: GemmProblem, configs: Sequence[Float64Config], found: Limits) -> dict[str, Any]:
     """Return the parts of features, a column for each config."""
-    of, lies = tiles_of(configs, RATES), lies_of(row_result(problem)[0])
+    of, layout = tiles_of(configs, RATES), layout_of(row_result(problem)[0])
     numbers = correction.numbers(problem, of, found)
-    return {"config": of.features, "lies": correction.lies_features(of, lies), "numbers": numbers}
+    return {"config": of.features, "lies": correction.layout_features(of, layout), "numbers": numbers}
 
 
 def widths() -> dict[str, int]:

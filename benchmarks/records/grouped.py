@@ -30,7 +30,7 @@ from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.grouped import choose_grouped
-from gemmule.kernels.hopper.grouped.spec import SPEC, further
+from gemmule.kernels.hopper.grouped.spec import SPEC, extra_configs
 from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_SPEC
 
 #: Groups, rows of all, columns and k: layers of mixtures of experts.
@@ -41,7 +41,7 @@ ONE_TOKEN = ((8, 2, 28672, 4096), (8, 2, 4096, 14336), (128, 8, 1536, 2048), (12
 _BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, {BFLOAT16.name: 6e14, FLOAT32.name: 5e13}
 HOPPER = Arch.parse("sm_90a")
 #: Further configs of a sweep.
-SWEPT = {"chosen": (), "all": further()}
+SWEPT = {"chosen": (), "all": extra_configs()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -151,7 +151,7 @@ def _tune(options: _Options) -> None:
         "kernels": names,
         "factor": options.factor,
         "most": options.most,
-        "further": not options.registered,
+        "extra_configs": not options.registered,
     }
     if options.dry_run and options.chip is not None:
         arch, multiprocessors, name = of_chip(options.chip)

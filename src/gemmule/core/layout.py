@@ -40,7 +40,7 @@ class StridedMatrix:
         return self.row_stride == 1 or self.rows <= 1
 
     @property
-    def lies_in_rows(self) -> bool:
+    def has_contiguous_rows(self) -> bool:
         """Whether it is row-major, and no contiguous single column.
 
         With more than one element, this is true of at most one of a matrix and its transpose.
@@ -50,7 +50,7 @@ class StridedMatrix:
         return not (self.rows > 1 and self.row_stride == 1)
 
     @property
-    def lies_in_cols(self) -> bool:
+    def has_contiguous_cols(self) -> bool:
         """Whether the transpose lies in rows: column-major, and no contiguous single row."""
         if self.rows > 1:
             return self.row_stride == 1

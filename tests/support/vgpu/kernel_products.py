@@ -32,11 +32,11 @@ def seen(matrix, space, batch):
 def smallest(spec, problem, wanted=lambda config: True):
     """The config of the smallest tiles that takes the problem."""
     able = [x for x in spec.configs if wanted(x) and spec.why_not(problem, virtual_arch(), x) is None]
-    return min(able, key=lambda config: config.outputs, default=None)
+    return min(able, key=lambda config: config.tile_elements, default=None)
 
 
 def in_cluster(config):
-    return getattr(config, "cluster", 1) > 1
+    return getattr(config, "cluster_size", 1) > 1
 
 
 #: Kernels for Hopper alone take less, and are compiled longer: they have tests of their own.
@@ -107,7 +107,7 @@ def size_of(config):
 
     Tiles of one matrix a CTA, of simt_batched, are small and unrolled for 32 k: they have a test of their own.
     """
-    return getattr(config, "matrices", 2) == 1, config.outputs
+    return getattr(config, "matrices", 2) == 1, config.tile_elements
 
 
 def multiply(spec, a, b, out, c=None, alpha=1, beta=0, config=None, **options):

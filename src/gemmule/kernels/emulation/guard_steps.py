@@ -56,7 +56,7 @@ def _magnitudes_launch(problem: GemmProblem, config: MagnitudesConfig) -> Launch
     length, params, ctas = sampled_length(problem.k), [], 0
     sides = (("a", problem.a, problem.m, "rows"), ("b", problem.b.transposed(), bound_columns(problem), "columns"))
     for operand, matrix, lines, name in sides:
-        ld = matrix.row_stride if matrix.lies_in_rows else matrix.col_stride
+        ld = matrix.row_stride if matrix.has_contiguous_rows else matrix.col_stride
         params += [
             TensorParam(operand, (matrix.cols, matrix.rows), (ld,)),
             TensorParam(f"scales of {name}", (matrix.rows,), ()),
@@ -111,7 +111,7 @@ def _guard_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
     return Launch(
         grid=product_grid(problem, config),
         block=(tile_config.THREADS, 1, 1),
-        cluster=(config.cluster, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
             *operand_params("a", problem.a, (1,), config.tile_m, config.cluster_n),

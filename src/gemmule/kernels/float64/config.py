@@ -67,12 +67,12 @@ class DmmaConfig(Config):
         copied = length * self.threads
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {length} a thread")
-        if (count := self.outputs * self.itemsize // FLOAT64.itemsize // self.threads) > _MAX_ACCUMULATORS:
+        if (count := self.tile_elements * self.itemsize // FLOAT64.itemsize // self.threads) > _MAX_ACCUMULATORS:
             raise ArgumentError(
                 f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
             )
         if self.cluster_k > 1 and (
-            self.cluster_k > LARGEST_CLUSTER or self.outputs * self.itemsize > self.shared_bytes
+            self.cluster_k > LARGEST_CLUSTER or self.tile_elements * self.itemsize > self.shared_bytes
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
@@ -89,7 +89,7 @@ class DmmaConfig(Config):
         return None
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
@@ -98,7 +98,7 @@ class DmmaConfig(Config):
         return 32 * self.warps_m * self.warps_n
 
     @property
-    def cluster(self) -> int:
+    def cluster_size(self) -> int:
         """CTAs of a cluster."""
         return self.cluster_k
 
@@ -116,7 +116,7 @@ class DmmaConfig(Config):
     @property
     def resident(self) -> int:
         """Resident CTAs of a multiprocessor of Hopper: while some wait, others multiply."""
-        accumulators = self.outputs * self.itemsize // 4
+        accumulators = self.tile_elements * self.itemsize // 4
         by_registers = _REGISTERS // (accumulators + self.others * self.threads)
         return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)
 

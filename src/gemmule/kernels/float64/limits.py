@@ -87,7 +87,7 @@ _REACHED, _OTHERS_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, 
 _FIXUP = 2.5
 
 
-class Lies(NamedTuple):
+class Layout(NamedTuple):
     """How operands and result of a product lie, whose result is row-major.
 
     Attributes
@@ -109,12 +109,12 @@ class Lies(NamedTuple):
 
 
 @cache_last_call
-def lies_of(oriented: GemmProblem) -> Lies:
+def layout_of(oriented: GemmProblem) -> Layout:
     """Return how operands and result lie, of a product whose result is row-major."""
     a, b, item = oriented.a, oriented.b, oriented.a.dtype.itemsize
     begin_a, begin_b = _begin(a), _begin(b)
     odd = begin_a == item or begin_b == item
-    return Lies(begin_a, begin_b, a.is_row_major, b.is_col_major, odd, _begin(oriented.d) == item)
+    return Layout(begin_a, begin_b, a.is_row_major, b.is_col_major, odd, _begin(oriented.d) == item)
 
 
 def _begin(matrix: StridedMatrix) -> int:
@@ -249,30 +249,30 @@ class Tiles:
         kinds = self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.stream_k
         self.features = np.stack([*logs, *kinds, self.resident])
         self._rates = rates
-        self._moving: dict[Lies, _Moving] = {}
+        self._moving: dict[Layout, _Moving] = {}
 
-    def moving(self, lies: Lies) -> _Moving:
+    def moving(self, layout: Layout) -> _Moving:
         """Return what is decided for products that lie so."""
-        found = self._moving.get(lies)
+        found = self._moving.get(layout)
         if found is None:
-            found = self._moving[lies] = self._find_moving(lies)
+            found = self._moving[layout] = self._find_moving(layout)
         return found
 
-    def _find_moving(self, lies: Lies) -> _Moving:
+    def _find_moving(self, layout: Layout) -> _Moving:
         rates, copies = self._rates, 0.0
         for each, begin, along in (
-            (self.copies_a, lies.begin_a, lies.along_a),
-            (self.copies_b, lies.begin_b, lies.along_b),
+            (self.copies_a, layout.begin_a, layout.along_a),
+            (self.copies_b, layout.begin_b, layout.along_b),
         ):
             lines, sectors = begins_inside(begin)
             # How much longer copies of 128 bytes take of lines that begin inside a cache line, or a sector.
             slower = rates.lines * lines + rates.sectors * sectors
             copies += each * (1 + slower / (self.along_k if along else 1.0))
-        copies *= rates.odd_copies if lies.odd_copies else 1.0
+        copies *= rates.odd_copies if layout.odd_copies else 1.0
         together = self.products**4 + copies**4
         many = together + (self.alone / self.resident) ** 4
         many = np.where(self.overlaps > 0, many, np.maximum(self.alone, copies) ** 4)
-        return _Moving(many, together - many, self.written * (rates.odd_writes if lies.odd_writes else 1.0))
+        return _Moving(many, together - many, self.written * (rates.odd_writes if layout.odd_writes else 1.0))
 
 
 @cache_for_configs
@@ -292,7 +292,7 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
     oriented, _, _ = row_result(problem)
     m, n, k, batch = max(oriented.m, 1), max(oriented.n, 1), max(oriented.k, 1), max((oriented.batch or (1,))[0], 1)
     of = tiles_of(configs, rates)
-    moving = of.moving(lies_of(oriented))
+    moving = of.moving(layout_of(oriented))
     parts = np.array(((m,), (n,), (k,)), np.float64) / of.sizes
     whole = np.ceil(parts)
     share = whole[0] * whole[1]

@@ -98,7 +98,7 @@ class HopperConfig(Config):
         return None
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
@@ -117,7 +117,7 @@ class HopperConfig(Config):
         return self.tile_m // (self.warpgroups_per_tile * MMA_M)
 
     @property
-    def cluster(self) -> int:
+    def cluster_size(self) -> int:
         """CTAs of a cluster."""
         return 1
 

@@ -140,7 +140,7 @@ class _Tiles:
 
 def _resident(config: MmaSyncConfig) -> int:
     """Return the CTAs that an SM holds at a time."""
-    registers = config.threads * min(config.outputs // config.threads + _BESIDE, 255)
+    registers = config.threads * min(config.tile_elements // config.threads + _BESIDE, 255)
     return max(min(_SHARED_BYTES // (config.shared_bytes + _RESERVED), _REGISTERS // registers), 1)
 
 

@@ -80,7 +80,7 @@ def _beside(like: Any, host: HostArray) -> Any:
         return jax.numpy.asarray(host)
 
 
-def lies_in_rows(x: Any) -> bool:
+def is_c_contiguous(x: Any) -> bool:
     """Return whether an array lies in memory as arrays of JAX's do unless another layout is asked for."""
     return bool(_strides(x) == compact_strides(tuple(x.shape)))
 

@@ -202,7 +202,7 @@ def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     ctas = 0
     b = oriented.b.transposed()
     for operand, matrix, scales in ((first, oriented.a, "rows"), (second, b, "columns")):
-        along = matrix.lies_in_rows
+        along = matrix.has_contiguous_rows
         ld = matrix.row_stride if along else matrix.col_stride
         params.append(TensorParam(operand, (matrix.cols, matrix.rows), (ld,)))
         params.append(TensorParam(f"scales of {scales}", (matrix.rows,), ()))

@@ -47,7 +47,7 @@ def needs_registers(config: Float64Config, types: dict[str, str]) -> bool:
     layout = (types["a_major"], types["b_major"]) == ("m", "k")
     if config.cluster_k > 1:
         return not config.stream_k and (layout or "8" in (types["a_copies"], types["b_copies"]))
-    return layout and config.outputs > _LARGE
+    return layout and config.tile_elements > _LARGE
 
 
 class Float64Gemm(TileGemm):

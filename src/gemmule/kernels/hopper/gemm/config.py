@@ -47,8 +47,8 @@ class HopperGemmConfig(WarpScheduleConfig):
     def _why_not_cluster(self) -> str | None:
         if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4):
             return "cluster_m and cluster_n must be 1, 2 or 4"
-        if self.cluster > (most := min(8, self.ctas)):
-            return f"cluster_m * cluster_n * cluster_k is {self.cluster}, of at most {most} (8, or fewer ctas)"
+        if self.cluster_size > (most := min(8, self.ctas)):
+            return f"cluster_m * cluster_n * cluster_k is {self.cluster_size}, of at most {most} (8, or fewer ctas)"
         if self.tile_n % (8 * self.cluster_m):
             return (
                 f"tile_n must be a multiple of 8 * cluster_m = {8 * self.cluster_m}: each CTA loads whole 8 rows of B"
@@ -66,7 +66,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         return 8
 
     @property
-    def cluster(self) -> int:
+    def cluster_size(self) -> int:
         return self.cluster_m * self.cluster_n * self.cluster_k
 
     @property
@@ -74,7 +74,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         return self.tile_m // self.cluster_n
 
     @property
-    def divides_early(self) -> bool:
+    def precomputes_divisors(self) -> bool:
         """Whether CTAs compute what tiles' numbers are divided by before they wait for the predecessor grid.
 
         That is of 8-bit floats, where the divisions would delay the first loads of up to 128 rows; with other types the
@@ -83,9 +83,9 @@ class HopperGemmConfig(WarpScheduleConfig):
         return (self.tile_m, self.tile_n) == (128, 128) and not (self.pingpong or self.swap_ab)
 
     @property
-    def clusters(self) -> int:
+    def max_active_clusters(self) -> int:
         """Clusters that run at the same time."""
-        return min(self.ctas // self.cluster, CLUSTERS[self.cluster])
+        return min(self.ctas // self.cluster_size, CLUSTERS[self.cluster_size])
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
@@ -349,7 +349,7 @@ def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
     return dtype.itemsize == 2 or config not in FOR_16_BIT
 
 
-def every_config() -> tuple[HopperGemmConfig, ...]:
+def search_space() -> tuple[HopperGemmConfig, ...]:
     """Return every tile, cluster and schedule that fits, with as many stages as there is memory for."""
     found = []
     for (mma_tiles, pingpong), tile_n, cluster, swap_ab in itertools.product(

@@ -56,11 +56,11 @@ def _facts(config: SmallMmaConfig, copies: tuple[int, int]) -> _Facts:
         count = side * config.k_bytes / (max(copied, _WORD_BYTES) * config.threads)
         k_tile += count * (_WORD if by_element else _COPY)
         fronts += count * (_WORD_FRONTS if by_element else _COPY_FRONTS)
-    elements = config.outputs / (config.threads * parts)
+    elements = config.tile_elements / (config.threads * parts)
     instructions = _START + _TOGETHER * config.k_tiles + _ELEMENT * elements
     reduction = _REDUCTION + _PARTIALS * parts if parts > 1 else 0.0
     return _Facts(
-        instructions * _INSTRUCTION + config.outputs * _OUTPUT + reduction,
+        instructions * _INSTRUCTION + config.tile_elements * _OUTPUT + reduction,
         k_tile * _INSTRUCTION,
         _CTA + (_END_FRONTS + _ELEMENT_FRONTS * elements * warps) * _FRONT,
         fronts * warps * _FRONT,
