@@ -74,7 +74,7 @@ def test_nobody_gets_it_unasked(monkeypatch):
     for problem in (PROBLEM, gemm_problem(512, 576, 7168, "bfloat16", "bfloat16", "nn")):
         assert not choose(problem, HOPPER, multiprocessors=132).config.stream_k
     monkeypatch.setattr(configs, "SEARCH_STREAM_K", True)
-    monkeypatch.setattr(configs, "_COLUMNS", (64, 128))
+    monkeypatch.setattr(configs, "_TILES_N", (64, 128))
     both = search_space()
     assert {config.stream_k for config in both} == {0, 1}
     assert len(set(both)) == len(both)

@@ -196,7 +196,7 @@ class TileRates:
         return np.array([value(config) for config in self.configs], dtype)
 
     def cached(self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """Return what else is worked out once for these configs, by its key."""
+        """Return the value of a key, computed once for these configs."""
         found: Value | None = self._cache.get(key)
         if found is None:
             found = self._cache[key] = compute()
@@ -294,17 +294,17 @@ def parts_of_k(clusters: Any, tiles: Any, k_tiles: int) -> Any:
     return np.maximum(np.minimum(clusters // tiles, math.isqrt(k_tiles) // 2 + 1), 1)
 
 
-#: Time of a config that is not for a product.
-_NOT_SUITABLE = np.array([np.inf])
+#: Time of a config that is not offered to a product.
+_NOT_OFFERED = np.array([np.inf])
 
 
-def positions_among(configs: Sequence[HopperGemmConfig], suitable: Sequence[HopperGemmConfig], first: int) -> Numbers:
-    """Return the places of configs among suitable ones, which are counted from `first` on, and -1 of others."""
-    places = {one: place for place, one in enumerate(suitable, first)}
-    return np.array([places.get(one, -1) for one in configs], np.intp)
+def positions_among(configs: Sequence[HopperGemmConfig], offered: Sequence[HopperGemmConfig], first: int) -> Numbers:
+    """Return the index of each config among those offered, counted from `first`; -1 of others."""
+    indices = {one: index for index, one in enumerate(offered, first)}
+    return np.array([indices.get(one, -1) for one in configs], np.intp)
 
 
-def times_at(times: Any, places: Numbers) -> Numbers:
+def times_at(times: Any, positions: Numbers) -> Numbers:
     """Return the times at `positions_among`: infinite at -1."""
-    found: Numbers = np.concatenate((times, _NOT_SUITABLE))
-    return found.take(places)
+    found: Numbers = np.concatenate((times, _NOT_OFFERED))
+    return found.take(positions)

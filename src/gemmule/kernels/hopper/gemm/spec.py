@@ -80,20 +80,20 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 _BY_TMA = ("a", "b", "c", "d", SECOND)
 #: Bytes of operands that stay in the L2 cache, and rows and columns of products that memory does not limit.
 _L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
-#: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip; rows of one of 8-bit
-#: floats whose divisions are early.
-_SKINNY_ROWS, _MAX_IDLE_SMS, _EARLY_ROWS = 64, 8, 128
+#: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip; rows of a product of 8-bit
+#: floats that precomputes divisors.
+_SKINNY_ROWS, _MAX_IDLE_SMS, _PRECOMPUTED_ROWS = 64, 8, 128
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
 #: Most columns of which wgmma on 8-bit integers takes any multiple of 8.
 _INT8_COLUMNS = 24
-#: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
-_MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
-#: What an MN-major A in registers adds to predicted times, as a share of them: so many columns over the tile's, or over
-#: these at least, as its elements are read once for all columns; more where CTAs share the loads of A; and where a
-#: cluster splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
+#: With A in registers: most columns of a warpgroup's wgmma tiles, and accumulators of a CTA tile.
+_MAX_COLUMNS_RS, _MAX_ACCUMULATORS_RS = 256, 128 * 256
+#: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
+#: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
+#: splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
 #: (H200s).
 _COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
 #: Microseconds: predicted times up to which `mma_sync_small` is considered, what they are too long by there (record
@@ -149,8 +149,8 @@ def _why_not_registers(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> 
         return None
     if not k_major[1]:
         return f"config {config}: swap_ab must be {1 - config.swap_ab}, for wgmma to take 32-bit B K-major"
-    if config.mma_tiles_m * config.tile_n > _MAX_COLUMNS_BESIDE_A or config.tile_elements > _MAX_OUTPUTS_BESIDE_A:
-        return f"config {config}: registers hold no more than 128 x 256 accumulators beside an MN-major A of 32 bits"
+    if config.mma_tiles_m * config.tile_n > _MAX_COLUMNS_RS or config.tile_elements > _MAX_ACCUMULATORS_RS:
+        return f"config {config}: registers hold no more than 128 x 256 accumulators with an MN-major A of 32 bits"
     return None
 
 
@@ -325,15 +325,15 @@ def _uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGem
     """Return whether to launch with programmatic dependent launch (PDL), which saves tenths of a microsecond.
 
     Memory-bound CTAs that begin one by one read memory less in order: there PDL pays for skinny products only, where
-    every CTA has one tile and the CTAs fill the chip, or not even half of it. With early divisions it pays however many
-    there are. absmax is zeroed by a memset, which PDL does not wait for.
+    every CTA has one tile and the CTAs fill the chip, or not even half of it. With precomputed divisors it pays however
+    many there are. absmax is zeroed by a memset, which PDL does not wait for.
     """
     if problem.epilogue is not None and problem.epilogue.absmax:
         return False
     if problem.bytes_min <= _L2_RESIDENT_BYTES or min(problem.m, problem.n) >= _COMPUTE_BOUND_ROWS:
         return True
     few = min(problem.m, problem.n)
-    if problem.a.dtype.is_float8 and config.precomputes_divisors and tiles <= clusters and few <= _EARLY_ROWS:
+    if problem.a.dtype.is_float8 and config.precomputes_divisors and tiles <= clusters and few <= _PRECOMPUTED_ROWS:
         return True
     idle = config.ctas - clusters * config.cluster_size
     fills = idle <= _MAX_IDLE_SMS or 2 * idle >= config.ctas
@@ -346,15 +346,12 @@ def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
 
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
-    """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs.
-
-    They are infinite for configs that are not for a product's types.
-    """
+    """Return the predicted time of each config, in microseconds: infinite for configs not offered to the types."""
     return _costs(problem, operation_of(problem), configs, gpu)[0]
 
 
 def costs_with_k_major_copies(problem: GemmProblem, gpu: GpuRates) -> list[Numbers]:
-    """Return `costs` of a product of TF32, and of that of K-major copies of its MN-major operands.
+    """Return `costs` of a TF32 product, and of the product of K-major copies of its MN-major operands.
 
     Predicting both at once takes less time than one after the other.
     """
@@ -367,12 +364,12 @@ def costs_with_k_major_copies(problem: GemmProblem, gpu: GpuRates) -> list[Numbe
 def _costs(
     problem: GemmProblem, operation: Operation, configs: Sequence[HopperGemmConfig], gpu: GpuRates
 ) -> list[Numbers]:
-    """Return `costs` of a product, and those of the prepared one if the operation has one."""
+    """Return `costs` of a product, and those with K-major copies if the operation has them."""
     dtype = problem.a.dtype
     mn_major = operation.a.mn_major, operation.b.mn_major
-    rates, every = _suitable(configs, gpu, dtype, mn_major, operation.prepared is not None)
+    rates, positions = _offered(configs, gpu, dtype, mn_major, operation.prepared is not None)
     if not rates.count:
-        return [times_at((), places) for places in every]
+        return [times_at((), one) for one in positions]
     times = times_us(operation, rates)
     if dtype.is_float8:
         times += promote_us(operation, rates)
@@ -388,44 +385,49 @@ def _costs(
         times *= _registers_factors(mn_major, rates)
     if problem.epilogue is not None or problem.c is not None:
         times += epilogue_us(operation, rates)
-    return [times_at(times, places) for places in every]
+    return [times_at(times, one) for one in positions]
 
 
-class _Suitable(NamedTuple):
-    """Configs for a product, and for that of its prepared operands if it has them."""
+class _Offered(NamedTuple):
+    """Configs offered to a product, and to that of K-major copies if the operation has them."""
 
-    rates: TileRates  #: What they decide on a GPU: those of the product, then those of the prepared one.
-    #: For each product, the place of every config's time among those of `rates`, after which follows that of others.
-    every: tuple[Numbers, ...]
+    rates: TileRates  #: Of the product's configs, then of those for copies.
+    #: For each product, the index among `rates` of every config's time; -1 where it is not offered.
+    positions: tuple[Numbers, ...]
 
 
 @cache_for_configs
-def _suitable(
+def _offered(
     configs: Sequence[HopperGemmConfig], gpu: GpuRates, dtype: DType, mn_major: tuple[bool, bool], prepares: bool
-) -> _Suitable:
-    """Return the configs for a type, some of which pay for 8-bit floats only, whatever the SMs of the GPU.
+) -> _Offered:
+    """Return the configs for a type, some of which are for 8-bit floats only, whatever the SMs of the GPU.
 
     `mn_major`: whether the operands that give a row-major result's rows and columns are MN-major; copies are not.
     """
 
-    def suits(one: HopperGemmConfig, mn_major: tuple[bool, bool]) -> bool:
+    def supports(one: HopperGemmConfig, mn_major: tuple[bool, bool]) -> bool:
         k_major = not mn_major[one.swap_ab], not mn_major[1 - one.swap_ab]
         return not _why_not_columns(dtype, k_major, one) and offered_to(dtype, one.on(SMS))
 
-    found = [[one for one in configs if suits(one, lies)] for lies in (mn_major, (False, False))[: 1 + prepares]]
-    every, before = [], 0
-    for suitable in found:
-        every.append(positions_among(configs, suitable, before))
-        before += len(suitable)
-    return _Suitable(rates_of(tuple(itertools.chain(*found)), gpu, len(found[0])), tuple(every))
+    found = [[one for one in configs if supports(one, major)] for major in _majors(mn_major, prepares)]
+    positions, before = [], 0
+    for offered in found:
+        positions.append(positions_among(configs, offered, before))
+        before += len(offered)
+    return _Offered(rates_of(tuple(itertools.chain(*found)), gpu, len(found[0])), tuple(positions))
+
+
+def _majors(mn_major: tuple[bool, bool], prepares: bool = True) -> tuple[tuple[bool, bool], ...]:
+    """Return whether operands are MN-major, then the same of their K-major copies."""
+    return (mn_major, (False, False))[: 1 + prepares]
 
 
 def _registers_factors(mn_major: tuple[bool, bool], rates: TileRates) -> Numbers:
-    """Return `_registers_factor` of all configs; prepared operands are K-major."""
+    """Return `_registers_factor` of all configs; copies are K-major."""
 
     def compute() -> Numbers:
-        of_lies = (functools.partial(_registers_factor, lies) for lies in (mn_major, (False, False)))
-        return rates.of_each([rates.each(factor) for factor in of_lies])
+        factors = (functools.partial(_registers_factor, major) for major in _majors(mn_major))
+        return rates.of_each([rates.each(factor) for factor in factors])
 
     return rates.cached(mn_major, compute)
 
@@ -453,7 +455,7 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
 
 @functools.cache
 def extra_configs() -> tuple[HopperGemmConfig, ...]:
-    """Return the configs that a search tries beyond those below."""
+    """Return the configs of the search space that are not registered."""
     return tuple(one for one in search_space() if one not in SPEC.configs)
 
 
