@@ -63,6 +63,12 @@ class Config:
         """Elements of the result that a CTA computes; 1 where configs do not differ in them."""
         return 1
 
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster: those that split K, unless a config has others too."""
+        count: int = vars(self).get("cluster_k", 1)
+        return count
+
     def on(self, multiprocessors: int) -> Self:
         """Return the config with one CTA an SM, if it is persistent, i.e. has the field `ctas`."""
         ctas = vars(self).get("ctas", multiprocessors)
@@ -280,7 +286,7 @@ def configs_on(configs: tuple[Config, ...], multiprocessors: int) -> tuple[Confi
     More than `PORTABLE_CLUSTER` CTAs fit into a GPC of a whole GPU; a part of one (MIG) need not have such a GPC.
     """
     most = multiprocessors if multiprocessors >= _WHOLE_GPU else min(multiprocessors, PORTABLE_CLUSTER)
-    found = tuple(one.on(multiprocessors) for one in configs if getattr(one, "cluster_size", 1) <= most)
+    found = tuple(one.on(multiprocessors) for one in configs if one.cluster_size <= most)
     return configs if found == configs else found
 
 

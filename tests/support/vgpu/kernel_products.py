@@ -36,7 +36,7 @@ def smallest(spec, problem, wanted=lambda config: True):
 
 
 def in_cluster(config):
-    return getattr(config, "cluster_size", 1) > 1
+    return config.cluster_size > 1
 
 
 #: Kernels for Hopper alone take less, and are compiled longer: they have tests of their own.

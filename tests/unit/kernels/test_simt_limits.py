@@ -41,7 +41,7 @@ def test_choices_hold_to_the_clusters_of_the_gpu(sms):
     for rows, k in itertools.product((8, 32), (1000, 8192, 50000)):
         problem = gemm_problem(rows, 32, k, "float32", "float32", "nn")
         choice = choose(problem, Arch.parse("sm_90a"), multiprocessors=sms, tuned=False)
-        assert getattr(choice.config, "cluster_size", 1) <= (16 if sms == 132 else 8)
+        assert choice.config.cluster_size <= (16 if sms == 132 else 8)
 
 
 @pytest.mark.parametrize(

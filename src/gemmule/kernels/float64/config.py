@@ -98,11 +98,6 @@ class DmmaConfig(Config):
         return 32 * self.warps_m * self.warps_n
 
     @property
-    def cluster_size(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
-
-    @property
     def writers(self) -> int:
         """CTAs of the cluster that write: as many as divide a warp's columns by 8."""
         columns = self.tile_n // self.warps_n // COLUMNS

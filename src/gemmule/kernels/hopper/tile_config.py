@@ -117,11 +117,6 @@ class HopperConfig(Config):
         return self.tile_m // (self.warpgroups_per_tile * MMA_M)
 
     @property
-    def cluster_size(self) -> int:
-        """CTAs of a cluster."""
-        return 1
-
-    @property
     def tma_box_rows_a(self) -> int:
         """Rows of the TMA box of K-major A: with multicast this CTA's slice of them."""
         return self.tile_m

@@ -27,7 +27,6 @@ class RungConfig(HopperConfig):
     min_stages: ClassVar[int] = 1
     warpgroups_per_tile: ClassVar[int] = 1
     threads: ClassVar[int] = WARPGROUP
-    cluster_size: ClassVar[int] = 1
     epi_tiles: ClassVar[int] = 0
 
     @property

@@ -92,11 +92,6 @@ class MmaSyncConfig(Config):
         return 32 * self.warps_m * self.warps_n
 
     @property
-    def cluster_size(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
-
-    @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA."""
         return (self.tile_m + self.tile_n) * self.k_bytes * self.stages

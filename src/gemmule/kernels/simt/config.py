@@ -132,11 +132,6 @@ class SimtConfig(Config):
         return VECTOR_BYTES // self.itemsize
 
     @property
-    def cluster_size(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
-
-    @property
     def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 

@@ -68,11 +68,6 @@ class SmallMmaConfig(Config):
         return 32 * self.warps_m * self.warps_n * self.warps_k
 
     @property
-    def cluster_size(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
-
-    @property
     def stages(self) -> int:
         """Stages in shared memory: those that are multiplied, and as many that are stored."""
         return 2 * self.k_tiles

@@ -90,11 +90,6 @@ class BatchedConfig(Config):
         return self.lanes_m * self.lanes_n * self.matrices
 
     @property
-    def cluster_size(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
-
-    @property
     def writers(self) -> int:
         """CTAs of the cluster that write: no more than a thread has rows."""
         return min(self.cluster_k, self.thread_m)
