@@ -25,7 +25,7 @@ from gemmule.lab.styles import Style, short
 from pages.__main__ import main
 from pages.blocks import bench_block, generated, pictures, pictures_block, plots_link
 from pages.neighbours import neighbours
-from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
+from support.fakes.bench import CONFIGS, FakeBaseline, FakeDevice, kernel_spec, only
 from support.fakes.modules import not_installed
 
 EXPERIMENT = {
@@ -43,7 +43,7 @@ def measured(sizes, choices, dtype="float32", device=None):
     plan = BenchPlan(problems, tuple(choices), seconds=0.05, warm_up_seconds=0.01)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protocol, "WARM_UP_EDGE", 64)
-        return [EXPERIMENT, *GemmBench(plan, device, chip_named("h100"), FakeYardstick(device)).records()]
+        return [EXPERIMENT, *GemmBench(plan, device, chip_named("h100"), FakeBaseline(device)).records()]
 
 
 @pytest.fixture(scope="module")

@@ -80,10 +80,10 @@ RATES = Float64Rates(
 )
 #: Bytes of a cache line, and of what of it is moved.
 _CACHE_LINE, _SECTOR = 128, 32
-#: Share of the multiprocessors that clusters reach, others than these, and share of their time that they use where many
+#: Share of the SMs that clusters reach, others than these, and share of their time that they use where many
 #: wait.
 _REACHED, _OTHERS_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, 0.9, {2: 0.943}
-#: Microseconds of stream-K's fix-up beside what is moved: flags, and waiting for partials.
+#: Microseconds of stream-K's fix-up besides what is moved: flags, and waiting for partials.
 _FIXUP = 2.5
 
 
@@ -153,7 +153,7 @@ class _Moving(NamedTuple):
     Attributes
     ----------
     many : array
-        Fourth power of a CTA's k-tile where more CTAs than fit take turns.
+        Fourth power of a CTA's k-tile where more CTAs than fit alternate.
     fewer : array
         What that is more where all run at the same time, but for the part that does not depend on their number.
     written : array
@@ -166,7 +166,7 @@ class _Moving(NamedTuple):
 
 
 class _Streamed(NamedTuple):
-    """What configs of stream-K by persistent CTAs decide beside `Tiles`; a value for each of them.
+    """What configs of stream-K by persistent CTAs decide besides `Tiles`; a value for each of them.
 
     Attributes
     ----------
@@ -194,7 +194,7 @@ class _Streamed(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """What a config of stream-K by clusters decides beside `Tiles`."""
+    """What a config of stream-K by clusters decides besides `Tiles`."""
 
     number: int  #: Its number among all configs.
     config: Float64Config  #: The config.
@@ -231,7 +231,7 @@ class Tiles:
         self.used = each(lambda c: _USED.get(c.cluster_k, 1.0))
         self.sizes = np.array((self.m, self.n, self.depth))
         self.once = self.reduction + rates.launch
-        # One CTA at a time overlaps with no other; of several that take turns, the last ones run alone.
+        # One CTA at a time overlaps with no other; of several that alternate, the last ones run alone.
         self.alone_power = self.alone**4
         self.overlaps = np.array(self.resident > 1, np.float64)
         self.tail = rates.tail * self.alone * self.overlaps

@@ -61,7 +61,7 @@ class NextProduct:
         Kernels that may compute it, best first.
     predicted : callable, optional
         ``predicted(problem, gpu)`` are the kernel that computes it and that kernel's costs, where these are predicted
-        beside those of operands as they are; None elsewhere.
+        together with those of operands as they are; None elsewhere.
     """
 
     def __init__(

@@ -147,7 +147,7 @@ class WarpScheduleConfig(HopperConfig):
 
 
 def why_not_promoted(config: HopperConfig) -> str | None:
-    """Say why a warpgroup has no registers for promoted accumulators beside those of wgmma, or None where it has."""
+    """Say why a warpgroup has no registers for promoted accumulators and those of wgmma, or None where it has."""
     shared = config.warpgroups_per_tile == CONSUMERS
     if config.mma_tiles_m > 1 and not (shared and config.mma_tiles_m * config.tile_n <= MAX_TALL_COLUMNS):
         return (

@@ -96,8 +96,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     oriented = _oriented(problem)
     if config.cluster_k > 1 and not _has_registers(config, oriented):
         return (
-            f"config {config} has no registers for copies of {_WORD} bytes or fewer beside partial sums: rows of A and "
-            "B must begin at multiples of 8 bytes"
+            f"config {config} has no registers for partial sums and copies of {_WORD} bytes or fewer: rows of A and B "
+            "must begin at multiples of 8 bytes"
         )
     if (words := _words(oriented, config)) > _MAX_WORDS:
         return (
@@ -108,7 +108,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
 
 
 def _has_registers(config: MmaSyncConfig, problem: GemmProblem) -> bool:
-    """Return whether a thread of a cluster has registers for its copies beside its partial sums."""
+    """Return whether a thread of a cluster has registers for its copies and its partial sums."""
     copied = min(_copied(problem))
     if copied < _WORD:
         return config.tile_elements <= _TILE**2

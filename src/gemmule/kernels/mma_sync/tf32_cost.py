@@ -21,7 +21,7 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 _K_BYTES, _SIDE = 128, 64
 #: Share of the SMs that clusters of 16 reach: 14 of them fit with two CTAs an SM.
 _LARGE_REACHED = 112 / 132
-#: Shared memory and registers of an SM, bytes of the former that each CTA takes beside its own, and registers beside
+#: Shared memory and registers of an SM, bytes of the former that each CTA takes besides its own, and registers besides
 #: accumulators of a thread.
 _SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
 

@@ -24,7 +24,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import THREADS, TILE_K, W8A16Config
 
-#: Types of weights, of rows beside them, and of C and the result.
+#: Types of weights, of the other operand's rows, and of C and the result.
 NARROW, OUTPUTS = (FLOAT8_E4M3, FLOAT8_E5M2), (BFLOAT16, FLOAT16, FLOAT32)
 ROWS = (*NARROW, FLOAT16, BFLOAT16)
 
@@ -178,7 +178,7 @@ _SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (64, 4, 3, 1, 2),
     (128, 3, 2, 1, 2),
 )
-#: Those for which there is room if rows of A are of 16 bits.
+#: Those whose stages fit if A has 16 bits.
 _FOR_16_BITS = ((64, 3, 3, 1, 2), (128, 2, 2, 1, 2))
 
 

@@ -148,7 +148,7 @@ SPEC = KernelSpec(
         SyrkConfig(tile_m=64, tile_n=64, stages=12),
         SyrkConfig(tile_m=64, tile_n=64, stages=8, cluster_k=2),
         SyrkConfig(tile_m=64, tile_n=64, stages=8, cluster_k=4),
-        # With room for the lines that threads write.
+        # With shared memory left for the lines that threads write.
         SyrkConfig(stages=5),
         SyrkConfig(tile_m=64, tile_n=128, stages=6),
         SyrkConfig(tile_m=64, tile_n=64, stages=8),
