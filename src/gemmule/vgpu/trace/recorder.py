@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.errors import ArgumentError
+from gemmule.files.atomic_file import atomic_write
 from gemmule.files.file_errors import errors_name
 from gemmule.files.regular_file import check_replaceable
 
@@ -113,8 +114,8 @@ class Trace(Observer):
             page = importlib.resources.files(__package__).joinpath("viewer.html").read_text(encoding="utf-8")
             # A script ends at the first such tag, in a string too.
             data = page.replace(_DATA, data.replace("</", "<\\/"))
-        with errors_name(str(path), written=True):
-            path.write_text(data, encoding="utf-8")
+        with atomic_write(path) as file:
+            file.write(data.encode())
 
     def _races(self, number: int, finding: Finding) -> Iterator[dict[str, Any]]:
         """Yield the steps of a race of a launch, the second access first, and its place; nothing if it has none."""
