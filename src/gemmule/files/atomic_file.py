@@ -13,6 +13,15 @@ from .file_errors import errors_name
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
+def check_folder(path: Path) -> None:
+    """Raise FileAccessError, before long work, if the folder of a new file takes none."""
+    # Calls that only read a setting or the cache need not import it.
+    import tempfile
+
+    with errors_name(str(path), written=True), tempfile.TemporaryFile(dir=path.parent):
+        pass
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` at the end of the block, and is removed if the block fails.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.errors import ArgumentError
-from gemmule.files.atomic_file import atomic_write
-from gemmule.files.file_errors import errors_name
+from gemmule.files.atomic_file import atomic_write, check_folder
 from gemmule.files.regular_file import check_replaceable
 
 from ..arrays import DeviceArrays
@@ -49,8 +47,7 @@ def check_path(path: Path) -> None:
             f"trace={str(path)!r} ends in neither .html nor .json; a trace is a page, or its data; name e.g. trace.html"
         )
     check_replaceable(path)
-    with errors_name(str(path), written=True), tempfile.TemporaryFile(dir=path.parent):
-        pass
+    check_folder(path)
 
 
 class Trace(Observer):
