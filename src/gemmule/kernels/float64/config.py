@@ -24,7 +24,7 @@ LEAST_K_TILES = 8
 #: CTAs of clusters that reach every SM, and the share of those that run at once with larger ones: on an H200 0.91 to
 #: 0.94, by the driver's occupancy calculator. Where there are more, the last ones take as long as all others.
 _PAIR, _REACHED = 2, 0.9
-#: Shared memory of a multiprocessor of Hopper, what each CTA takes of it besides its own, and registers.
+#: Shared memory of an SM of Hopper, what each CTA takes of it besides its own, and registers.
 _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
 
@@ -110,7 +110,7 @@ class DmmaConfig(Config):
 
     @property
     def resident(self) -> int:
-        """Resident CTAs of a multiprocessor of Hopper: while some wait, others multiply."""
+        """Resident CTAs of an SM of Hopper: while some wait, others multiply."""
         accumulators = self.tile_elements * self.itemsize // 4
         by_registers = _REGISTERS // (accumulators + self.others * self.threads)
         return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)

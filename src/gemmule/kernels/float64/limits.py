@@ -32,13 +32,13 @@ class Float64Rates:
     #: alone, wait: Latency of a k-tile, and that of a CTA alone, if a scheduler has one warp.
     alone: float
     wait: float
-    #: l2, memory: Bytes a microsecond that a multiprocessor loads from L2, and that all move to and from device memory.
+    #: l2, memory: Bytes a microsecond that an SM loads from L2, and that all move to and from device memory.
     l2: float
     memory: float
-    #: launch, first: A launch, and the first k-tiles of as many CTAs as a multiprocessor holds.
+    #: launch, first: A launch, and the first k-tiles of as many CTAs as an SM holds.
     launch: float
     first: float
-    write: float  #: Bytes a microsecond that a multiprocessor writes.
+    write: float  #: Bytes a microsecond that an SM writes.
     #: reduction, partials: A cluster's reduction, and that of 64 x 64 partial sums.
     reduction: float
     partials: float
@@ -135,7 +135,7 @@ class Limits(NamedTuple):
     times : array
         Microseconds.
     share, each : array
-        CTAs of each multiprocessor, and of the one that has most; with stream-K, whose waves lose nothing, the same.
+        CTAs of each SM, and of the one that has most; with stream-K, whose waves lose nothing, the same.
     parts, whole : array
         Rows, columns and K by those of a tile and of all k-tiles at a time, and the next whole numbers: three rows.
     """
@@ -173,7 +173,7 @@ class _Streamed(NamedTuple):
     numbers : array
         Their numbers among all configs.
     resident : array
-        Resident CTAs of a multiprocessor, all of them persistent.
+        Resident CTAs of an SM, all of them persistent.
     again : array
         Microseconds of the first k-tile of each tile, which no other CTA hides where one is resident.
     part : array
@@ -288,7 +288,7 @@ def key_of(config: DmmaConfig) -> tuple[int, ...]:
 
 
 def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, rates: Float64Rates) -> Limits:
-    """Return the times with those rates: the k-tiles of a multiprocessor's CTAs, concurrent or not."""
+    """Return the times with those rates: the k-tiles of an SM's CTAs, concurrent or not."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = max(oriented.m, 1), max(oriented.n, 1), max(oriented.k, 1), max((oriented.batch or (1,))[0], 1)
     of = tiles_of(configs, rates)
