@@ -117,9 +117,15 @@ def multiply(spec, a, b, out, c=None, alpha=1, beta=0, config=None, **options):
     config = config or min(able, key=size_of, default=spec.default)
     if reason := spec.why_not(problem, virtual_arch(), config):
         pytest.skip(reason)
+    return run_product(Choice(spec, config), problem, a, b, out, c, **options)
+
+
+def run_product(choice, problem, a, b, out, c=None, **options):
+    """Run a kernel in a config that takes the product, all checks on; return the result."""
+    assert choice.spec.why_not(problem, virtual_arch(), choice.config) is None
     arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
     with nothing_strays(out):
-        run_kernel(problem, Choice(spec, config), arrays, Options(checks=True, **options))
+        run_kernel(problem, choice, arrays, Options(checks=True, **options))
     return out
 
 

@@ -24,7 +24,7 @@ from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.launcher import launch
 from support.oracle import assert_product, poisoned, random_matrix
-from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernel_products import laid_out, problem_of, run_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -50,10 +50,7 @@ def multiply(a, b, out, c=None, alpha=1, beta=0, conj="", choice=None):
     problem = problem_of(a, b, out, c, alpha, beta)
     marked = {name: dataclasses.replace(getattr(problem, name), conj=True) for name in conj}
     problem = dataclasses.replace(problem, **marked)
-    assert spec.why_not(problem, virtual_arch(), config) is None
-    arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
-    run_kernel(problem, Choice(spec, config), arrays, Options(checks=True))
-    return out
+    return run_product(Choice(spec, config), problem, a, b, out, c)
 
 
 def conjugated(a, b, conj):
