@@ -87,10 +87,12 @@ def test_configs_have_a_cta_for_each_multiprocessor():
     assert part.spec.launch(problem, part.config).grid[0] <= 114
     odd = gemm_problem(4095, 4095, 4095, "bfloat16", "bfloat16", "nn")
     assert chosen(odd, PCIE, 114).next_kernel(odd).config.ctas == 114
-    # A cluster of 8 does not fit into 4 multiprocessors.
-    few = SPEC.configs_on(dataclasses.replace(H200_RATES, multiprocessors=4))
+    # A cluster of 8 does not fit into 4 SMs.
+    part = dataclasses.replace(H200_RATES, multiprocessors=4)
+    few = SPEC.configs_on(part)
     assert {config.ctas for config in few} == {4}
     assert max(config.cluster_size for config in few) == 4
+    assert all(config.cluster_size <= 4 for spec in REGISTRY for config in spec.configs_on(part))
     assert SPEC.configs_on(H200_RATES) is SPEC.configs is SPEC.configs_on(None)
 
 
