@@ -56,7 +56,7 @@ def _guard_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
     return Launch(
         grid=product_grid(problem, config),
         block=(tile_config.THREADS, 1, 1),
-        cluster=(config.cluster, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
             *operand_params("a", problem.a, (1,), config.tile_m, config.cluster_n),

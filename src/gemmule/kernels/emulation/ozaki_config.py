@@ -77,10 +77,10 @@ class ProductsConfig(WarpScheduleConfig):
         return None
 
     @property
-    def cluster(self) -> int:
+    def cluster_size(self) -> int:
         return self.cluster_m * self.cluster_n
 
     @property
-    def clusters(self) -> int:
+    def max_active_clusters(self) -> int:
         """Clusters that run at the same time."""
-        return min(max(self.ctas // self.cluster, 1), CLUSTERS[self.cluster])
+        return min(max(self.ctas // self.cluster_size, 1), CLUSTERS[self.cluster_size])

@@ -192,7 +192,7 @@ def _tiles(problem: GemmProblem, config: ProductsConfig) -> int:
 
 def product_grid(problem: GemmProblem, config: ProductsConfig) -> tuple[int, int, int]:
     """Return as many CTAs as share the tiles."""
-    return (min(_tiles(problem, config), config.clusters) * config.cluster, 1, 1)
+    return (min(_tiles(problem, config), config.max_active_clusters) * config.cluster_size, 1, 1)
 
 
 def _products_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
@@ -200,7 +200,7 @@ def _products_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
     return Launch(
         grid=product_grid(problem, config),
         block=(tile_config.THREADS, 1, 1),
-        cluster=(config.cluster, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
             *operand_params("a", problem.a, problem.batch, config.tile_m, config.cluster_n),
@@ -226,10 +226,13 @@ def product_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: 
         problem = dataclasses.replace(problem, batch=_guarded_batch(problem)[:1])
     found = []
     for config in configs:
-        waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
+        waves = -(
+            -_tiles(problem, config)
+            // min(config.max_active_clusters, max(gpu.multiprocessors // config.cluster_size, 1))
+        )
         each, beside = _TIMES.get((config.tile_m, config.tile_n, config.pingpong), _OTHERS)
         tile = gpu.multiply * problem.k / SLICE * each + gpu.load * beside
-        found.append(gpu.launch * _PRODUCTS_LAUNCH + waves * config.outputs / 2**15 * tile)
+        found.append(gpu.launch * _PRODUCTS_LAUNCH + waves * config.tile_elements / 2**15 * tile)
     return found
 
 

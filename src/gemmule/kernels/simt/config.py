@@ -55,7 +55,7 @@ class CpAsyncConfig(Config):
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {VECTOR} a thread")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
@@ -118,7 +118,7 @@ class SimtConfig(Config):
             )
         if self.cluster_k > LARGEST_CLUSTER or (
             self.cluster_k * self.warps_k > 1
-            and self.outputs * self.warps_k * self.itemsize > self.shared_bytes(False, False)
+            and self.tile_elements * self.warps_k * self.itemsize > self.shared_bytes(False, False)
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
@@ -132,12 +132,7 @@ class SimtConfig(Config):
         return VECTOR_BYTES // self.itemsize
 
     @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
-
-    @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
@@ -166,7 +161,9 @@ class SimtConfig(Config):
 
         As many CTAs of two warps as fit would leave the first-level cache, through which copies of 4 bytes go, no room.
         """
-        return _CARVE_OUT if self.threads == _FEW_THREADS and self.outputs >= _MANY_OUTPUTS * self.threads else None
+        return (
+            _CARVE_OUT if self.threads == _FEW_THREADS and self.tile_elements >= _MANY_OUTPUTS * self.threads else None
+        )
 
     @property
     def writers(self) -> int:

@@ -48,14 +48,14 @@ def real_problem(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
     """
     oriented, first, _ = row_result(problem)
     m, n, k = oriented.m, oriented.n, PARTS * oriented.k
-    a, part, as_it_lies = oriented.a, oriented.a.dtype.part, oriented.a.lies_in_rows
-    ld, alignment = (PARTS * a.row_stride, a.alignment) if as_it_lies else (k, MAP_ALIGNMENT)
+    a, part, k_major = oriented.a, oriented.a.dtype.part, oriented.a.has_contiguous_rows
+    ld, alignment = (PARTS * a.row_stride, a.alignment) if k_major else (k, MAP_ALIGNMENT)
     real = GemmProblem(
         m, n, k, (), StridedMatrix(part, m, k, ld, 1, (), alignment, conj=a.conj),
         StridedMatrix(part, k, n, 1, k, (), MAP_ALIGNMENT), oriented.c, oriented.d,
         complex(problem.alpha).real, complex(problem.beta).real, problem.precision,
     )  # fmt: skip
-    return real, {"a": first if as_it_lies else ROWS, "b": COLUMNS}
+    return real, {"a": first if k_major else ROWS, "b": COLUMNS}
 
 
 def next_kernel(problem: GemmProblem, config: RealFormsConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -144,7 +144,7 @@ _LAUNCH, _BYTES = 2.0, 2.5e6
 
 def _own_us(problem: GemmProblem, gpu: GpuRates) -> float:
     oriented, _, _ = row_result(problem)
-    copied = 0 if oriented.a.lies_in_rows else 2 * oriented.m * oriented.k
+    copied = 0 if oriented.a.has_contiguous_rows else 2 * oriented.m * oriented.k
     elements = 2 * oriented.k * oriented.n + copied
     return gpu.launch * _LAUNCH + elements * oriented.a.dtype.itemsize / min(_BYTES, gpu.memory)
 

@@ -92,7 +92,9 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if _by_fma(problem):
         if not (problem.a.is_col_major and problem.b.is_row_major):
             return "A or B is K-major; FMA units multiply float32 faster where it is transposed"
-    elif problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
+    elif problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (
+        problem.a.has_contiguous_rows and problem.b.has_contiguous_cols
+    ):
         return "wgmma takes only 16-bit operands MN-major, also of matrices that are repacked"
     if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
         return reason
