@@ -173,7 +173,11 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                                  record["cublaslt_us"][0], held_out, leading)  # fmt: skip
                 if one.float8:
                     of = rates_of(every, gpu)
-                    found.weight, found.promoted, found.factor = _WEIGHT_FLOAT8, promote_us(one, of), crowded(one, of)
+                    found.weight, found.promoted, found.factor = (
+                        _WEIGHT_FLOAT8,
+                        promote_us(one, of),
+                        fp8_contention(one, of),
+                    )
                 yield found
             elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
                 number += 1

@@ -82,7 +82,7 @@ def _guarded_batch(problem: GemmProblem) -> tuple[int, int]:
 
 def lead(matrix: StridedMatrix) -> int:
     """Return the elements from one contiguous line of a matrix to the next."""
-    return matrix.row_stride if matrix.lies_in_rows else matrix.col_stride
+    return matrix.row_stride if matrix.has_contiguous_rows else matrix.col_stride
 
 
 def depth_of(problem: GemmProblem) -> int:
@@ -115,7 +115,7 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
     params: list[Param] = []
     ctas, shared = 0, 0
     for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
-        along = matrix.lies_in_rows
+        along = matrix.has_contiguous_rows
         params += [
             TensorParam(operand, (matrix.cols, matrix.rows), (lead(matrix),)),
             TensorParam(name, (matrix.rows,), ()),
@@ -230,8 +230,8 @@ def product_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: 
             -_tiles(problem, config)
             // min(config.max_active_clusters, max(gpu.multiprocessors // config.cluster_size, 1))
         )
-        each, beside = _TIMES.get((config.tile_m, config.tile_n, config.pingpong), _OTHERS)
-        tile = gpu.multiply * problem.k / SLICE * each + gpu.load * beside
+        each, loaded = _TIMES.get((config.tile_m, config.tile_n, config.pingpong), _OTHERS)
+        tile = gpu.multiply * problem.k / SLICE * each + gpu.load * loaded
         found.append(gpu.launch * _PRODUCTS_LAUNCH + waves * config.tile_elements / 2**15 * tile)
     return found
 

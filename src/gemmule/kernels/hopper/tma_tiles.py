@@ -81,7 +81,7 @@ def operand_params(
     """
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
-    if matrix.lies_in_rows:
+    if matrix.has_contiguous_rows:
         described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_size), promotion)
     else:
         # The K-major box above is 128 bytes of K by rows of M or N; an MN-major one is up to 128 bytes of M or N by K.

@@ -23,7 +23,7 @@ PANEL = 32
 _MAX_COPIES = 31
 #: Percent of shared memory for CTAs of so few threads with so many accumulators each: 100 KiB.
 _CARVE_OUT, _FEW_THREADS, _MANY_OUTPUTS = 44, 64, 32
-#: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments: with up to so many
+#: Registers of an SM, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
 
@@ -171,7 +171,7 @@ class SimtConfig(Config):
         return max(count for count in range(1, self.cluster_k + 1) if self.summed_m % count == 0)
 
     def resident(self, copies: int) -> int:
-        """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
+        """Return the CTAs of an SM that the compiler leaves registers for, with copies of a thread."""
         elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n)
         registers = elements * self.itemsize // FLOAT32.itemsize + _OTHERS
         # Many copies need registers for their addresses.

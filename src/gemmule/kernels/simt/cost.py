@@ -20,7 +20,7 @@ from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_di
 
 from .config import VECTOR, VECTOR_BYTES, CpAsyncConfig, SimtConfig
 
-#: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of a multiprocessor, the least for
+#: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of an SM, the least for
 #: one tile alone, and the k that prologue and epilogue are worth.
 _TIMES = {128 * 256: (180.0, 180.0, 97), 128 * 128: (100.0, 100.0, 78), 64 * 64: (36.3, 75.0, 34)}
 

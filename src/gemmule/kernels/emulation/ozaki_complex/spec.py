@@ -131,7 +131,7 @@ def launch(problem: GemmProblem, config: RealFormsConfig) -> Launch:
         ScalarParam("sign", oriented.a.dtype.part, sign),
     ]
     ctas, a = _squares(b), oriented.a
-    if not a.lies_in_rows:
+    if not a.has_contiguous_rows:
         params += [TensorParam(first, (a.cols, a.rows), (lead(a),)), TensorParam(ROWS, (k, a.rows), (k,))]
         ctas += _squares(a)
     shared = a.dtype.itemsize * SIDE * (SIDE + 1) + 64

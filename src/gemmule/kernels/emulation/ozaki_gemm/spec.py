@@ -250,7 +250,7 @@ def _scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     for operand, name, matrix in _lines(problem):
         params.append(TensorParam(operand, (matrix.cols, matrix.rows), (lead(matrix),)))
         params.append(TensorParam(f"scales of {name}", (matrix.rows,), ()))
-        ctas += -(-matrix.rows // (config.together if matrix.lies_in_rows else config.across))
+        ctas += -(-matrix.rows // (config.together if matrix.has_contiguous_rows else config.across))
     if problem.precision is Precision.OZAKI:
         oriented, _, _ = row_result(problem)
         params.append(word_param(SHORTFALL))

@@ -1,4 +1,4 @@
-"""Times in which Hopper's persistent kernels multiply nothing, beside those of the tiles themselves."""
+"""Times in which Hopper's persistent kernels multiply nothing, besides those of the tiles themselves."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     terms = promotion_terms(one, of)
     # The first is of the k-tiles of ping-pong configs, the third of those of cooperative ones.
     halved, uneven = of.tile[1] > MAX_PROMOTED_N, of.tile[1] % EPI_TILE_N > 0
-    shared, (pingpong_us, cooperative_us) = of.cluster > of.cluster_k, _SHARED_US
+    shared, (pingpong_us, cooperative_us) = of.cluster_size > of.cluster_k, _SHARED_US
     more = cooperative_us * shared * (of.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
     more = more + _PAIR_US * _is_wide_pair(one, of)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]

@@ -104,7 +104,7 @@ class Operation(NamedTuple):
     writes : float
         How often a tile is written, to more than one place.
     prepared : tuple of OperandLayout or None
-        How copies of A and B lie, of a second product that is predicted at the same time, beside this one.
+        How copies of A and B lie, of a second product that is predicted at the same time as this one.
     float8 : bool
         Whether the elements are floats of 8 bits.
     """
@@ -185,8 +185,8 @@ class TileRates:
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         # Of configs with `split_k`: their places, clusters that run at once, and 64 x 64 sums of a warpgroup.
         self.split_k = np.flatnonzero(each(lambda c: getattr(c, "split_k", 0)))
-        self.split_clusters = self.clusters[self.split_k]
-        self.split_sums = each(lambda c: c.outputs / c.warpgroups_per_tile / 2**12)[self.split_k]
+        self.split_clusters = self.max_active_clusters[self.split_k]
+        self.split_sums = each(lambda c: c.tile_elements / c.warpgroups_per_tile / 2**12)[self.split_k]
         self.once[self.split_k] += _PUBLISH * gpu.load
         self.launch = np.full(self.count, _LAUNCH * gpu.launch)
         self.any_stream_k = bool(self.stream_k.any())

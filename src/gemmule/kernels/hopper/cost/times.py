@@ -22,7 +22,7 @@ _QUANTITIES = 12
 #: How many configs the correction is evaluated for: up to a number all, else so many, of each of two products fewer,
 #: or half where there are not twice as many; and at least a share of all. Of 8-bit floats, promotions are added then.
 _ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 7, 3
-#: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
+#: What stream-K adds: bytes a microsecond of sums that all SMs leave and read, which is assumed; and, as
 #: measured on an H200 within a sixth, of sums that one of them reads.
 _LEFT, _LEFT_TO_ONE = 5.5e6, 0.028e6
 #: What `split_k` adds for each part that the last one adds, of 64 x 64 sums of a warpgroup. Fitted to record

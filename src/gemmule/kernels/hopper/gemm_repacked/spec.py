@@ -146,7 +146,7 @@ def written_back_us(nbytes: int, gpu: GpuRates) -> float:
 
 
 def packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
-    """Return roughly the time of packing so many bytes, beside a result of so many."""
+    """Return roughly the time of packing so many bytes, and of writing a result of so many."""
     moved = gpu.moved_us(2 * nbytes, _BYTES[config.threads > _FEW_THREADS])
     return _LAUNCH * gpu.launch + _vectors_us(config) + moved + min(result, _UNSETTLED) / _SETTLED
 

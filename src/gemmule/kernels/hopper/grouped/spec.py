@@ -18,7 +18,7 @@ from gemmule.kernels.hopper.tile_config import EPI_TILE_M, THREADS, why_not_prom
 from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, most_tiles, overlapping_tiles
 
-from .config import COUNTER_WORDS, GroupedConfig, every_config
+from .config import COUNTER_WORDS, GroupedConfig, search_space
 from .cost import costs
 
 DTYPES = (BFLOAT16, FLOAT16)
@@ -167,7 +167,7 @@ def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
         grid=(clusters * config.cluster_size, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
-        cluster=(config.cluster, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         overlaps=True,
         params=(*params, *(TensorParam(x.name, (COUNTER_WORDS,), ()) for x in workspaces)),
         workspaces=workspaces,

@@ -31,7 +31,7 @@ class BlocksConfig(TileConfig):
         self._require_threads()
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.threads * self.held
 
     def on(self, multiprocessors: int) -> BlocksConfig:
