@@ -15,7 +15,7 @@ from gemmule.core.spec import Choice
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.products import gemm_problem
-from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
+from support.fakes.bench import CONFIGS, FakeBaseline, FakeDevice, kernel_spec, only
 from support.fakes.laboratory import laboratory
 
 __all__ = ["laboratory"]
@@ -36,14 +36,12 @@ def _small_warm_up(laboratory):
     pass
 
 
-def run(
-    specs=(FAST, SLOW), shape=(96, 80, 64), dtype="float32", layout="nn", device=None, refuses=None, yardstick=True
-):
+def run(specs=(FAST, SLOW), shape=(96, 80, 64), dtype="float32", layout="nn", device=None, refuses=None, baseline=True):
     device = device or FakeDevice(SECONDS)
     out = "int32" if dtype == "int8" else dtype
     problem = gemm_problem(*shape, dtype, out, layout)
     plan = BenchPlan((problem,), tuple(Choice(spec, spec.default) for spec in specs), warm_up_seconds=0.01)
-    return list(GemmBench(plan, device, H100, FakeYardstick(device, refuses) if yardstick else None).records())
+    return list(GemmBench(plan, device, H100, FakeBaseline(device, refuses) if baseline else None).records())
 
 
 def kinds(records):
@@ -99,7 +97,7 @@ def test_the_order_of_one_measurement():
     device = FakeDevice(SECONDS)
     run(specs=[FAST], device=device)
     names = [name for name, _, _ in device.log]
-    # The kernel, the yardstick's best and its top heuristic, and back.
+    # The kernel, the baseline's best and its top heuristic, and back.
     assert names[-6 * 25 :] == ["fast", "y1", "y0", "y0", "y1", "fast"] * 25
     assert "fast" not in names[: names.index("y1")]
 
@@ -136,7 +134,7 @@ def test_a_yardstick_that_refuses_is_absent_and_says_why():
     assert records[0]["reason"] == "cuBLASLt does not take float32"
     for one in records[1:]:
         assert not {"ratio", "yardstick_best_us", "yardstick_first_us", "paired_ratio"} & one.keys()
-    assert kinds(run(yardstick=False)) == [("gemm", "fast"), ("gemm", "slow")]
+    assert kinds(run(baseline=False)) == [("gemm", "fast"), ("gemm", "slow")]
 
 
 def test_a_yardstick_that_fails_while_it_runs_is_absent_and_says_why():
@@ -154,21 +152,21 @@ def test_an_algorithm_that_does_not_run_leaves_the_others(broken):
     def fails():
         raise UnsupportedError("cuBLASLt does not run its own algorithm")
 
-    yardstick, fast, _ = run(device=FakeDevice(SECONDS | {broken: fails}))
-    refused = [one.get("refused") for one in yardstick["algorithms"]]
+    baseline, fast, _ = run(device=FakeDevice(SECONDS | {broken: fails}))
+    refused = [one.get("refused") for one in baseline["algorithms"]]
     assert [reason is not None for reason in refused] == [f"y{number}" == broken for number in range(3)]
-    assert yardstick["best_is"] == (0 if broken == "y1" else 1)
-    assert ("first_us" in yardstick) == ("yardstick_first_us" in fast) == (broken != "y0")
+    assert baseline["best_is"] == (0 if broken == "y1" else 1)
+    assert ("first_us" in baseline) == ("yardstick_first_us" in fast) == (broken != "y0")
     assert fast["yardstick_best_us"] == (1100 if broken == "y1" else 900)
 
 
 @pytest.mark.parametrize("spoiled", ["y0", "y1"])
-def test_an_algorithm_that_is_wrong_is_no_yardstick(spoiled):
-    yardstick, fast, _ = run(device=FakeDevice(SECONDS, {spoiled: wrong}))
-    assert "times the error bound" in yardstick["algorithms"][int(spoiled[1])]["failure"]
-    assert "failure" not in yardstick
-    assert yardstick["best_is"] == fast["yardstick_best_is"] == (1 if spoiled == "y0" else 0)
-    assert ("first_us" in yardstick) == ("yardstick_first_us" in fast) == (spoiled != "y0")
+def test_an_algorithm_that_is_wrong_is_no_baseline(spoiled):
+    baseline, fast, _ = run(device=FakeDevice(SECONDS, {spoiled: wrong}))
+    assert "times the error bound" in baseline["algorithms"][int(spoiled[1])]["failure"]
+    assert "failure" not in baseline
+    assert baseline["best_is"] == fast["yardstick_best_is"] == (1 if spoiled == "y0" else 0)
+    assert ("first_us" in baseline) == ("yardstick_first_us" in fast) == (spoiled != "y0")
     records = run(device=FakeDevice(SECONDS, dict.fromkeys(("y0", "y1", "y2"), wrong)))
     assert kinds(records) == [("skipped", "cublaslt"), ("gemm", "fast"), ("gemm", "slow")]
     assert "no algorithm of the baseline is right" in records[0]["reason"]
@@ -191,9 +189,9 @@ def test_algorithms_are_surveyed_in_three_rounds_at_least():
 
 
 def test_raw_samples_and_kernels_of_the_yardstick_are_recorded():
-    yardstick, fast, _ = run()
-    assert yardstick["samples_us"] == yardstick["control_samples_us"] == [900] * 50
-    assert (yardstick["kernels"], yardstick["first_kernels"]) == (["device_y1"], ["device_y0"])
+    baseline, fast, _ = run()
+    assert baseline["samples_us"] == baseline["control_samples_us"] == [900] * 50
+    assert (baseline["kernels"], baseline["first_kernels"]) == (["device_y1"], ["device_y0"])
     assert fast["yardstick_best_samples_us"] == [900] * 50
     assert fast["yardstick_first_samples_us"] == [1100] * 50
 
@@ -336,7 +334,7 @@ def test_every_kernel_runs_twice_before_it_is_believed(shape):
         target[...] = value
 
     device = FakeDevice(SECONDS, {"fast": counts})
-    run(specs=[FAST], shape=shape, device=device, yardstick=False)
+    run(specs=[FAST], shape=shape, device=device, baseline=False)
     assert device.sets[-1] == (1 if shape[0] == 1024 else 42)
     device = FakeDevice(SECONDS, {"fast": never_the_same})
     assert "different bits" in run(specs=[FAST], shape=shape, device=device)[1]["reason"]
