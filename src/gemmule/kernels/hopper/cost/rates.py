@@ -36,7 +36,8 @@ _WIDER = 0.344
 #: Writing 128 x 128; the start of a cluster; exchanging partial sums, and 64 x 64 of them.
 _WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902
 #: Publishing partial sums with `split_k`, fitted to record 20261129T054750, an H200; where K stays whole, too: of
-#: products whose choice it changed, those took longer with it than without.
+#: products whose choice it changed, those took longer with it than without. In each wave: of several nearly none was
+#: timed, and one that a call would have chosen took 5 % longer than the choice before (20261129T085246).
 _PUBLISH = 2.0
 #: Bytes a microsecond from the L2 cache to all SMs.
 _L2_BYTES = 24.8e6
@@ -187,7 +188,8 @@ class TileRates:
         self.split_k = np.flatnonzero(each(lambda c: getattr(c, "split_k", 0)))
         self.split_clusters = self.max_active_clusters[self.split_k]
         self.split_sums = each(lambda c: c.tile_elements / c.warpgroups_per_tile / 2**12)[self.split_k]
-        self.once[self.split_k] += _PUBLISH * gpu.load
+        self.publish = np.zeros(self.count)
+        self.publish[self.split_k] = _PUBLISH * gpu.load
         self.launch = np.full(self.count, _LAUNCH * gpu.launch)
         self.any_stream_k = bool(self.stream_k.any())
         self.sum_bytes = each(lambda c: 4 * c.tile_elements)
@@ -258,7 +260,7 @@ class TileRates:
             )
         )
         writes *= 1 + _WIDER * (result_item - 2)
-        write, once = writes * self.write_tile, writes * self.write_last + self.once
+        write, once = writes * self.write_tile + self.publish, writes * self.write_last + self.once
         # As the correction was fitted: with what is added where both load.
         return LayoutRates(alone, alone + (both - alone), in_l2.sum(axis=0) * self.gpu.l2, write, once, features)
 
