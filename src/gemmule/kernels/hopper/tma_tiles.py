@@ -23,7 +23,7 @@ def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str
     if matrix.alignment % MAP_ALIGNMENT:
         return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; TMA needs {MAP_ALIGNMENT}"
     item = matrix.dtype.itemsize
-    rows = matrix.lies_in_rows if name in "ab" else matrix.is_row_major
+    rows = matrix.has_contiguous_rows if name in "ab" else matrix.is_row_major
     lines, ld = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
     what, wrong = "leading dimension", ld * item if lines > 1 and not _is_stride(ld * item) else None
     if batch and wrong is None:
@@ -81,7 +81,7 @@ def operand_params(
     """
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
-    if matrix.lies_in_rows:
+    if matrix.has_contiguous_rows:
         described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_size), promotion)
     else:
         # The K-major box above is 128 bytes of K by rows of M or N; an MN-major one is up to 128 bytes of M or N by K.

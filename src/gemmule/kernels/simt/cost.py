@@ -20,14 +20,14 @@ from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_di
 
 from .config import VECTOR, VECTOR_BYTES, CpAsyncConfig, SimtConfig
 
-#: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of a multiprocessor, the least for
+#: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of an SM, the least for
 #: one tile alone, and the k that prologue and epilogue are worth.
 _TIMES = {128 * 256: (180.0, 180.0, 97), 128 * 128: (100.0, 100.0, 78), 64 * 64: (36.3, 75.0, 34)}
 
 
 def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
     """Return roughly the time in nanoseconds of so many CTAs, of a tile with `k` products each."""
-    each, alone, ends = _TIMES.get(config.outputs, (config.outputs / 160, config.outputs / 160, 97))
+    each, alone, ends = _TIMES.get(config.tile_elements, (config.tile_elements / 160, config.tile_elements / 160, 97))
     tiles = -(-ctas // gpu.multiprocessors)
     return max(each * tiles, alone) * (k + ends)
 
@@ -67,7 +67,7 @@ class SimtRates(NamedTuple):
     memory: float
 
 
-class _Lies(NamedTuple):
+class _Layout(NamedTuple):
     """How an operand lies."""
 
     k_major: bool
@@ -75,7 +75,7 @@ class _Lies(NamedTuple):
 
 
 #: How MN-major copies in workspaces lie.
-_COPY = _Lies(k_major=False, unaligned=False)
+_COPY = _Layout(k_major=False, unaligned=False)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class SimtFacts:
         CTAs of an SM in a full wave.
     warps : array
         Warps of a CTA for each scheduler.
-    products, copies, transposed, reads, outputs : array
+    products, copies, transposed, reads, tile_elements : array
         Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, and reads of vectors for a k-tile;
         and elements of its tile.
     factor : array
@@ -116,7 +116,7 @@ class SimtFacts:
     copies: Any
     transposed: Any
     reads: Any
-    outputs: Any
+    tile_elements: Any
     factor: Any
 
 
@@ -169,7 +169,7 @@ def _known_us(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     copies = rates.copy * of.copies + rates.transposing * of.transposed
     issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps / rates.cycles
     latency = rates.latency / rates.cycles + rates.alone * issue
-    ends = (rates.start + rates.epilogue * of.outputs * of.warps) / rates.cycles
+    ends = (rates.start + rates.epilogue * of.tile_elements * of.warps) / rates.cycles
     peers = of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
     return issue, _sixth_power(latency), _larger(of.resident * issue, latency), ends, once
@@ -285,11 +285,11 @@ _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
 def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
     """Return what configs do for a product."""
-    return _limits(problem, (operands_lie(problem),), configs, gpu)
+    return _limits(problem, (operand_layouts(problem),), configs, gpu)
 
 
 def _limits(
-    problem: GemmProblem, operands: tuple[tuple[_Lies, _Lies], ...], configs: Sequence[SimtConfig], gpu: GpuRates
+    problem: GemmProblem, operands: tuple[tuple[_Layout, _Layout], ...], configs: Sequence[SimtConfig], gpu: GpuRates
 ) -> SimtWork:
     """Return what configs do for a product with each of several pairs of operands, one after another."""
     one, _, _ = row_result(problem)
@@ -315,7 +315,7 @@ def _work(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
 
 @cache_for_configs
 def _facts(
-    configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], by_element: bool, multiprocessors: int
+    configs: Sequence[SimtConfig], operands: tuple[tuple[_Layout, _Layout], ...], by_element: bool, multiprocessors: int
 ) -> SimtFacts:
     """Return what configs do for every product with such operands, one pair of A and B after another.
 
@@ -348,7 +348,7 @@ def _facts_of(
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
     ]
     factor = factors.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0))
-    written = _BY_ELEMENT.get(config.outputs, 1.0) if by_element and not any(unaligned) else 1.0
+    written = _BY_ELEMENT.get(config.tile_elements, 1.0) if by_element and not any(unaligned) else 1.0
     if parts == 1:
         written *= _in_groups(config, k_major, unaligned, by_element)
     return {
@@ -366,29 +366,29 @@ def _facts_of(
         "copies": sum(count for count, few, along in zip(copies, short, k_major, strict=True) if few and not along),
         "transposed": sum(count for count, along in zip(copies, k_major, strict=True) if along),
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
-        "outputs": config.thread_m * config.thread_n * parts,
+        "tile_elements": config.thread_m * config.thread_n * parts,
         "factor": factor[any(unaligned)] * written,
     }
 
 
 def _in_groups(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool) -> float:
     """Return the further factor of a config in groups of warps."""
-    further = _IN_GROUPS.get(config.outputs, _InGroups()) if config.warps_k > 1 else _InGroups()
+    further = _IN_GROUPS.get(config.tile_elements, _InGroups()) if config.warps_k > 1 else _InGroups()
     if any(k_major):
         return 1.0 if any(unaligned) else further.aligned_k_major
     return further.mn_major_by_element if by_element else further.mn_major
 
 
 @cache_last_call
-def operands_lie(problem: GemmProblem) -> tuple[_Lies, _Lies]:
+def operand_layouts(problem: GemmProblem) -> tuple[_Layout, _Layout]:
     """Return how A and B of the row-major result lie."""
     oriented, _, _ = row_result(problem)
     a, b = oriented.a, oriented.b
-    return _lies(a, a.is_row_major), _lies(b, not b.is_row_major)
+    return _layout_of(a, a.is_row_major), _layout_of(b, not b.is_row_major)
 
 
-def _lies(matrix: StridedMatrix, k_major: bool) -> _Lies:
-    return _Lies(k_major, operand_copies(matrix).copy_bytes < VECTOR_BYTES)
+def _layout_of(matrix: StridedMatrix, k_major: bool) -> _Layout:
+    return _Layout(k_major, operand_copies(matrix).copy_bytes < VECTOR_BYTES)
 
 
 def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
@@ -399,7 +399,7 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
 
 def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> Any:
     """Return roughly the times in microseconds of `simt_gemm`."""
-    return _predicted(_limits(problem, (operands_lie(problem),), configs, gpu))
+    return _predicted(_limits(problem, (operand_layouts(problem),), configs, gpu))
 
 
 def costs_with_copies(
@@ -407,9 +407,9 @@ def costs_with_copies(
 ) -> tuple[Any, Any]:
     """Return `costs` of a product, and with MN-major copies of some operands: faster than one after the other."""
     _, *names = row_result(problem)
-    lies = operands_lie(problem)
-    first, second = (_COPY if name in copied else one for name, one in zip(names, lies, strict=True))
-    own, others = _predicted(_limits(problem, (lies, (first, second)), configs, gpu)).reshape(2, -1)
+    layouts = operand_layouts(problem)
+    first, second = (_COPY if name in copied else one for name, one in zip(names, layouts, strict=True))
+    own, others = _predicted(_limits(problem, (layouts, (first, second)), configs, gpu)).reshape(2, -1)
     return own, others
 
 
@@ -431,7 +431,7 @@ def costs_of_tiles(
     moved : float
         Bytes of operands and result.
     """
-    facts = _facts(configs, (operands_lie(problem),), problem.n % VECTOR > 0, gpu.multiprocessors)
+    facts = _facts(configs, (operand_layouts(problem),), problem.n % VECTOR > 0, gpu.multiprocessors)
     work = _work(facts, np.array(tiles, float), problem.k, gpu.moved_us(moved, 1.0))
     found: list[float] = _predicted(work).tolist()
     return found

@@ -37,7 +37,7 @@ def test_both_are_taken_with_every_config(problem):
         assert SPEC.why_not(problem, HOPPER, config) is None
         recipe = SPEC.launch(problem, config)
         assert recipe.shared_bytes <= MAX_SHARED_BYTES
-        assert recipe.grid[0] % config.cluster == 0
+        assert recipe.grid[0] % config.cluster_size == 0
         assert 0 < recipe.grid[0] <= config.ctas
         # Memory that nobody cleared will do, so that a launch is a dependent one.
         assert recipe.overlaps

@@ -29,9 +29,9 @@ from support.vgpu.kernel_products import matrix
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: One of each: small tiles in ping-pong, cooperative warpgroups, and a cluster along each dimension.
-SMALL = dataclasses.replace(min(SPEC.configs, key=lambda config: config.outputs), ctas=3)
-COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and config.cluster == 1)
-COOPERATIVE_8_BIT = next(x for x in SPEC.configs if not x.pingpong and x.cluster == 1 and x.tile_n == 192)
+SMALL = dataclasses.replace(min(SPEC.configs, key=lambda config: config.tile_elements), ctas=3)
+COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and config.cluster_size == 1)
+COOPERATIVE_8_BIT = next(x for x in SPEC.configs if not x.pingpong and x.cluster_size == 1 and x.tile_n == 192)
 OVER_ROWS = next(config for config in SPEC.configs if config.cluster_m == 2)
 OVER_COLUMNS = next(config for config in SPEC.configs if config.cluster_n == 2 and config.pingpong)
 

@@ -59,7 +59,7 @@ class GroupedConfig(HopperGemmConfig):
     def _why_not_cluster(self) -> str | None:
         if self.swap_ab or self.stream_k or self.split_k or self.cluster_k > 1:
             return "swap_ab, stream_k and split_k must be 0, cluster_k 1"
-        if self.dynamic and self.cluster > 1:
+        if self.dynamic and self.cluster_size > 1:
             return "with dynamic=1 each CTA takes tiles of its own: cluster_m and cluster_n must be 1"
         return super()._why_not_cluster()
 
@@ -68,7 +68,7 @@ class GroupedConfig(HopperGemmConfig):
         return super().bytes_without_epi_tiles + TABLE_BYTES
 
 
-def every_config() -> tuple[GroupedConfig, ...]:
+def search_space() -> tuple[GroupedConfig, ...]:
     """Return what a search tries, each with as many stages as there is memory for."""
     found = []
     for (tile_m, tile_n, pingpong), (cluster_m, cluster_n, dynamic) in itertools.product(_TILES, _CLUSTERS):

@@ -40,17 +40,18 @@ def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRat
     plain = GemmProblem(problem.m, problem.n * problem.num_b, k, (), problem.a, problem.b, None, problem.d)
     read, written = expected_bytes(problem)
     rates = rates_of(configs, gpu)
-    pairs = zip(configs, rates.clusters.tolist(), strict=True)
+    pairs = zip(configs, rates.max_active_clusters.tolist(), strict=True)
     busy, last = np.array([_waves(problem, one, count) for one, count in pairs]).T
     operation = operation_of(plain)._replace(read=int(read), written=written)
     # Between whole waves.
     whole = np.maximum(np.floor(busy), 1)
     fewer, more = (
-        times_us(operation._replace(tiles=(waves * rates.clusters).tolist()), rates) for waves in (whole, np.ceil(busy))
+        times_us(operation._replace(tiles=(waves * rates.max_active_clusters).tolist()), rates)
+        for waves in (whole, np.ceil(busy))
     )
     times = fewer + (more - fewer) * (busy - whole).clip(0)
     if problem.a.dtype.is_float8:
-        times = times + promote_us(operation._replace(tiles=(busy * rates.clusters).tolist()), rates)
+        times = times + promote_us(operation._replace(tiles=(busy * rates.max_active_clusters).tolist()), rates)
     k_tiles = -(-k * problem.a.dtype.itemsize // K_BYTES)
     delivered = np.array([_delivered(problem, one) * k_tiles for one in configs])
     missed = (read + written) / _MISSED_BYTES
@@ -71,7 +72,7 @@ def _delivered(problem: GroupedProblem, config: GroupedConfig) -> float:
     """Return the bytes that the L2 cache delivers for one k-tile of every tile."""
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
     lines = config.tile_m / config.cluster_n + config.tile_n / config.cluster_m
-    return expected_tiles(problem, rows, cols) * config.cluster * K_BYTES * lines
+    return expected_tiles(problem, rows, cols) * config.cluster_size * K_BYTES * lines
 
 
 def _waves(problem: GroupedProblem, config: GroupedConfig, clusters: int) -> tuple[float, float]:

@@ -143,7 +143,7 @@ class PersistentScheduler:
         return WorkTile(self.tile_coord(mD, work_index), k_range)
 
     def divisors(self, mD: Any) -> tuple[Any, ...]:
-        """Return what `work_tile` may take beside, for consumers of many tiles; nothing here."""
+        """Return what else `work_tile` may take, for consumers of many tiles; nothing here."""
         del mD
         return ()
 

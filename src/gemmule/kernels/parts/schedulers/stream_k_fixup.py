@@ -15,6 +15,7 @@ from cutlass import Int64, cute
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
+from .persistent import PersistentScheduler
 from .stream_k_workspaces import FLAG_BYTES, READY
 
 #: Bytes that a thread moves at once; and most peers whose loads `add_all` issues together, and partials of theirs.
@@ -154,6 +155,28 @@ def _load_flag(address: Any) -> Any:
     return cute.arch.inline_ptx(
         "ld.acquire.gpu.global.b64 {$w0}, [{$r0}];", write_only_types=[Int64], read_only_args=[address]
     )
+
+
+class FixupScheduler(PersistentScheduler):
+    """Every cluster computes parts of tiles' K; one CTA of a tile adds the others' partial sums.
+
+    Parameters
+    ----------
+    warpgroups : int
+        Warpgroups that share a CTA's tile.
+    shape : int
+        The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
+    """
+
+    requires_fixup = True
+
+    def __init__(self, warpgroups: int, *shape: int) -> None:
+        super().__init__(*shape)
+        self.partials = StreamKPartials(warpgroups)
+
+    def warpgroup_idx(self, ctx: Any) -> Any:
+        """Return the warpgroup's index among those that share a tile."""
+        return ctx.warpgroup_idx if self.partials.warpgroups > 1 else 0
 
 
 def _vector(accumulators: Any) -> tuple[int, str]:
