@@ -1,6 +1,6 @@
 """The tables that the package ships, made from record files: ``python tools/shipped_tables.py FILE …``.
 
-Every product of the files gets the kernel and config with the best ratio to the yardstick. The table replaces the one
+Every product of the files gets the kernel and config with the best ratio to the baseline. The table replaces the one
 that is shipped for the chip of the files; each entry names the file that it comes from.
 """
 
@@ -25,7 +25,7 @@ _ALIGNED = 16
 
 
 def shipped_entries(files: Sequence[Path]) -> list[Entry]:
-    """Return the best entry for every product that the files timed beside the yardstick.
+    """Return the best entry for every product that the files timed beside the baseline.
 
     Raises
     ------

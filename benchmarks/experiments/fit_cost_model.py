@@ -16,19 +16,21 @@ import random
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from correction_networks import Networks, Training, rounded
 from untuned_choices import product
 
 from gemmule.core.dtype import DType, dtype_named
+from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost import correction as hopper_correction
 from gemmule.kernels.hopper.cost.correction import NUMBERS, problem_features, read_of
 from gemmule.kernels.hopper.cost.operation import operation_of
-from gemmule.kernels.hopper.cost.pauses import crowded, promote_us
+from gemmule.kernels.hopper.cost.pauses import fp8_contention, promote_us
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of
 from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig, offered_to
 from gemmule.lab.records import read_records
@@ -37,6 +39,8 @@ from gemmule.lab.records import read_records
 HELD_OUT = 8
 #: Of products that were listed by kind, fewer, every so many-th.
 _HELD_OUT_OF_KINDS = 3
+#: Fewer configs of a product do not say which is faster.
+_LEAST_CONFIGS = 2
 _SMS = 132
 _TYPES = ("bfloat16", "float16", "int8", "float32-tf32")
 #: Weight of records of registered configs alone.
@@ -46,8 +50,6 @@ _WEIGHT_UNTUNED = 0.5
 _NEAR, _LEAST_WEIGHT, _OTHERS = (4.0, 6.0), (0.05, 0.03), (0.5, 0.1)
 #: Weight of records of 8-bit floats, which are few.
 _WEIGHT_FLOAT8 = 3.0
-#: Where errors count linearly, as a logarithm to base 2.
-_HUBER = 0.1
 #: What products of those weights are.
 _GROUPS = {
     1.0: "random products of 64 to 8192",
@@ -58,22 +60,11 @@ _GROUPS = {
 _PARTS = ("config", "operands", "mixed", "problem")
 
 
-class Training(NamedTuple):
-    """Units of both layers, networks, rounds, products' configs of a step, learning rate, and decay of weights."""
-
-    units: tuple[int, int]
-    networks: int
-    epochs: int
-    batch: int
-    rate: float
-    decay: float
-
-
 #: Wide networks are fitted to measured times, and the shipped one to the mean of theirs: on these products, and on more
 #: that nobody measured.
-_WIDE = Training((64, 64), 4, 50, 2048, 1e-2, 0.02)
-_SHIPPED = Training((128, 48), 1, 25, 2048, 1e-2, 0.002)
-_MORE, _SEED = 8000, 1
+_WIDE = Training((64, 64), 8, 50, 2048, 1e-2, 0.02)
+_SHIPPED = Training((128, 48), 1, 32, 2048, 1e-2, 0.002)
+_MORE, _SEED = 12000, 1
 #: Share of those with few rows.
 _FEW_ROWS = 0.15
 
@@ -157,31 +148,36 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
     """Yield the products of record files."""
     for path in paths:
         number = -1
-        configs: tuple[HopperGemmConfig, ...] = ()
+        configs: list[HopperGemmConfig | None] = []
         chip, gpu = "", H200_RATES
         for record in read_records(path):
             if record["record"] == "experiment":
                 chip = record["gpu"]
                 gpu = rates_for(chip, _SMS)
             elif record["record"] == "configs":
-                configs = tuple(HopperGemmConfig(**one) for one in record["configs"])
+                configs = _configs(record)
             elif record["record"] == "config_times":
                 number += 1
                 one, dtype = _operation(record), dtype_named(record["dtype"])
-                _, expected, features = widths(one, configs, gpu)
+                timed = [(configs[int(place)], us) for place, us in record["times_us"].items()]
                 # A call offers no 8-bit floats tall tiles.
-                places = [
-                    place for place in map(int, record["times_us"]) if not one.float8 or configs[place].mma_tiles_m == 1
-                ]
-                times = np.array([record["times_us"][str(place)] for place in places])
-                every = [configs[place] for place in places]
-                leading = leads(one, dtype, gpu, expected[places])
+                able = [(x, us) for x, us in timed if x is not None and (not one.float8 or x.mma_tiles_m == 1)]
+                # Of TF32 predicted times have a factor for operands in registers besides.
+                if len(able) < _LEAST_CONFIGS or (dtype.itemsize == 4 and (one.a.across or one.b.across)):
+                    continue
+                every, times = tuple(x for x, _ in able), np.array([us for _, us in able])
+                _, expected, features = widths(one, every, gpu)
+                leading = leads(one, dtype, gpu, expected)
                 held_out = number % (_HELD_OUT_OF_KINDS if "kind" in record else HELD_OUT) == 0
-                found = Measured(chip, dtype, every, times, expected[places], features[places], 1.0,
+                found = Measured(chip, dtype, every, times, expected, features, 1.0,
                                  record["cublaslt_us"][0], held_out, leading)  # fmt: skip
                 if one.float8:
-                    of = rates_of(tuple(every), gpu)
-                    found.weight, found.promoted, found.factor = _WEIGHT_FLOAT8, promote_us(one, of), crowded(one, of)
+                    of = rates_of(every, gpu)
+                    found.weight, found.promoted, found.factor = (
+                        _WEIGHT_FLOAT8,
+                        promote_us(one, of),
+                        fp8_contention(one, of),
+                    )
                 yield found
             elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
                 number += 1
@@ -217,6 +213,22 @@ def invented(count: int, chips: Sequence[str]) -> Iterator[Measured]:
                        leading=np.ones(some.size, bool))  # fmt: skip
 
 
+def _configs(record: dict[str, Any]) -> list[HopperGemmConfig | None]:
+    """Return a record's configs, and None in the place of those of other kernels, or that are none any more."""
+    kernels = record.get("kernels") or [record["kernel"]] * len(record["configs"])
+    return [
+        _config(one) if kernel == "hopper_gemm" else None
+        for kernel, one in zip(kernels, record["configs"], strict=True)
+    ]
+
+
+def _config(fields: dict[str, Any]) -> HopperGemmConfig | None:
+    try:
+        return HopperGemmConfig(**fields)
+    except ArgumentError:
+        return None
+
+
 def _type(record: dict[str, Any]) -> str:
     return record["dtype"] + ("" if record["precision"] == "ieee" else "-" + record["precision"])
 
@@ -245,13 +257,14 @@ class Fit:
     ) -> None:
         widths_of_parts = widths(operation_of(product(64, 64, 64, "bfloat16", "nn")), CONFIGS, H200_RATES)[0]
         self._parts = dict(zip(_PARTS, widths_of_parts, strict=True))
-        self._chips, self._differences, self._training = chips, _differences(widths_of_parts), training
+        self._chips, self._differences = chips, _differences(widths_of_parts)
         features = np.concatenate([one.features for one in products]) @ self._differences
         self._mean, self._deviation = features.mean(axis=0), features.std(axis=0) + 1e-3
         inputs = torch.cat([self._inputs(one) for one in products])
         wanted = [one.wanted if wide is None else wide.logs(one) for one in products]
         weights = [_weights(one, wide) for one in products]
-        self._train(inputs, *(torch.tensor(np.concatenate(x), dtype=torch.float32) for x in (wanted, weights)))
+        wanted, weights = (torch.tensor(np.concatenate(x), dtype=torch.float32) for x in (wanted, weights))
+        self._networks = Networks(inputs, wanted, weights / weights.mean(), training)
 
     def _inputs(self, one: Measured) -> torch.Tensor:
         scaled = (one.features @ self._differences - self._mean) / self._deviation
@@ -260,39 +273,9 @@ class Fit:
         chip[:, -1] = one.float8
         return torch.tensor(np.concatenate([scaled, chip], axis=1), dtype=torch.float32)
 
-    def _train(self, inputs: torch.Tensor, wanted: torch.Tensor, weights: torch.Tensor) -> None:
-        torch.manual_seed(0)
-        count, width = inputs.shape
-        (first, second), networks, epochs, batch, rate, decay = self._training
-        shapes = ((width, first, 1.4), (first, second, 1.4), (second, 1, 0.3))
-        layers = [torch.randn(networks, rows, cols) * (gain / rows**0.5) for rows, cols, gain in shapes]
-        biases = [torch.zeros(networks, 1, second), torch.zeros(networks, 1, 1)]
-        self._first, self._second, self._out, self._biases, self._bias = parameters = [
-            one.requires_grad_() for one in (*layers, *biases)
-        ]
-        weights = weights / weights.mean()
-        optimizer = torch.optim.AdamW(parameters, rate, betas=(0.9, 0.99), weight_decay=decay)
-        steps = epochs * -(-count // batch)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.15)
-        for _ in range(epochs):
-            order = torch.stack([torch.randperm(count) for _ in range(networks)])
-            for chosen in order.split(batch, dim=1):
-                error = (self._outputs(inputs[chosen]) - wanted[chosen]).abs()
-                loss = torch.where(error < _HUBER, error * error / 2, _HUBER * (error - _HUBER / 2))
-                optimizer.zero_grad()
-                (loss * weights[chosen]).mean().backward()
-                optimizer.step()
-                schedule.step()
-
-    def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
-        layer = torch.relu(inputs @ self._first)
-        layer = torch.relu(layer @ self._second + self._biases)
-        return (layer @ self._out + self._bias)[..., 0]
-
     def logs(self, one: Measured) -> Any:
         """Return the logarithms of the factors of a product's configs."""
-        with torch.no_grad():
-            return self._outputs(self._inputs(one)).mean(dim=0).numpy()
+        return self._networks.logs(self._inputs(one))
 
     def expected(self, one: Measured) -> Any:
         """Return the microseconds of a product's configs, if the cost model evaluates the correction for each."""
@@ -301,16 +284,13 @@ class Fit:
 
     def network(self) -> dict[str, Any]:
         """Return the weights of the only network as the cost model reads them: of features as they are."""
-        first, second, out, biases, bias = (
-            one.detach().numpy() for one in (self._first, self._second, self._out, self._biases, self._bias)
-        )
+        (found,) = self._networks.weights()
         places = np.cumsum([0, *self._parts.values(), len(self._chips)])[-2:]
-        own, chips, (float8,) = np.split(first[0], places)
+        own, chips, (float8,) = np.split(found.pop("first"), places)
         of_parts = np.split(self._differences / self._deviation @ own, np.cumsum(list(self._parts.values()))[:-1])
-        found = dict(zip(self._parts, of_parts, strict=True))
-        found |= {"chips": chips - self._mean / self._deviation @ own, "float8": float8, "hidden": second[0]}
-        found |= {"biases": biases[0, 0], "out": out[0, :, 0], "out_bias": bias[0, 0, 0]}
-        return {name: _digits(value.tolist()) for name, value in found.items()}
+        given = dict(zip(self._parts, of_parts, strict=True))
+        given |= {"chips": chips - self._mean / self._deviation @ own, "float8": float8}
+        return rounded(given | found)
 
 
 def _registered(one: Measured) -> Any:
@@ -339,10 +319,6 @@ def _differences(parts: Sequence[int]) -> Any:
         found[less, more] -= 1
     found[problem + 4, mixed] -= 1
     return found
-
-
-def _digits(value: Any) -> Any:
-    return [_digits(one) for one in value] if isinstance(value, list) else float(f"{value:.3g}")
 
 
 def judged(fit: Fit, products: Sequence[Measured]) -> str:

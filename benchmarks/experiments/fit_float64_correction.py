@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from correction_networks import Networks, Training, rounded
 from fit_float64_cost import HELD_OUT, Product, products
 from scipy.optimize import minimize
 
@@ -30,16 +31,14 @@ from gemmule.kernels.float64 import correction
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.cost import FACTORS, power
 from gemmule.kernels.float64.gemm.spec import SPEC
-from gemmule.kernels.float64.limits import RATES, Limits, key_of, lies_of, limits, tiles_of
+from gemmule.kernels.float64.limits import RATES, Limits, key_of, layout_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
 
-#: Networks, units of a layer, rounds, times of a step, learning rate, and decay of weights.
-_NETWORKS, _UNITS, _EPOCHS, _BATCH, _RATE, _DECAY = 4, 24, 500, 256, 1e-2, 0.1
-#: Weights of times fall by this exponent of how much slower they are than the fastest, to the least; and the error, as
-#: a logarithm to base 2, beyond which its loss is linear.
-_SLOWER, _LEAST_WEIGHT, _HUBER = 2.5, 0.05, 0.1
+_TRAINING = Training((24, 24), 4, 500, 256, 1e-2, 0.1)
+#: Weights of times fall by this exponent of how much slower they are than the fastest, to the least.
+_SLOWER, _LEAST_WEIGHT = 2.5, 0.05
 #: Weight of assumed times.
 _ASSUMED = 0.2
 _CHIPS = ("H200", "H100")
@@ -75,7 +74,8 @@ class Fit:
         near = [np.exp(-_SLOWER * (one.times / one.times.min() - 1)) for one in found]
         shares = [_ASSUMED if one.assumed else 1.0 for one in found]
         weights = np.concatenate([x * np.maximum(y, _LEAST_WEIGHT) for x, y in zip(shares, near, strict=True)])
-        self._train(inputs, *(torch.tensor(x, dtype=torch.float32) for x in (wanted, weights / weights.mean())))
+        wanted, weights = (torch.tensor(x, dtype=torch.float32) for x in (wanted, weights / weights.mean()))
+        self._networks = Networks(inputs, wanted, weights, _TRAINING)
 
     def _inputs(self, one: Measured) -> torch.Tensor:
         chip = np.zeros((len(one.features), len(_CHIPS)))
@@ -83,57 +83,20 @@ class Fit:
         scaled = (one.features - self._mean) / self._deviation
         return torch.tensor(np.concatenate([scaled, chip], axis=1), dtype=torch.float32)
 
-    def _train(self, inputs: torch.Tensor, wanted: torch.Tensor, weights: torch.Tensor) -> None:
-        torch.manual_seed(0)
-        count, width = inputs.shape
-        shapes = ((width, _UNITS, 1.4), (_UNITS, _UNITS, 1.4), (_UNITS, 1, 0.3))
-        layers = [torch.randn(_NETWORKS, rows, cols) * (gain / rows**0.5) for rows, cols, gain in shapes]
-        biases = [torch.zeros(_NETWORKS, 1, _UNITS), torch.zeros(_NETWORKS, 1, 1)]
-        self._first, self._second, self._out, self._biases, self._bias = parameters = [
-            one.requires_grad_() for one in (*layers, *biases)
-        ]
-        optimizer = torch.optim.AdamW(parameters, _RATE, betas=(0.9, 0.99), weight_decay=_DECAY)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, _EPOCHS * -(-count // _BATCH), pct_start=0.15)
-        for _ in range(_EPOCHS):
-            order = torch.stack([torch.randperm(count) for _ in range(_NETWORKS)])
-            for chosen in order.split(_BATCH, dim=1):
-                error = (self._outputs(inputs[chosen]) - wanted[chosen]).abs()
-                loss = torch.where(error < _HUBER, error * error / 2, _HUBER * (error - _HUBER / 2))
-                optimizer.zero_grad()
-                (loss * weights[chosen]).mean().backward()
-                optimizer.step()
-                schedule.step()
-
-    def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
-        layer = torch.relu(inputs @ self._first)
-        layer = torch.relu(layer @ self._second + self._biases)
-        return (layer @ self._out + self._bias)[..., 0]
-
     def expected(self, one: Measured) -> Any:
         """Return the microseconds of a product's configs."""
-        with torch.no_grad():
-            return one.expected * np.exp2(self._outputs(self._inputs(one)).mean(dim=0).numpy())
+        return one.expected * np.exp2(self._networks.logs(self._inputs(one)))
 
     def networks(self) -> list[dict[str, Any]]:
         """Return the weights as the cost model reads them: of features as they are."""
-        first, second, out, biases, bias = (
-            one.detach().numpy() for one in (self._first, self._second, self._out, self._biases, self._bias)
-        )
-        found = []
-        for number in range(_NETWORKS):
-            *of_parts, chips = np.split(first[number], np.cumsum(list(self._parts.values())))
-            own, scale = np.concatenate(of_parts), self._deviation[:, None]
-            weights = dict(
-                zip(self._parts, np.split(own / scale, np.cumsum(list(self._parts.values()))[:-1]), strict=True)
-            )
-            weights |= {"chips": chips - self._mean / self._deviation @ own, "hidden": second[number]}
-            weights |= {"biases": biases[number, 0], "out": out[number, :, 0], "out_bias": bias[number, 0, 0]}
-            found.append({name: _digits(value.tolist()) for name, value in weights.items()})
+        found, ends = [], np.cumsum(list(self._parts.values()))
+        for weights in self._networks.weights():
+            *of_parts, chips = np.split(weights.pop("first"), ends)
+            own = np.concatenate(of_parts)
+            given = dict(zip(self._parts, np.split(own / self._deviation[:, None], ends[:-1]), strict=True))
+            given |= {"chips": chips - self._mean / self._deviation @ own}
+            found.append(rounded(given | weights))
         return found
-
-
-def _digits(value: Any) -> Any:
-    return [_digits(one) for one in value] if isinstance(value, list) else float(f"{value:.3g}")
 
 
 def measured(one: Product) -> Measured:
@@ -164,9 +127,9 @@ def assumed(one: Product) -> Measured:
 
 def _parts(problem: GemmProblem, configs: Sequence[Float64Config], found: Limits) -> dict[str, Any]:
     """Return the parts of features, a column for each config."""
-    of, lies = tiles_of(configs, RATES), lies_of(row_result(problem)[0])
+    of, layout = tiles_of(configs, RATES), layout_of(row_result(problem)[0])
     numbers = correction.numbers(problem, of, found)
-    return {"config": of.features, "lies": correction.lies_features(of, lies), "numbers": numbers}
+    return {"config": of.features, "lies": correction.layout_features(of, layout), "numbers": numbers}
 
 
 def widths() -> dict[str, int]:

@@ -22,7 +22,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.cost import FACTORS, costs_with_copies, operands_lie
+from gemmule.kernels.simt.cost import FACTORS, costs_with_copies, operand_layouts
 from gemmule.kernels.simt.gemm.spec import SPEC, is_small
 from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as MN_MAJOR
 from gemmule.lab.products import gemm_problem
@@ -57,7 +57,7 @@ class _Product(NamedTuple):
 def options(problem: GemmProblem, times: dict[SimtConfig, float], prepared: float | None, chip: str) -> list[_Option]:
     """Return what a product was timed by: its configs, and the time with prepared operands, if that is known."""
     gpu = rates_for(chip, _SMS)
-    a, b = operands_lie(problem)
+    a, b = operand_layouts(problem)
     _, first, second = row_result(problem)
     copied = [name for name, one in ((first, a), (second, b)) if one.k_major or one.unaligned]
     own, others = costs_with_copies(problem, copied, _CONFIGS, gpu)

@@ -2,8 +2,9 @@
 
 Ordinary inputs are normal numbers. Those that the guard refuses are spread over 2**200, which it sees in few lines, or
 have one large element, which it does not (refused late). Times are of CUDA graphs over rotating buffers, interleaved:
-those of emulation by themselves, as the power that it needs lowers the clock for what comes after it. What the choice
-between emulation and the native kernel is fitted to. Needs a Hopper GPU, PyTorch and the compiler.
+those of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes
+after it. The native kernel is timed for each of the inputs, on which its power depends too. What the choice between
+emulation and the native kernel is fitted to. Needs a Hopper GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ _ALGORITHMS = 4
 #: Powers of two of the inputs that the guard refuses, and the large element; seconds of load before the first product.
 _SPAN, _LARGE, _WARM_UP = 100, 2.0**80, 1.5
 #: What is timed apart from the rest, and the inputs of what has others than normal numbers.
-_EMULATION, _INPUTS = ("emulated", "guard"), {"refused": "refused", "refused_late": "late"}
+_EMULATION = ("emulated", "guard")
+_INPUTS = {"refused": "refused", "native_refused": "refused", "refused_late": "late", "native_late": "late"}
 
 
 def problem_of(side: int, dtype: str) -> GemmProblem:
@@ -71,13 +73,18 @@ def choices_of(problem: GemmProblem, device: Any) -> dict[str, tuple[GemmProblem
     spec, native_spec = KERNELS[problem.a.dtype.name]
     native = native_spec.cheapest(plain, device.arch, rates)
     assert native is not None
-    guarded = Choice(spec, spec.default, gpu=rates)
+    guarded, alone = (
+        (problem, Choice(spec, spec.default, gpu=rates)),
+        (plain, Choice(native_spec, native[0], gpu=rates)),
+    )
     return {
-        "emulated": (problem, guarded),
-        "refused": (problem, guarded),
-        "refused_late": (problem, guarded),
+        "emulated": guarded,
+        "refused": guarded,
+        "native_refused": alone,
+        "refused_late": guarded,
+        "native_late": alone,
         "guard": (problem, decision_choice(problem, rates)),
-        "native": (plain, Choice(native_spec, native[0], gpu=rates)),
+        "native": alone,
     }
 
 
@@ -107,7 +114,7 @@ def measured(gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], probl
             workspaces = stack.enter_context(gpu.workspaces())
             sets = max(1, math.ceil(2 * gpu.l2_bytes / problem.bytes_min))
             operands = Operands(product, sets, pool.inputs.data_ptr(), pool.outputs.data_ptr(), workspaces)
-            if name == "refused_late":
+            if pool is pools["late"]:
                 enlarge(pool, operands, product)
             works[name] = gpu.kernel(product, choice, operands)  # type: ignore[arg-type]
             works[name]()
@@ -117,7 +124,7 @@ def measured(gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], probl
                         one.work()
                         works[f"cublaslt {number}"] = one.work
         expected, found = problem.flop / 5e7 + 10, dict[str, float]()
-        for names in (_EMULATION, [name for name in works if name not in _EMULATION]):
+        for names in (_EMULATION, [name for name in reversed(works) if name not in _EMULATION]):
             times = timer([works[name] for name in names], [expected] * len(names), operands.sets)
             found |= dict(zip(names, times, strict=True))
         gpu.wait()
@@ -146,7 +153,7 @@ def main() -> None:
             print(f"left out: {job}: {str(result)[:200]}", flush=True)
     block = experiment(f"python benchmarks/experiments/guard_times.py --dtype {given.dtype}", device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
-        pools, timer = {name: Pool() for name in ("emulated", *_INPUTS.values())}, Timer(gpu)
+        pools, timer = {name: Pool() for name in dict.fromkeys(("emulated", *_INPUTS.values()))}, Timer(gpu)
         for pool in pools.values():
             pool.fill(given.dtype)
         spread(pools["refused"], given.dtype)

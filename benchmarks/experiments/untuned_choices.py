@@ -112,7 +112,7 @@ def trial(problem: GemmProblem, device: Device) -> Trial:
     facts: dict[str, Any] = {"multiprocessors": device.multiprocessors, "chip": device.name, "tuned": False}
     taken = choose(problem, arch, **facts)
     rates = rates_for(device.name, device.multiprocessors)
-    found = candidates(problem, arch, REGISTRY, rates, factor=_FACTOR, most=99, further=False)
+    found = candidates(problem, arch, REGISTRY, rates, factor=_FACTOR, most=99, extra_configs=False)
     # Of a kernel without a cost model, one config.
     found = tuple(x for x in found if x.spec.cost is not None)
     if any(x.spec.next_kernel is not None for x in found):

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from float8_products import HOPPER, graph_of, in_turns
+from float8_products import HOPPER
+from graph_times import fields, graph_of, interleaved
 
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.dtype import dtype_named
@@ -75,16 +76,15 @@ def measured(size: tuple[int, int, int], rows: str, search: int) -> dict[str, An
     d, one = torch.empty(m, n, device="cuda", dtype=torch.bfloat16), torch.ones((), device="cuda")
     calls = sets * max(1, int(_GRAPH / (sets * n * k)))
 
-    def ours(choice: Choice) -> Callable[[int, int], None]:
-        def work(stream: int, number: int) -> None:
+    def ours(choice: Choice) -> Callable[[int], None]:
+        def work(number: int) -> None:
             at = {"a": a[number % sets].data_ptr(), "b": b[number % sets].data_ptr(), "d": d.data_ptr()}
-            run_kernel(problem, choice, at, 0, stream)
+            run_kernel(problem, choice, at, 0, torch.cuda.current_stream().cuda_stream)
 
         return work
 
-    def theirs(fast: bool) -> Callable[[int, int], None]:
-        def work(stream: int, number: int) -> None:
-            del stream
+    def theirs(fast: bool) -> Callable[[int], None]:
+        def work(number: int) -> None:
             torch._scaled_mm(a[number % sets], b[number % sets].t(), one, one, out_dtype=torch.bfloat16,
                              use_fast_accum=fast, out=d)  # fmt: skip
 
@@ -111,7 +111,7 @@ def measured(size: tuple[int, int, int], rows: str, search: int) -> dict[str, An
         replays[name] = graph_of(ours(choice), calls)
     for name, fast in (("cublaslt", False), ("cublaslt_fast", True)) if problem.a.dtype == problem.b.dtype else ():
         replays[name] = graph_of(theirs(fast), calls)
-    return found | in_turns(replays, _ROUNDS)
+    return found | fields(interleaved(replays, _ROUNDS))
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Products of 8-bit floats compared with cuBLASLt's: ``python benchmarks/records/float8_products.py FOLDER``.
 
 A in rows, B in columns, float8_e4m3fn of normal(0, 1), bfloat16 results. Timed in CUDA graphs, over operands of more
-than the L2 cache, in turns that go back and forth: gemmule with ``precision="float8"``, and as it is by default;
+than the L2 cache, interleaved: gemmule with ``precision="float8"``, and as it is by default;
 cuBLASLt (`torch._scaled_mm`) as it is by default, and with ``use_fast_accum``, whose sums keep 13 bits over all of K;
 and `gemm_reference` where that does not take long. ``compile`` instead of a folder only compiles what will run.
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from graph_times import fields, graph_of, interleaved
 
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
@@ -33,7 +34,7 @@ LAYERS = [
 ]  # fmt: skip
 #: Operations of the largest product that the reference kernel is given; bytes that operands of all sets have.
 _MOST_FOR_REFERENCE, _BEYOND_L2 = 2 * 2048**3, 200e6
-#: Seconds that a graph takes about, its replays, and operations a second that are reckoned with.
+#: Seconds that a graph takes about, its replays, and assumed operations a second.
 _GRAPH_S, _ROUNDS, _RATE = 0.012, 6, 8e14
 HOPPER = Arch.parse("sm_90a")
 
@@ -46,44 +47,6 @@ def ways(problem: GemmProblem) -> dict[str, tuple[GemmProblem, Choice]]:
     if problem.flop <= _MOST_FOR_REFERENCE:
         reference = next(spec for spec in REGISTRY if spec.name == "gemm_reference")
         found["reference"] = (problem, Choice(reference, reference.default))
-    return found
-
-
-def graph_of(work: Callable[[int, int], None], calls: int) -> Callable[[], float]:
-    """Return what replays calls and gives the microseconds of one."""
-    import torch
-
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        work(stream.cuda_stream, 0)
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for number in range(calls):
-                work(stream.cuda_stream, number)
-
-    def replay() -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(stream):
-            begin.record()
-            graph.replay()
-            end.record()
-        stream.synchronize()
-        return float(begin.elapsed_time(end)) * 1e3 / calls
-
-    return replay
-
-
-def in_turns(replays: dict[str, Callable[[], float]], rounds: int) -> dict[str, Any]:
-    """Return medians and samples in microseconds of what is replayed in turns, forwards and backwards."""
-    samples: dict[str, list[float]] = {name: [] for name in replays}
-    for turn in range(rounds):
-        for name in list(replays) if turn % 2 else reversed(list(replays)):
-            samples[name].append(replays[name]())
-    found: dict[str, Any] = {}
-    for name, times in samples.items():
-        found[f"{name}_us"] = round(statistics.median(times), 3)
-        found[f"{name}_samples_us"] = [round(time, 3) for time in times]
     return found
 
 
@@ -101,16 +64,15 @@ def measured(size: tuple[int, int, int]) -> dict[str, Any]:
     d, one = torch.empty(m, n, device="cuda", dtype=torch.bfloat16), torch.ones((), device="cuda")
     calls = max(3, sets, min(200, int(_GRAPH_S * _RATE / problem.flop)))
 
-    def ours(what: GemmProblem, choice: Choice) -> Callable[[int, int], None]:
-        def work(stream: int, number: int) -> None:
+    def ours(what: GemmProblem, choice: Choice) -> Callable[[int], None]:
+        def work(number: int) -> None:
             at = {"a": a[number % sets].data_ptr(), "b": b[number % sets].data_ptr(), "d": d.data_ptr()}
-            run_kernel(what, choice, at, 0, stream)
+            run_kernel(what, choice, at, 0, torch.cuda.current_stream().cuda_stream)
 
         return work
 
-    def theirs(fast: bool) -> Callable[[int, int], None]:
-        def work(stream: int, number: int) -> None:
-            del stream
+    def theirs(fast: bool) -> Callable[[int], None]:
+        def work(number: int) -> None:
             torch._scaled_mm(a[number % sets], b[number % sets].t(), one, one, out_dtype=torch.bfloat16,
                              use_fast_accum=fast, out=d)  # fmt: skip
 
@@ -131,7 +93,7 @@ def measured(size: tuple[int, int, int]) -> dict[str, Any]:
         replays[name] = graph_of(ours(what, choice), 3 if name == "reference" else calls)
     for name, fast in (("cublaslt", False), ("cublaslt_fast", True)):
         replays[name] = graph_of(theirs(fast), calls)
-    return found | in_turns(replays, _ROUNDS)
+    return found | fields(interleaved(replays, _ROUNDS))
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ def main() -> None:
     if given.folder == "compile":
         compiled(given.only, given.chip)
         return
-    with gpu.open_gpu(yardstick=True) as (device, library):
+    with gpu.open_gpu(baseline=True) as (device, library):
         every = tuple(problem for kind in given.only for problem in problems(kind))
         choices = {problem: chosen(problem, device.name) for problem in every}
         list(compile_all(dict.fromkeys(job for one in every for job in jobs_of(choices[one], one, HOPPER))))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from graph_times import graph_of, interleaved
 
 from gemmule.api.epilogues.scaling import Scaling
 from gemmule.compiler.pool import Job, compile_all
@@ -30,18 +31,18 @@ from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.grouped import choose_grouped
-from gemmule.kernels.hopper.grouped.spec import SPEC, further
+from gemmule.kernels.hopper.grouped.spec import SPEC, extra_configs
 from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_SPEC
 
 #: Groups, rows of all, columns and k: layers of mixtures of experts.
 SIZES = ((8, 4096, 14336, 4096), (64, 8192, 2048, 7168), (128, 4096, 1536, 4096))
 #: The same of the slots of one token: Mixtral's and a Qwen-MoE's.
 ONE_TOKEN = ((8, 2, 28672, 4096), (8, 2, 4096, 14336), (128, 8, 1536, 2048), (128, 8, 2048, 768))
-#: Bytes of the operands of all sets, seconds of a graph about, rounds, operations a second that are reckoned with.
+#: Bytes of the operands of all sets, seconds of a graph about, rounds, assumed operations a second.
 _BEYOND_L2, _GRAPH_S, _ROUNDS, _RATE = 200e6, 0.02, 7, {BFLOAT16.name: 6e14, FLOAT32.name: 5e13}
 HOPPER = Arch.parse("sm_90a")
 #: Further configs of a sweep.
-SWEPT = {"chosen": (), "all": further()}
+SWEPT = {"chosen": (), "all": extra_configs()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,31 +121,6 @@ def _every_cell() -> Iterator[Cell]:
         yield Cell("scaled", False, *size)
     for size in ONE_TOKEN:
         yield Cell("rows", False, *size)
-
-
-def graph_of(work: Callable[[int], Any], calls: int) -> Callable[[], float]:
-    """Return what replays calls and gives the microseconds of one."""
-    import torch
-
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        work(0)
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for number in range(calls):
-                work(number)
-
-    def replay() -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(stream):
-            begin.record()
-            graph.replay()
-            end.record()
-        stream.synchronize()
-        return float(begin.elapsed_time(end)) * 1e3 / calls
-
-    return replay
 
 
 def operands_of(cell: Cell) -> tuple[list[tuple[Any, ...]], Any]:
@@ -280,12 +256,7 @@ def measured(cell: Cell) -> dict[str, Any]:
         "other_": lambda number: torch_product(cell, ends, *sets[number % len(sets)]),
     }
     replays = {name: graph_of(work, calls) for name, work in ways.items()}
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(_ROUNDS + 1):
-        for name in list(ways) if turn % 2 else reversed(list(ways)):
-            time = replays[name]()
-            if turn:
-                samples[name].append(time)
+    samples = interleaved(replays, _ROUNDS, warm_up=1)
     us, other_us = (statistics.median(samples[name]) for name in ways)
     return {
         "record": "grouped", **dataclasses.asdict(cell), "dtype": str(arrays[0].dtype).removeprefix("torch."),

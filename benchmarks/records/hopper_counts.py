@@ -45,7 +45,7 @@ def cases() -> list[Case]:
         if not is_hopper(spec) or spec.next_kernel is not None:
             continue
         shared = [x for x in spec.configs if x.as_dict().get("cluster_m", 1) * x.as_dict().get("cluster_n", 1) > 1]
-        configs = dict.fromkeys([spec.default, *shared[:CONFIGS], min(spec.configs, key=lambda x: x.outputs)])
+        configs = dict.fromkeys([spec.default, *shared[:CONFIGS], min(spec.configs, key=lambda x: x.tile_elements)])
         seed = 0
         for config in configs:
             for shape in ALIGNED_SHAPES:

@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="compile, and measure nothing")
     options = parser.parse_args()
     options.end = time.monotonic() + options.limit
-    with open_gpu(yardstick=not options.compile) as (gpu, library):
+    with open_gpu(baseline=not options.compile) as (gpu, library):
         for plan in options.plans:
             wanted = compiled(searches(plan, gpu.arch, gpu.name, gpu.multiprocessors), gpu.arch, options.workers)
             if not options.compile and time.monotonic() < options.end:

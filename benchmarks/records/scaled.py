@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from graph_times import graph_of, interleaved
+
 from gemmule.api.epilogues.scaling import Scaling
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
@@ -88,31 +90,6 @@ def cells() -> Iterator[Cell]:
     """Yield the cells."""
     for kind, size in itertools.product(KINDS, (*LARGE, *FEW)):
         yield Cell(kind, *size)
-
-
-def graph_of(work: Callable[[int], Any], calls: int) -> Callable[[], float]:
-    """Return what replays calls and gives the microseconds of one."""
-    import torch
-
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        work(0)
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for number in range(calls):
-                work(number)
-
-    def replay() -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(stream):
-            begin.record()
-            graph.replay()
-            end.record()
-        stream.synchronize()
-        return float(begin.elapsed_time(end)) * 1e3 / calls
-
-    return replay
 
 
 def operands_of(cell: Cell) -> list[tuple[Any, Any, Any, Any]]:
@@ -244,12 +221,7 @@ def quantized(by: str, m: int, k: int) -> dict[str, Any]:
 def timed(ways: dict[str, Callable[[int], Any]], calls: int, *, settled: bool = False) -> dict[str, Any]:
     """Return medians and samples of two ways, interleaved, and their ratio; settled ones too, if wanted."""
     replays = {name: graph_of(work, calls) for name, work in ways.items()}
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(_ROUNDS + 1):
-        for name in list(ways) if turn % 2 else reversed(list(ways)):
-            time = replays[name]()
-            if turn:
-                samples[name].append(time)
+    samples = interleaved(replays, _ROUNDS, warm_up=1)
     times = {name: statistics.median(of) for name, of in samples.items()}
     found: dict[str, Any] = {f"{name}us": round(time, 3) for name, time in times.items()}
     if "other_" in times:

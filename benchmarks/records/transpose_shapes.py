@@ -53,7 +53,7 @@ _POISON = 0x55
 class Case(NamedTuple):
     """A transpose: the source's shape, the order of its axes, the bytes of an element, kernels with all configs.
 
-    Source and target begin `offset` elements after an aligned address.
+    Source and target begin `offset` elements after an aligned address. Some have a name.
     """
 
     shape: tuple[int, ...]
@@ -61,6 +61,7 @@ class Case(NamedTuple):
     itemsize: int
     also: tuple[str, ...] = ()
     offset: int = 0
+    name: str = ""
 
 
 _SKINNY = ("transpose_skinny",)
@@ -133,6 +134,60 @@ def permutations() -> Iterator[Case]:
         yield Case(shape, axes, itemsize, _BLOCKS)
     for itemsize, axes in itertools.product((1, 2, 4, 8, 16), ((0, 2, 1), (2, 1, 0), (1, 0, 2))):
         yield Case((256, 320, 6400 // (4 * itemsize)), axes, itemsize)
+
+
+def named() -> Iterator[Case]:
+    """Yield permutations of models, images and tensors by their names."""
+    for name, shape, axes, itemsize in (
+        ("attention heads, bfloat16", (8, 2048, 32, 128), (0, 2, 1, 3), 2),
+        ("attention heads, 577 patches, float16", (16, 577, 16, 80), (0, 2, 1, 3), 2),
+        ("attention heads of 8, bfloat16", (8, 4096, 16, 8), (0, 2, 1, 3), 2),
+        ("keys transposed, bfloat16", (8, 1500, 20, 64), (0, 2, 3, 1), 2),
+        ("Q, K and V, 197 patches, float32", (64, 197, 3, 12, 64), (2, 0, 3, 1, 4), 4),
+        ("Q, K and V, heads of 65, bfloat16", (8, 1025, 3, 12, 65), (2, 0, 3, 1, 4), 2),
+        ("NHWC to NCHW, 3 channels, uint8", (64, 224, 224, 3), (0, 3, 1, 2), 1),
+        ("NHWC to NCHW, 3 channels, odd, float32", (64, 255, 257, 3), (0, 3, 1, 2), 4),
+        ("NCHW to NHWC, 3 channels, odd, float16", (64, 3, 299, 299), (0, 2, 3, 1), 2),
+        ("NCHW to NHWC, 4 channels, odd, uint8", (64, 4, 333, 335), (0, 2, 3, 1), 1),
+        ("NCHW to NHWC, 17 channels, odd, float32", (32, 17, 255, 257), (0, 2, 3, 1), 4),
+        ("NHWC to NCHW, 17 channels, odd, float16", (32, 255, 257, 17), (0, 3, 1, 2), 2),
+        ("NCHW to NHWC, 7 x 7, float16", (128, 512, 7, 7), (0, 2, 3, 1), 2),
+        ("NHWC to NCHW, 14 x 14, float16", (64, 14, 14, 256), (0, 3, 1, 2), 2),
+        ("video, channels first, uint8", (16, 65, 112, 113, 3), (0, 4, 1, 2, 3), 1),
+        ("windows of 7 x 7, 96 channels, float16", (64, 8, 7, 8, 7, 96), (0, 1, 3, 2, 4, 5), 2),
+        ("windows of 7 x 7, 1 channel, float32", (256, 32, 7, 32, 7), (0, 1, 3, 2, 4), 4),
+        ("windows of 7 x 7, 3 channels, uint8", (64, 32, 7, 32, 7, 3), (0, 1, 3, 2, 4, 5), 1),
+        ("patches of 14 x 14, float16", (64, 3, 16, 14, 16, 14), (0, 2, 4, 1, 3, 5), 2),
+        ("patches of 14 x 14, channels last, float16", (64, 3, 16, 14, 16, 14), (0, 2, 4, 3, 5, 1), 2),
+        ("patches of 16 x 16, channels last, float32", (64, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4),
+        ("images of patches of 16 x 16, float32", (64, 14, 14, 16, 16, 3), (0, 5, 1, 3, 2, 4), 4),
+        ("pixel shuffle by 2, float32", (16, 64, 2, 2, 128, 128), (0, 1, 4, 2, 5, 3), 4),
+        ("pixel shuffle by 3, odd, float32", (16, 16, 3, 3, 127, 129), (0, 1, 4, 2, 5, 3), 4),
+        ("pixel unshuffle by 3, float16", (16, 3, 128, 3, 128, 3), (0, 1, 3, 5, 2, 4), 2),
+        ("sequences first, 255 features, float32", (1001, 64, 255), (1, 0, 2), 4),
+        ("tensor of 5, 7, 9, float32", (1001, 5, 7, 9, 13), (4, 2, 0, 1, 3), 4),
+        ("tensor of 5, 7, 9, float64", (1001, 5, 7, 9, 13), (3, 1, 4, 2, 0), 8),
+        ("tensor of 5, 7, 9, bfloat16", (1001, 5, 7, 9, 13), (4, 2, 0, 1, 3), 2),
+        ("tensor of seven 9, float32", (9,) * 7, (6, 5, 4, 3, 2, 1, 0), 4),
+        ("tensor of 15 and 25, float32", (15, 25, 15, 25, 15, 25), (5, 3, 1, 4, 2, 0), 4),
+        ("matrices of 11 x 13, complex64", (20_000, 11, 13), (0, 2, 1), 8),
+        ("tensor of 7, 9, 11, complex128", (3000, 7, 9, 11), (3, 2, 0, 1), 16),
+        ("tensor of 7, 9, 11, int8", (20_000, 7, 9, 11), (0, 3, 2, 1), 1),
+        ("six qubits reversed, complex64", (2, 2, 2, 2, 2, 2, 1 << 18), (6, 5, 4, 3, 2, 1, 0), 8),
+    ):
+        yield Case(shape, axes, itemsize, name=name)
+
+
+def drawn_permutations(count: int) -> Iterator[Case]:
+    """Yield permutations of 3 to 6 random axes, of 4 to 64 MiB."""
+    rng = np.random.default_rng(SEED + 1)
+    for _ in range(count):
+        itemsize, rank = int(rng.choice((1, 2, 4, 8, 16))), int(rng.integers(3, 7))
+        size = 2 ** rng.uniform(22, 26) / itemsize
+        shape = tuple(max(2, round(size**share)) for share in rng.dirichlet([3.0] * rank))
+        axes = tuple(map(int, rng.permutation(rank)))
+        if axes != tuple(range(rank)):
+            yield Case(shape, axes, itemsize)
 
 
 def problem_of(case: Case) -> TransposeProblem:
@@ -303,6 +358,7 @@ def measured(case: Case, gpu: BenchGpu, chip: Chip | None, seconds: float, every
         rate = TRANSPOSE.rate(problem, median, chip)
         record = timed(TRANSPOSE, problem, choice, by) | {"batch": list(problem.batch)}
         record |= {"shape": list(case.shape), "axes": list(case.axes), "seed": SEED, "offset": case.offset}
+        record |= {"name": case.name} if case.name else {}
         record |= times(samples, timing.method) | rate
         record |= {"copy_us": us(statistics.median(rest[0])), "copy_gbps": copy_gbps} | ratio_fields(samples, rest[0])
         if part:
@@ -319,6 +375,7 @@ def line(record: dict[str, Any]) -> str:
     """Return a record in words."""
     about = f"{'x'.join(map(str, record.get('shape', ())))} {record.get('axes', '')} of {record['itemsize']}"
     about += f" from {record['offset']}" if record.get("offset") else ""
+    about += f" ({record['name']})" if record.get("name") else ""
     what = f"{record['kernel']}[{' '.join(f'{k}={v}' for k, v in record['config'].items())}]"
     if record["record"] != "transpose":
         return f"{about}: {what} {record['record']}: {record['reason']}"
@@ -356,6 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--seconds", type=float, default=0.03, help="of each kernel at each shape")
     parser.add_argument("--drawn", type=int, default=20, help="random matrices with a short side")
+    parser.add_argument("--named", action="store_true", help="only permutations with a name, and random ones")
     parser.add_argument("--chosen", action="store_true", help="run only what a call chooses, and the next span")
     given = parser.parse_args(arguments)
     from gemmule.commands.gpu import known_chip
@@ -366,7 +424,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         block = experiment("python benchmarks/records/transpose_shapes.py", gpu.pci_bus_id)
         warm_up(gpu)
         with RecordFile(given.record, block) as file:
-            cases = (*matrices(), *permutations(), *misaligned(), *drawn(given.drawn))
+            cases = (*named(), *drawn_permutations(given.drawn))
+            if not given.named:
+                cases = (*matrices(), *permutations(), *misaligned(), *drawn(given.drawn), *cases)
             compile_kernels(cases, gpu, not given.chosen)
             for case in cases:
                 for record in measured(case, gpu, chip, given.seconds, not given.chosen):

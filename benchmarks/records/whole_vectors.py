@@ -53,7 +53,7 @@ def main() -> None:
     words = (Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])
     command = " ".join(["python", "benchmarks/records/whole_vectors.py", *words])
     records: list[dict[str, Any]] = []
-    with gpu.open_gpu(yardstick=False) as (device, _):
+    with gpu.open_gpu(baseline=False) as (device, _):
         chip = gpu.known_chip(device.name)
         for number, (m, n, itemsize) in enumerate(SIZES):
             problem = transpose_of(m, n, itemsize)

@@ -172,7 +172,15 @@ LONG = (
 
 #: Bytes that a thread may spill: half of its registers are accumulators, and a few addresses wait in local memory until
 #: the loop over K ends.
-SPILLS = {"complex64_gemm": 40, "complex64_syrk": 40, "float64_gemm": 192, "simt_gemm": 64, "simt_syrk": 64}
+SPILLS = {
+    "complex64_gemm": 40,
+    "complex128_gemm": 48,
+    "complex128_syrk": 24,
+    "complex64_syrk": 40,
+    "float64_gemm": 192,
+    "simt_gemm": 64,
+    "simt_syrk": 64,
+}
 #: Those of other architectures than Hopper, where more: of 2048 FMAs the loop over K has four loads from local memory.
 SPILLS_ELSEWHERE = {"complex64_gemm": 72}
 

@@ -15,7 +15,7 @@ from support.code.instructions import assert_instructions, instructions
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-SMALL = min((one for one in mma_sync.SPEC.configs if one.takes(INT8)), key=lambda one: one.outputs)
+SMALL = min((one for one in mma_sync.SPEC.configs if one.takes(INT8)), key=lambda one: one.tile_elements)
 
 
 def compiled(arch, **wanted):

@@ -6,9 +6,9 @@ import pytest
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.kernels.emulation.guard_steps import DECISION, GUARD, MAGNITUDES
+from gemmule.kernels.emulation.guard_steps import DECISION, GUARD
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as REAL_FORMS
-from gemmule.kernels.emulation.ozaki_gemm.spec import SCALES, SPEC
+from gemmule.kernels.emulation.ozaki_gemm.spec import NATIVE, PAIRS, SCALES, SPEC
 from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
 from support.code.launch_order import assert_waits_first
 from support.code.wgmma_waits import early
@@ -28,7 +28,7 @@ CASES = [
         spec, config, signature, id=f"{spec.name}-{config}-{dict(signature)}".replace(" ", ","),
         marks=[] if few(spec, config, signature) else [pytest.mark.slow],
     )
-    for spec in (SPEC, RESIDUES, PRODUCTS, RECONSTRUCTION, MAGNITUDES, GUARD, DECISION, REAL_FORMS, SCALES)
+    for spec in (SPEC, RESIDUES, PRODUCTS, RECONSTRUCTION, GUARD, DECISION, REAL_FORMS, PAIRS, SCALES)
     for config in spec.configs
     for signature in spec.signatures(ARCH)
 ]  # fmt: skip
@@ -45,3 +45,9 @@ def test_code(spec, config, signature):
         assert artifact.ptx.count("wgmma.mma_async") % (4 * config.mma_tiles_m) == 0
         assert "s32.s8.s8" in artifact.ptx
         assert early(artifact.ptx) == []
+
+
+def test_the_native_kernel_waits_before_it_reads_the_decision():
+    """It is a dependent launch, and its main loop waits too, as without a guard."""
+    artifact = artifact_for(NATIVE, NATIVE.default, NATIVE.signatures(ARCH)[0], ARCH)
+    assert_waits_first(artifact.ptx, waits=2)

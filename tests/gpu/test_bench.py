@@ -1,4 +1,4 @@
-"""``gemmule bench`` and ``gemmule compare`` on a GPU, and cuBLASLt as the yardstick."""
+"""``gemmule bench`` and ``gemmule compare`` on a GPU, and cuBLASLt as the baseline."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gemmule.lab.records import read_records
 from gemmule.runtime.bench import bench_gpu
 
 REFERENCE = next(spec for spec in REGISTRY if spec.name == "gemm_reference")
-HAS_YARDSTICK = importlib.util.find_spec("nvmath") is not None
-needs_yardstick = pytest.mark.skipif(not HAS_YARDSTICK, reason="nvmath-python is not installed")
-YARDSTICK = () if HAS_YARDSTICK else ("--no-baseline",)
+HAS_BASELINE = importlib.util.find_spec("nvmath") is not None
+needs_baseline = pytest.mark.skipif(not HAS_BASELINE, reason="nvmath-python is not installed")
+BASELINE = () if HAS_BASELINE else ("--no-baseline",)
 
 
 def run(*arguments):
-    command = [sys.executable, "-m", "gemmule", *map(str, arguments), *YARDSTICK]
+    command = [sys.executable, "-m", "gemmule", *map(str, arguments), *BASELINE]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -39,13 +39,13 @@ def test_a_short_bench_and_its_record(tmp_path):
     assert experiment["l2_bytes"] > 1 << 20
     assert experiment["cuda"]
     kinds = [one["record"] for one in records]
-    assert kinds == (["yardstick", "gemm"] if HAS_YARDSTICK else ["gemm"]) * 2
+    assert kinds == (["yardstick", "gemm"] if HAS_BASELINE else ["gemm"]) * 2
     for one in records:
         assert one["min_us"] <= one["median_us"] <= one["max_us"]
         assert one["buffer_bytes"] >= 3 * experiment["l2_bytes"] or one["buffer_sets"] == 2048
         assert one["error_over_bound"] <= 1
         assert one["rms_over_bound"] <= 1
-        if one["record"] == "gemm" and HAS_YARDSTICK:
+        if one["record"] == "gemm" and HAS_BASELINE:
             assert one["ratio"] > 0
             assert one["yardstick_best_us"] <= one["yardstick_first_us"]
         if one["record"] == "yardstick":
@@ -73,7 +73,7 @@ def test_a_comparison():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", MEASURED_DTYPES)
-@needs_yardstick
+@needs_baseline
 def test_the_yardstick_computes_the_product_or_says_why_not(dtype, layout):
     problem = gemm_problem(272, 144, 320, dtype, output_type(dtype, None), layout)
     inputs = random_inputs(problem, 0)

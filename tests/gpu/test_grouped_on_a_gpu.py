@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 import gemmule as gm
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import kernels_of
+from gemmule.kernels.hopper.grouped.spec import SPEC as HOPPER_GROUPED
 from gemmule.kernels.mma_sync.grouped_gemv.spec import SPEC as GEMV
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
+
+pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS, but there was no current CUDA context")
 
 #: The kernel of each type.
 KERNELS = {"bfloat16": "hopper_grouped", "float16": "hopper_grouped", "float32": "simt_grouped"}
@@ -100,6 +104,24 @@ def test_every_config_and_no_write_elsewhere(torch, axis, spec, config):
     assert torch.equal(d.double(), wanted)
     assert (memory[:2048] == 7).all()
     assert (memory[-2048:] == 7).all()
+
+
+@pytest.mark.parametrize("config", [config for config in HOPPER_GROUPED.configs if config.dynamic], ids=str)
+def test_launches_one_after_another_by_a_counter(torch, config):
+    """Nothing clears the counter between launches, which overlap in a stream, and run at once in two."""
+    config, work, streams = dataclasses.replace(config, ctas=8), [], [torch.cuda.Stream() for _ in range(2)]
+    for groups in range(1, 21):
+        a, b = operands(torch, "m", groups, 1500)
+        ends = random_ends(torch, groups, 1500)
+        work.append((a, b, ends, torch.full((1500, 392), torch.nan, device="cuda", dtype=torch.bfloat16)))
+    torch.cuda.synchronize()
+    for turn, (a, b, ends, d) in enumerate(2 * work):
+        problem = gm.grouped_gemm.plan(a, b, ends, out=d).problem
+        pointers = {"a": a.data_ptr(), "b": b.data_ptr(), "offsets": ends.data_ptr(), "d": d.data_ptr()}
+        run_kernel(problem, Choice(HOPPER_GROUPED, config), pointers, 0, streams[turn % 2].cuda_stream)
+    torch.cuda.synchronize()
+    for a, b, ends, d in work:
+        assert torch.equal(d, expected(torch, "m", a, b, ends).bfloat16())
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

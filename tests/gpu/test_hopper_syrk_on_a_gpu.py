@@ -72,7 +72,7 @@ def test_ragged_tiles(config, shape, rng):
     [
         one
         for one in CONFIGS
-        if one.values[0].holds_rows and one.values[0].cluster == 1 and not one.values[0].tile_n % 64
+        if one.values[0].holds_rows and one.values[0].cluster_size == 1 and not one.values[0].tile_n % 64
     ],
 )
 def test_results_whose_lines_begin_anywhere(config, shape, out_kind, rng):
@@ -95,7 +95,7 @@ def test_tf32(torch, shape, rng):
     # Values that TF32 holds.
     values = random_matrix(rng, dtype_named("bfloat16"), shape).astype(np.float32)
     for config in SPEC.configs:
-        if config.tile_n % 32 == 0 and config.cluster == 1:
+        if config.tile_n % 32 == 0 and config.cluster_size == 1:
             check(square(values, poisoned(dtype_named("float32"), (shape[0],) * 2), config, precision="tf32"), values)
     x = to_torch(torch, random_matrix(rng, dtype_named("float32"), (2048, 1024)))
     assert gm.matmul.plan(x, x.T, precision="tf32").kernel == "hopper_syrk"
@@ -115,7 +115,7 @@ def test_batches(config, rng):
 @pytest.mark.parametrize("ctas", [1, 5])
 def test_few_ctas_go_over_many_tiles(ctas, rng):
     kind = dtype_named("bfloat16")
-    small = min(SPEC.configs, key=lambda config: config.outputs)
+    small = min(SPEC.configs, key=lambda config: config.tile_elements)
     a = random_matrix(rng, kind, (2600, 64))
     for group in (1, 3):
         check(square(a, poisoned(kind, (2600, 2600)), dataclasses.replace(small, ctas=ctas, group=group)), a)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test
 
 import gemmule as gm  # noqa: E402
 import gemmule.torch as gt  # noqa: E402
+from gemmule.torch.experts import Experts, is_silu  # noqa: E402
 
 
 class Mixture(torch.nn.Module):
@@ -156,6 +157,13 @@ def test_a_gate_of_its_own():
     torch.testing.assert_close(grouped(x, index, weights), wanted)
 
 
+def test_what_is_silu():
+    own = torch.nn.SiLU()
+    own.forward = torch.relu
+    assert is_silu(torch.nn.SiLU())
+    assert not any(map(is_silu, (torch.nn.GELU(), torch.nn.functional.silu, type("SiLU", (torch.nn.SiLU,), {})(), own)))
+
+
 @pytest.mark.parametrize("name", ["Mixtral", "Qwen3Moe"])
 def test_a_model_of_transformers(name):
     transformers = pytest.importorskip("transformers", minversion="5", reason="transformers 5 is not installed")
@@ -167,5 +175,7 @@ def test_a_model_of_transformers(name):
     loop.set_experts_implementation("eager")
     grouped = copy.deepcopy(loop)
     assert len(gt.replace_experts(grouped)) == 2
+    # Without gradients SwiGLU is an epilogue on a GPU.
+    assert all(is_silu(one.act_fn) for one in grouped.modules() if isinstance(one, Experts))
     tokens = torch.randint(64, (2, 9))
     torch.testing.assert_close(*(model(input_ids=tokens).logits for model in (loop, grouped)))

@@ -28,7 +28,7 @@ import jax.numpy as jnp  # noqa: E402
 from gemmule.api.calls import dispatcher, jax_programs  # noqa: E402
 from gemmule.dispatch.select import clear_choices  # noqa: E402
 from gemmule.jax import frame, handlers, launches  # noqa: E402
-from gemmule.runtime.arrays.jax_arrays import lies_in_rows  # noqa: E402
+from gemmule.runtime.arrays.jax_arrays import is_c_contiguous  # noqa: E402
 from gemmule.runtime.arrays.view import ArrayView  # noqa: E402
 from support.fakes import planners  # noqa: E402
 
@@ -351,9 +351,9 @@ def test_layouts():
 
     place = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
     x = jnp.arange(24.0).reshape(2, 3, 4)
-    assert lies_in_rows(x)
+    assert is_c_contiguous(x)
     otherwise = jax.device_put(x, layouts.Format(layouts.Layout((2, 0, 1)), place))
-    assert not lies_in_rows(otherwise)
+    assert not is_c_contiguous(otherwise)
     assert jax_arrays._strides(otherwise) == (3, 1, 6)
     assert isinstance(jax_arrays.JaxLibrary().view(otherwise, None, "a"), ArrayView)
     np.testing.assert_array_equal(gm.transpose(otherwise), np.asarray(x).T)

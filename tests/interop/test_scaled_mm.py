@@ -83,6 +83,7 @@ def test_groups_with_scales():
         ({"scale_result": torch.ones(2)}, ShapeError, "scale_result is float32 of shape"),
         ({"out_dtype": torch.int8}, DTypeError, "cannot be written as int8"),
         ({"scale_a": 1.0}, ArgumentError, "scale_a is of type float"),
+        ({"scale_b": None}, ArgumentError, "scale_b is of type NoneType"),
     ],
 )
 def test_errors(change, error, text):

@@ -370,6 +370,8 @@ def test_layers_that_compute_something_else_are_left_alone():
         (lambda x: gt.replace_linear(torch.nn.Linear(3, 3), where="0"), ArgumentError, "where='0' cannot be called"),
         (lambda x: gt.matmul(x.numpy(), x), ArgumentError, "input is of type ndarray.*as_tensor.*gemmule.matmul"),
         (lambda x: gt.matmul(x, [[1.0]]), ArgumentError, "other is of type list"),
+        (lambda x: gt.matmul(None, x), ArgumentError, "input is of type NoneType"),
+        (lambda x: gt.linear(x, None), ArgumentError, "weight is of type NoneType"),
         (lambda x: gt.linear(x, x[0], 3.0), ArgumentError, "bias is of type float"),
         (lambda x: gt.addmm(0, x[0], x[0]), ArgumentError, "input is of type int"),
         (lambda x: gt.baddbmm(x, x, x.numpy()), ArgumentError, "batch2 is of type ndarray"),

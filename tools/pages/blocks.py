@@ -4,7 +4,7 @@ A block stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. NAME i
 or one of ``experiment FILE``, ``explained FILE``, ``bits FILE``, ``choices FILE``, ``counters FILE``, ``checks
 FILE``, ``host_arrays FILE``, ``profile FILE``, ``speed FILE``, ``stream FILE``, ``streamed FILE``, ``bench FILE
 [KERNEL …] [MxNxK …]`` for the figures of measured products (of those kernels and sizes only; cublaslt is the
-yardstick's name), ``ratios FILE`` for ratios to the yardstick, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]``
+baseline's name), ``ratios FILE`` for ratios to the baseline, ``searched FILE … [DTYPE …] [LAYOUT …] [PRESET …]``
 for the best config of every product, and ``plots FILE [PLOT …]`` for their plots (those only), with a record file of
 benchmarks/results; or ``roofline FILE … [DTYPE …]`` for the rooflines of what the files count and time, ``counts
 KERNEL FILE …`` for a kernel's counts and its place on them, ``diff BEFORE AFTER`` for what a kernel changes of
@@ -242,7 +242,7 @@ def checks_block(records: Sequence[Record]) -> str:
 
 
 def ratios_block(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the ratios to the yardstick, sizes by kernels."""
+    """Return the ratios to the baseline, sizes by kernels."""
     return markdown(*bench_tables.ratios(GEMM, records))
 
 

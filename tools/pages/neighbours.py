@@ -14,7 +14,7 @@ Record = Mapping[str, Any]
 
 
 def neighbours(records: Sequence[Record]) -> Table:
-    """Return what odd sizes reach of their aligned neighbours, and of the yardstick at the same size.
+    """Return what odd sizes reach of their aligned neighbours, and of the baseline at the same size.
 
     Each row is of the fastest kernel and config measured at its size, and at the neighbour's.
     """

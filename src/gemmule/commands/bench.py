@@ -101,7 +101,7 @@ bench_command.add_command(transpose_command)
     "all sizes are random.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--baseline/--no-baseline", "yardstick", default=True, help="Measure cuBLASLt too, interleaved.")
+@click.option("--baseline/--no-baseline", "baseline", default=True, help="Measure cuBLASLt too, interleaved.")
 @click.option("--torch", "with_torch", is_flag=True, help="Measure PyTorch's call too.")
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the results to a new record file in FOLDER.")
 @click.option(
@@ -132,7 +132,7 @@ class _Options:
     places: str | None
     seconds: float | None
     seed: int
-    yardstick: bool
+    baseline: bool
     with_torch: bool
     record: str | None
     plot: str | None
@@ -167,7 +167,7 @@ def _gemm(options: _Options) -> None:
 
     # Names are looked up before a GPU is opened, so that a wrong one is reported first.
     named(None)
-    with gpu.open_gpu(yardstick=options.yardstick) as (device, library):
+    with gpu.open_gpu(baseline=options.baseline) as (device, library):
         rates = rates_for(device.name, device.multiprocessors)
         choices = on_gpu(named(device.arch), rates)
         if not choices and not asks_chosen:

@@ -72,7 +72,7 @@ def measured(
     add : callable or None
         Adds to a record.
     """
-    from ..lab.bench_records import TORCH, YARDSTICK
+    from ..lab.bench_records import BASELINE, TORCH
 
     records: list[Record] = []
     point: list[Record] = []
@@ -85,7 +85,7 @@ def measured(
             point.append(one)
             records.append(one)
             write(one)
-            step("", one.get("kernel", YARDSTICK) not in (YARDSTICK, TORCH))
+            step("", one.get("kernel", BASELINE) not in (BASELINE, TORCH))
         if point and show:
             show(point)
     return records

@@ -118,7 +118,7 @@ def _transpose(options: _Options) -> None:
     if options.counts_only:
         _count_only(choices, itemsizes, options.record, as_json=options.as_json)
         return
-    with gpu.open_gpu(yardstick=False, without=_WITHOUT) as (device, _):
+    with gpu.open_gpu(baseline=False, without=_WITHOUT) as (device, _):
         multiprocessors = device.multiprocessors
         plan = BenchPlan(
             transposes_of(wanted, itemsizes), choices, seconds=options.seconds, seed=options.seed,

@@ -100,7 +100,7 @@ def _calibrate(options: _Options) -> None:
         found = _products(arch, rates_for(facts.aliases[-1], facts.sms), facts.memory_bytes)
         _print_dry_run(found, arch, file, as_json=options.as_json)
         return
-    with gpu.open_gpu(yardstick=False, without=_WITHOUT) as (device, _):
+    with gpu.open_gpu(baseline=False, without=_WITHOUT) as (device, _):
         if not options.dry_run:
             # A file that could not be written in the end is an error now, not after minutes.
             read_or_set_aside(file)

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.name_suggestions import did_you_mean, similar_names
+from ..files.atomic_file import check_folder
 from ..files.file_errors import errors_name
 from .failures import FAILURE_CODE
 from .json_output import echo_json, json_option
@@ -99,8 +99,7 @@ def check_command(
     from ..vgpu.finding_formats import annotation, record, sarif
 
     if sarif_file is not None:
-        with errors_name(str(sarif_file), written=True), tempfile.TemporaryFile(dir=sarif_file.parent):
-            pass
+        check_folder(sarif_file)
     function = _function(target)
     values = _values(arguments, seed)
     failed: str | None = None

@@ -42,7 +42,7 @@ _SECONDS = 0.3
 )  # fmt: skip
 @click.option("--chip", metavar="NAME", help=f"Chip of the roofline. Default: this GPU, or {DEFAULT_CHIP} without one.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--baseline/--no-baseline", "yardstick", default=True, help="Measure cuBLASLt too, interleaved.")
+@click.option("--baseline/--no-baseline", "baseline", default=True, help="Measure cuBLASLt too, interleaved.")
 @json_option
 def compare_command(**options: Any) -> None:
     """Compare an (M x K) by (K x N) product on the CPU, by every kernel, and by the roofline of a chip.
@@ -65,7 +65,7 @@ class _Options:
     kernels: Sequence[str]
     chip: str | None
     seed: int
-    yardstick: bool
+    baseline: bool
     as_json: bool
 
 
@@ -88,7 +88,7 @@ def _compare(options: _Options) -> None:
     records: list[Record] = []
     link: dict[str, float] = {}
     if here:
-        records, link, limits = _on_the_gpu(problem, choices, options.seed, limits, yardstick=options.yardstick)
+        records, link, limits = _on_the_gpu(problem, choices, options.seed, limits, baseline=options.baseline)
     host = on_the_host(problem, lambda a, b: gemm(a, b, out_dtype=problem.d.dtype.name, executor="cpu"), options.seed)
     host = {"blas": HostTileExecutor().describe()} | host
     if options.as_json:
@@ -124,7 +124,7 @@ def _check_fits(problem: GemmProblem) -> None:
 
 
 def _on_the_gpu(
-    problem: GemmProblem, choices: Sequence[Choice], seed: int, limits: dict[str, Any] | None, *, yardstick: bool
+    problem: GemmProblem, choices: Sequence[Choice], seed: int, limits: dict[str, Any] | None, *, baseline: bool
 ) -> tuple[list[Record], dict[str, float], dict[str, Any] | None]:
     """Measure the kernels and the host link; return the records, the link's rates in GB/s, and the theory.
 
@@ -138,7 +138,7 @@ def _on_the_gpu(
     from .progress import steps_progress
 
     with (
-        gpu.open_gpu(yardstick=yardstick, required=False) as (device, library),
+        gpu.open_gpu(baseline=baseline, required=False) as (device, library),
         steps_progress("measuring", len(choices)) as step,
     ):
         facts = gpu.known_chip(device.name)

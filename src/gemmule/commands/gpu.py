@@ -13,7 +13,7 @@ from ..core.chip import Chip
 from ..core.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from ..lab.device import Yardstick
+    from ..lab.device import Baseline
     from ..runtime.bench import BenchGpu
 
 # Environment variables that silently change cuBLAS's arithmetic, to TF32 or to fewer bits.
@@ -24,13 +24,13 @@ _WITHOUT = "`gemmule bench show FILE` prints recorded figures, and `gemmule comp
 
 @contextlib.contextmanager
 def open_gpu(
-    *, yardstick: bool, required: bool = True, without: str = _WITHOUT
-) -> Iterator[tuple[BenchGpu, Yardstick | None]]:
+    *, baseline: bool, required: bool = True, without: str = _WITHOUT
+) -> Iterator[tuple[BenchGpu, Baseline | None]]:
     """Open the first GPU, and cuBLASLt on it where it is wanted.
 
     Parameters
     ----------
-    yardstick : bool
+    baseline : bool
         Whether cuBLASLt is wanted.
     required : bool
         Whether a missing cuBLASLt is an error; else a line on stderr.
@@ -45,12 +45,12 @@ def open_gpu(
     from ..runtime.bench import bench_gpu
 
     check_gpu(without)
-    if yardstick:
+    if baseline:
         refuse_overrides(os.environ)
     with contextlib.ExitStack() as stack:
         gpu = stack.enter_context(bench_gpu())
         library = None
-        if yardstick:
+        if baseline:
             try:
                 library = stack.enter_context(gpu.cublaslt())
             except UnsupportedError as error:

@@ -97,7 +97,7 @@ def _profile(options: _Options) -> None:
     gpu.check_gpu("`gemmule compare M N K` times the CPU")
     if not options.ranges_only:
         profiling.check_cupti()
-    with gpu.open_gpu(yardstick=False) as (device, _):
+    with gpu.open_gpu(baseline=False) as (device, _):
         choices = _choices(problem, device, options.kernels)
         profile = _recorded(problem, device, choices, options.repeat, options.seed, ranges_only=options.ranges_only)
         if profile is None:

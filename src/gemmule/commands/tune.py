@@ -76,7 +76,7 @@ _WITHOUT = "`gemmule tune --dry-run --chip NAME` prints what would be measured"
     help="Stop after this time; the same command resumes.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
-@click.option("--baseline/--no-baseline", "yardstick", default=True, help="Measure cuBLASLt too, interleaved.")
+@click.option("--baseline/--no-baseline", "baseline", default=True, help="Measure cuBLASLt too, interleaved.")
 @click.option(
     "--output", metavar="FILE", type=click.Path(path_type=Path),
     help="Table for the results. Default: the user's, which later calls read; --where prints its name.",
@@ -119,7 +119,7 @@ class _Options:
     seconds: float
     limit: float | None
     seed: int
-    yardstick: bool
+    baseline: bool
     output: Path | None
     pack: Path | None
     record: str | None
@@ -151,7 +151,7 @@ def _tune(options: _Options) -> None:
         "kernels": names,
         "factor": options.factor,
         "most": options.most,
-        "further": not options.registered,
+        "extra_configs": not options.registered,
     }
     if options.dry_run and options.chip is not None:
         arch, multiprocessors, name = of_chip(options.chip)
@@ -163,7 +163,7 @@ def _tune(options: _Options) -> None:
     if not options.dry_run:
         # An unwritable table is an error now, not after hours.
         read_or_set_aside(table)
-    with gpu.open_gpu(yardstick=options.yardstick and not options.dry_run, required=False, without=_WITHOUT) as (
+    with gpu.open_gpu(baseline=options.baseline and not options.dry_run, required=False, without=_WITHOUT) as (
         device,
         library,
     ):

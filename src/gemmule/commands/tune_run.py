@@ -73,9 +73,9 @@ class Run:
                     write(one)
                 entry = cell.entry(run)
                 if entry is not None:
-                    beside = [present[entry.key]] if entry.key in present else []
+                    together = [present[entry.key]] if entry.key in present else []
                     try:
-                        merge_tuned(self._table, [entry], measured_beside=beside)
+                        merge_tuned(self._table, [entry], measured_together=together)
                     except (GemmuleError, OSError) as error:
                         # `end` raises it, after the results are printed and recorded.
                         self._unwritten, entry = error, None

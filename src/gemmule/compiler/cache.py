@@ -144,7 +144,8 @@ class KernelCache:
         try:
             artifact.save(path)
         except OSError as error:
-            warnings.warn(f"compiled kernels cannot be cached in {path.parent}: {error}", CacheWarning, stacklevel=5)
+            message = f"compiled kernels cannot be cached: {error}; GEMMULE_CACHE names the folder"
+            warnings.warn(message, CacheWarning, stacklevel=5)
         return artifact
 
 

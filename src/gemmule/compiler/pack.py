@@ -27,7 +27,6 @@ from gemmule.core.arch import Arch
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
 from gemmule.core.spec import KernelSpec
-from gemmule.files.file_errors import errors_name
 from gemmule.files.regular_file import check_regular, check_replaceable
 
 from ..files.atomic_file import atomic_write
@@ -234,11 +233,7 @@ def write_pack(
         "sources": {spec.name: source_digest(spec) for spec in sorted(specs, key=lambda spec: spec.name)},
         "members": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     }
-    with (
-        errors_name(str(path), written=True),
-        atomic_write(path) as file,
-        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
-    ):
+    with atomic_write(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         # Without time stamps: equal content has equal bytes.
         for name, content in {_MANIFEST: json.dumps(manifest, indent=1).encode(), **members}.items():
             archive.writestr(zipfile.ZipInfo(name), content)

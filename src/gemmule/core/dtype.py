@@ -111,7 +111,7 @@ class Precision(enum.Enum):
     ``IEEE`` multiplies and accumulates in float32. ``TF32`` rounds inputs to 11 significand bits first. ``BF16X6``
     emulates float32 by six products of bfloat16: the same 24 bits, but fewer for numbers below 2**-110, and infinities
     become NaN. ``OZAKI_15`` emulates float64 by 15 products of int8 (Ozaki scheme II): rows of A and columns of B are
-    rounded to multiples of a power of two, so that numbers small beside others of their row or column have fewer bits,
+    rounded to multiples of a power of two, so numbers much smaller than others of their row or column have fewer bits,
     and infinities become NaN; ``OZAKI_14`` has one product and four bits less, ``OZAKI_16`` one product and four bits
     more. ``OZAKI`` emulates only where a guard on the device shows that the native product's error bound holds: float64
     and complex128 by 14 to 16 products of int8, float32 and complex64 by six of bfloat16; else the native kernel

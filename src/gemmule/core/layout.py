@@ -31,27 +31,27 @@ class StridedMatrix:
 
     @property
     def is_row_major(self) -> bool:
-        """Whether rows are contiguous."""
+        """Whether BLAS can take it as row-major: rows are contiguous, or of one element."""
         return self.col_stride == 1 or self.cols <= 1
 
     @property
     def is_col_major(self) -> bool:
-        """Whether columns are contiguous."""
+        """Whether BLAS can take it as column-major: columns are contiguous, or of one element."""
         return self.row_stride == 1 or self.rows <= 1
 
     @property
-    def lies_in_rows(self) -> bool:
-        """Whether it is row-major, and no contiguous single column.
+    def has_contiguous_rows(self) -> bool:
+        """Whether it is row-major, and not a contiguous single column.
 
-        With more than one element, this is true of at most one of a matrix and its transpose.
+        With more than one element, this is true of at most one of a matrix and its transpose: it names one layout.
         """
         if self.cols > 1:
             return self.col_stride == 1
         return not (self.rows > 1 and self.row_stride == 1)
 
     @property
-    def lies_in_cols(self) -> bool:
-        """Whether the transpose lies in rows: column-major, and no contiguous single row."""
+    def has_contiguous_cols(self) -> bool:
+        """Whether it is column-major, and not a contiguous single row: the transpose `has_contiguous_rows`."""
         if self.rows > 1:
             return self.row_stride == 1
         return not (self.cols > 1 and self.col_stride == 1)

@@ -29,7 +29,7 @@ def major_keys(a_major: str, b_major: str) -> Signature:
 
 def majors_of(problem: GemmProblem) -> tuple[str, str]:
     """Return the contiguous dimensions of A (M, K) and B (K, N)."""
-    return "k" if problem.a.lies_in_rows else "m", "k" if problem.b.lies_in_cols else "n"
+    return "k" if problem.a.has_contiguous_rows else "m", "k" if problem.b.has_contiguous_cols else "n"
 
 
 def adds_key(adds: bool) -> Signature:

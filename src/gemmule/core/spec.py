@@ -59,9 +59,15 @@ class Config:
                 raise ArgumentError(f"config {self}: {name} must be {least} or more")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         """Elements of the result that a CTA computes; 1 where configs do not differ in them."""
         return 1
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster: those that split K, unless a config has others too."""
+        count: int = vars(self).get("cluster_k", 1)
+        return count
 
     def on(self, multiprocessors: int) -> Self:
         """Return the config with one CTA an SM, if it is persistent, i.e. has the field `ctas`."""
@@ -176,8 +182,8 @@ class KernelSpec:
     #: ``ctas(problem, config)`` is the number of CTAs, where that is faster than the launch recipe.
     ctas: Callable[[Any, Any], int] | None = dataclasses.field(default=None, compare=False)
     cost_in_us: bool = False  #: Whether costs are predicted times in microseconds.
-    #: ``further()`` are additional configs for a search.
-    further: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
+    #: ``extra_configs()`` are additional configs for a search.
+    extra_configs: Callable[[], Sequence[Config]] | None = dataclasses.field(default=None, compare=False)
     #: ``faster_alternative(problem, cost, gpu)`` is the name of a later kernel with a lower predicted time, or None.
     faster_alternative: Callable[[Any, float, GpuRates], str | None] | None = dataclasses.field(
         default=None, compare=False
@@ -232,7 +238,7 @@ class KernelSpec:
             found = self._configs_on[gpu.multiprocessors] = configs_on(self.configs, gpu.multiprocessors)
         return found
 
-    def keep_costs(self, problem: Problem, configs: Sequence[Any], gpu: GpuRates, costs: Any) -> None:
+    def cache_costs(self, problem: Problem, configs: Sequence[Any], gpu: GpuRates, costs: Any) -> None:
         """Cache the costs of a problem that were predicted together with others, for the next calls of `costs`."""
         assert isinstance(self.costs, _LastCosts)
         self.costs.keep(problem, configs, gpu, costs)
@@ -280,7 +286,7 @@ def configs_on(configs: tuple[Config, ...], multiprocessors: int) -> tuple[Confi
     More than `PORTABLE_CLUSTER` CTAs fit into a GPC of a whole GPU; a part of one (MIG) need not have such a GPC.
     """
     most = multiprocessors if multiprocessors >= _WHOLE_GPU else min(multiprocessors, PORTABLE_CLUSTER)
-    found = tuple(one.on(multiprocessors) for one in configs if getattr(one, "cluster", 1) <= most)
+    found = tuple(one.on(multiprocessors) for one in configs if one.cluster_size <= most)
     return configs if found == configs else found
 
 

@@ -121,11 +121,11 @@ def key_of(problem: GemmProblem) -> ProblemKey | None:
 
 
 def _letter(matrix: StridedMatrix) -> str:
-    return "n" if matrix.lies_in_rows else "t"
+    return "n" if matrix.has_contiguous_rows else "t"
 
 
 def _alignment(matrix: StridedMatrix, batch_strides: tuple[int, ...]) -> int:
-    lines, ld = (matrix.rows, matrix.row_stride) if matrix.lies_in_rows else (matrix.cols, matrix.col_stride)
+    lines, ld = (matrix.rows, matrix.row_stride) if matrix.has_contiguous_rows else (matrix.cols, matrix.col_stride)
     bits = matrix.alignment
     for steps in (ld if lines > 1 else 0, *batch_strides):
         bits |= steps * matrix.dtype.itemsize

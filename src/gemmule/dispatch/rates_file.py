@@ -10,7 +10,6 @@ from typing import Any
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.gpu_rates import RATES, GpuRates
-from gemmule.kernels.hopper.cost.correction import learned_chips
 
 from .settings_file import SettingsFormat, locked
 
@@ -52,6 +51,9 @@ def _rates(content: dict[str, Any]) -> tuple[MeasuredRates, ...]:
 
 
 def _measured(fields: Mapping[str, Any]) -> MeasuredRates:
+    # Where no file of rates is read, as on the host, nothing else needs the cost model.
+    from gemmule.kernels.hopper.cost.correction import learned_chips
+
     if not isinstance(fields["gpu"], str) or fields["learned"] not in learned_chips():
         raise ValueError(f"gpu must be a name, and learned one of {', '.join(learned_chips())}")
     numbers = {name: fields[name] for name in ("multiprocessors", "products")}

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import FileFormatError
-from gemmule.files.atomic_file import atomic_write
-from gemmule.files.file_errors import errors_name
+from gemmule.files.atomic_file import atomic_write, check_folder
+from gemmule.files.file_errors import errors_name, file_error
 from gemmule.files.regular_file import check_regular
 
 Item = TypeVar("Item")
@@ -83,7 +82,7 @@ class SettingsFormat(Generic[Item]):
         except FileFormatError as error:
             warnings.warn(f"{error}; it is not used, and left as it is", self.warning, stacklevel=2)
         except OSError as error:
-            warnings.warn(f"{path} cannot be read: {error}", self.warning, stacklevel=2)
+            warnings.warn(f"{file_error(error, str(path))}; it is not used", self.warning, stacklevel=2)
         return ()
 
     def read_or_set_aside(self, path: Path) -> tuple[Item, ...]:
@@ -146,8 +145,8 @@ def check_writable(path: Path) -> None:
     FileAccessError
         If it does not.
     """
-    with errors_name(str(path), written=True), locked(path), tempfile.TemporaryFile(dir=_target(path).parent):
-        pass
+    with errors_name(str(path), written=True), locked(path):
+        check_folder(_target(path))
 
 
 def _target(path: Path) -> Path:

@@ -109,7 +109,7 @@ def _order(entry: Entry) -> tuple[object, ...]:
     return (entry.chip, key.a_dtype, key.d_dtype, key.precision, key.layout, key.m, key.n, key.k, repr(key))
 
 
-def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterable[Entry] = ()) -> int:
+def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_together: Iterable[Entry] = ()) -> int:
     """Merge entries that are faster than the present ones into a file, under a lock; return their number.
 
     Parameters
@@ -118,7 +118,7 @@ def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterab
         The file; created if missing.
     entries : iterable of Entry
         New entries.
-    measured_beside : iterable of Entry
+    measured_together : iterable of Entry
         Present entries that were measured interleaved with new ones of the same product, which replace them.
 
     Raises
@@ -128,13 +128,13 @@ def merge_tuned(path: Path, entries: Iterable[Entry], *, measured_beside: Iterab
     OSError
         If the file cannot be read or written; it is unchanged.
     """
-    beside = set(measured_beside)
+    together = set(measured_together)
     with locked(path):
         present = {(one.chip, one.key): one for one in read_or_set_aside(path)}
         merged = 0
         for one in entries:
             other = present.get((one.chip, one.key))
-            if other is None or other in beside or one.is_better_than(other):
+            if other is None or other in together or one.is_better_than(other):
                 present[one.chip, one.key] = one
                 merged += 1
         if merged:

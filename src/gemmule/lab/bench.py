@@ -108,7 +108,8 @@ class Bench(abc.ABC, Generic[P, PointT]):
         Raises
         ------
         CompilerMissingError
-            If a kernel must be compiled and cannot be; before the first record if that can be known.
+            If a kernel that was named must be compiled and cannot be; before the first record if that can be known.
+            Where a call would fail with it, of products whose kernel it chooses, it is recorded.
         DriverError
             If a kernel broke the device; its ``check`` record comes first.
         """
@@ -176,11 +177,11 @@ class Bench(abc.ABC, Generic[P, PointT]):
         """Check a kernel, and time it interleaved with the baselines if it is right."""
         try:
             return self._timed_record(problem, point, choice)
-        except CompilerMissingError:
-            raise
         except UnsupportedError as error:
             return skipped(self.operation, problem, choice, str(error))
         except CompileError as error:
+            if isinstance(error, CompilerMissingError) and self._chosen_by(choice) == "rung":
+                raise
             return failed(self.operation, problem, choice, str(error), kind="failed")
         except DriverError as error:
             self._raise_if_broken(problem, choice, error)

@@ -17,7 +17,7 @@ Record = dict[str, Any]
 P = TypeVar("P")
 
 #: cuBLASLt's name in records, and PyTorch's.
-YARDSTICK, TORCH = "cublaslt", "torch"
+BASELINE, TORCH = "cublaslt", "torch"
 
 
 def skipped(operation: Operation[P], problem: P, choice: Choice | None, reason: str, library: str = "") -> Record:

@@ -18,7 +18,7 @@ _TIMES = ("min", "mean", "median", "max")
 def figures(
     operation: Operation[Any], records: Sequence[Record], *, with_size: bool = True, paired: bool = False
 ) -> Table:
-    """Return times, rates, shares and ratios: one row for each kernel and size, the yardstick's first.
+    """Return times, rates, shares and ratios: one row for each kernel and size, the baseline's first.
 
     Parameters
     ----------

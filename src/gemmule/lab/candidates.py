@@ -181,7 +181,7 @@ def _configs(spec: KernelSpec, text: str | None) -> Sequence[Config]:
     if strange := [name for name in wanted if name not in fields]:
         raise ArgumentError(f"{unknown}its configs have no field {strange[0]!r}; {_have(fields)}")
     fitting = [config for config in spec.configs if wanted.items() <= config.as_dict().items()]
-    if not fitting and spec.further is not None:
+    if not fitting and spec.extra_configs is not None:
         # A kernel with more configs than are registered checks by itself which there can be.
         return [type(spec.default)(**wanted)]
     if not fitting:

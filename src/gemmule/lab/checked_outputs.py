@@ -1,4 +1,4 @@
-"""Whether a kernel or the yardstick is right: runs into poisoned outputs, held against a reference and each other."""
+"""Whether a kernel or the baseline is right: runs into poisoned outputs, held against a reference and each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .products import Array
 NAN_BYTE = 0xFF
 # For integers two, one after the other, so that what was not written differs.
 _POISONS = (0x55, 0xAA)
-# How many times the bound the yardstick's errors may be: it may add sums that were split in an output of 16 bits, and
+# How many times the bound the baseline's errors may be: it may add sums that were split in an output of 16 bits, and
 # sums of 8-bit floats keep some 13 bits. Factors may be cut to TF32 instead of rounded.
 _SPLIT, _SUMS_OF_8_BITS, _CUT_FACTORS = 20, 2**11, 2
 # Bytes that are compared at a time, and those of a word.
@@ -63,7 +63,7 @@ def check(
 
 
 def is_fair(problem: GemmProblem, right: Accuracy) -> bool:
-    """Return whether the yardstick may be compared with: its error is what its own way of summing up explains."""
+    """Return whether the baseline may be compared with: its error is what its own way of summing up explains."""
     worst = max(right.over_bound, right.rms_over_bound)
     if problem.a.dtype.is_float8:
         return worst <= _SUMS_OF_8_BITS

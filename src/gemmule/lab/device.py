@@ -1,4 +1,4 @@
-"""What the laboratory needs of a device and of a yardstick: an executor that is given to it."""
+"""What the laboratory needs of a device and of a baseline: an executor that is given to it."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class BenchDevice(Protocol):
         """Sample clocks and watts while the block runs."""
 
 
-class YardstickAlgorithm(Protocol):
-    """One way in which the yardstick computes a product."""
+class BaselineAlgorithm(Protocol):
+    """One way in which the baseline computes a product."""
 
     @property
     def work(self) -> Work:
@@ -99,7 +99,7 @@ class Framework(Protocol):
         """Return its call, from buffer set to buffer set; raise UnsupportedError where it does not take the product."""
 
 
-class Yardstick(Protocol):
+class Baseline(Protocol):
     """The library that kernels are held against."""
 
     version: str

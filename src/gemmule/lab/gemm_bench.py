@@ -24,8 +24,8 @@ from .batches import reference_of
 from .bench import Bench, Point
 from .bench_plan import BenchPlan
 from .bench_records import (
+    BASELINE,
     TORCH,
-    YARDSTICK,
     Record,
     all_us,
     circumstances,
@@ -37,7 +37,7 @@ from .bench_records import (
     us,
 )
 from .checked_outputs import NAN_BYTE, check, is_fair, same_bits
-from .device import BenchDevice, Framework, Operands, Work, Yardstick, YardstickAlgorithm
+from .device import Baseline, BaselineAlgorithm, BenchDevice, Framework, Operands, Work
 from .gemm_operation import GEMM
 from .products import Array, gemm_problem, random_inputs
 from .timing import estimate
@@ -50,7 +50,7 @@ class GemmPoint(Point):
     Those of cuBLASLt go by their numbers, its best before its first; PyTorch's call is None where it is not measured.
     """
 
-    yardsticks: dict[int, Work] = dataclasses.field(default_factory=dict)
+    baselines: dict[int, Work] = dataclasses.field(default_factory=dict)
     torch: Work | None = None
 
 
@@ -61,7 +61,7 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
     ----------
     plan, device, chip, clock
         As of `Bench`.
-    yardstick : Yardstick or None
+    baseline : Baseline or None
         The library to compare with; None measures without one.
     torch : Framework or None
         PyTorch, whose call is timed interleaved too.
@@ -74,16 +74,16 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         plan: BenchPlan[GemmProblem],
         device: BenchDevice,
         chip: Chip | None,
-        yardstick: Yardstick | None,
+        baseline: Baseline | None,
         torch: Framework | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(plan, device, chip, clock)
-        self._yardstick, self._torch = yardstick, torch
+        self._baseline, self._torch = baseline, torch
 
     def about(self) -> Record:
         """Return the fields of the experiment block that describe the protocol, with the baselines' versions."""
-        baselines = {YARDSTICK: self._yardstick, TORCH: self._torch}
+        baselines = {BASELINE: self._baseline, TORCH: self._torch}
         return super().about() | {name: one.version for name, one in baselines.items() if one is not None}
 
     def _inputs(self, problem: GemmProblem) -> tuple[Mapping[str, Array], Any]:
@@ -96,14 +96,14 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
     def _baselines(
         self, problem: GemmProblem, point: GemmPoint, stack: contextlib.ExitStack, tell: Callable[[str], None]
     ) -> Iterator[Record]:
-        if self._yardstick is not None:
-            tell(YARDSTICK)
+        if self._baseline is not None:
+            tell(BASELINE)
             try:
-                algorithms = stack.enter_context(self._yardstick.algorithms(problem, point.operands))
+                algorithms = stack.enter_context(self._baseline.algorithms(problem, point.operands))
                 record = self._yardstick_record(problem, point, algorithms)
             except UnsupportedError as error:
-                point.yardsticks = {}
-                record = skipped(GEMM, problem, None, str(error), YARDSTICK)
+                point.baselines = {}
+                record = skipped(GEMM, problem, None, str(error), BASELINE)
             yield record
         if self._torch is not None:
             try:
@@ -112,9 +112,9 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
                 yield skipped(GEMM, problem, None, str(error), TORCH)
 
     def _yardstick_record(
-        self, problem: GemmProblem, point: GemmPoint, algorithms: Sequence[YardstickAlgorithm]
+        self, problem: GemmProblem, point: GemmPoint, algorithms: Sequence[BaselineAlgorithm]
     ) -> Record:
-        """Find the yardstick's best algorithm, and hold it against itself; sets the point's yardsticks."""
+        """Find the baseline's best algorithm, and hold it against itself; sets the point's baselines."""
         works = [algorithm.work for algorithm in algorithms]
         listed = [dict(algorithm.description) for algorithm in algorithms]
         running = self._running(works, listed)
@@ -137,16 +137,16 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         if best is None:
             said = "; ".join(str(one.get("refused", one.get("failure"))) for one in listed)
             raise UnsupportedError(f"no algorithm of the baseline is right: {said}")
-        point.yardsticks = {best: works[best]}
+        point.baselines = {best: works[best]}
         first_is_right = best == 0 or (0 in medians and 0 not in right and is_right(0))
         if first_is_right:
-            point.yardsticks[0] = works[0]
+            point.baselines[0] = works[0]
         control = self._timer.measure([works[best], works[best]], sets)
         ratios = protocol.paired_ratios(*control.samples)
         first = {"first_us": us(medians[0]), **self._kernels(works[0], "first_kernels")} if first_is_right else {}
         return {
             "record": "yardstick",
-            "library": YARDSTICK,
+            "library": BASELINE,
             **GEMM.fields(problem),
             **self._figures(problem, [*control.samples[0], *control.samples[1]], control.method),
             **first,
@@ -197,7 +197,7 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         right, checked = check(problem, point.reference, operands, work)
         if right.failure is not None:
             return failed(GEMM, problem, choice, right.failure)
-        works = [work, *point.yardsticks.values(), *([point.torch] if point.torch is not None else [])]
+        works = [work, *point.baselines.values(), *([point.torch] if point.torch is not None else [])]
         timing = self._timer.measure(works, operands.sets, before_last=lambda: operands.poison(NAN_BYTE))
         # A sample of few calls leaves buffer sets out.
         for _ in range(operands.sets - timing.calls[0]):
@@ -213,7 +213,7 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         record |= {"samples_us": all_us(ours)}
         if point.torch is not None:
             record |= _torch_fields(ours, timing.samples[-1])
-        record |= _yardstick_fields(ours, dict(zip(point.yardsticks, timing.samples[1:], strict=False)))
+        record |= _yardstick_fields(ours, dict(zip(point.baselines, timing.samples[1:], strict=False)))
         return record | _errors(right) | circumstances(operands, timing)
 
     def _warm_up(self, tell: Callable[[str], None]) -> None:
@@ -225,7 +225,8 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         if not self._plan.problems:
             return
         first, edge = self._plan.problems[0], protocol.WARM_UP_EDGE
-        problem = gemm_problem(edge, edge, edge, first.a.dtype.name, first.d.dtype.name, first.layout)
+        plain = gemm_problem(edge, edge, edge, first.a.dtype.name, first.d.dtype.name, first.layout)
+        problem = dataclasses.replace(plain, precision=first.precision)
         every = (*self._plan.choices, *([self._plan.chosen(problem)] if self._plan.chosen else []))
         choices = [c for c in every if c.spec.why_not(problem, self._device.arch, c.config) is None]
         if not choices or problem.bytes_min > self._device.memory_free():
@@ -234,18 +235,19 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         with contextlib.ExitStack() as stack:
             operands = stack.enter_context(self._device.operands(problem, inputs, 1))
             works: list[tuple[Work, Choice | None]] = []
-            if self._yardstick is not None:
+            if self._baseline is not None:
                 with contextlib.suppress(UnsupportedError):
-                    algorithms = stack.enter_context(self._yardstick.algorithms(problem, operands))
+                    algorithms = stack.enter_context(self._baseline.algorithms(problem, operands))
                     works = [(one.work, None) for one in algorithms]
             for choice in choices:
                 try:
                     works.append((self._device.kernel(problem, choice, operands), choice))
-                except CompilerMissingError:
-                    raise
                 except DriverError as error:
                     self._raise_if_broken(problem, choice, error)
-                except (CompileError, UnsupportedError):
+                except (CompileError, UnsupportedError) as error:
+                    # A pack may lack the kernel of this product and have those of the products to measure.
+                    if isinstance(error, CompilerMissingError) and choice in self._plan.choices:
+                        raise
                     # It is told of at its turn.
                     continue
             for work, by in works:
@@ -262,7 +264,7 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
 
 
 def _yardstick_fields(ours: Sequence[float], others: Mapping[int, Sequence[float]]) -> Record:
-    """Return the fields of the yardstick's algorithms that were timed interleaved with a kernel."""
+    """Return the fields of the baseline's algorithms that were timed interleaved with a kernel."""
     if not others:
         return {}
     best = min(others, key=lambda number: statistics.median(others[number]))

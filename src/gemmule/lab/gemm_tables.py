@@ -28,7 +28,7 @@ def speed_up_line(records: Sequence[Record]) -> str:
 
 
 def controls(records: Iterable[Record]) -> list[str]:
-    """Return a line for each size at which the yardstick is not itself within what the protocol allows."""
+    """Return a line for each size at which the baseline is not itself within what the protocol allows."""
     return [
         f"control at {size_text(record)}: the baseline is {record['control']:.3f} times itself "
         f"({record['control_low']:.3f} to {record['control_high']:.3f}); ratios there say no more than that"

@@ -28,11 +28,11 @@ class Plot:
     title: str  #: What it shows.
     axis: str  #: Text of the axis of sizes.
     curves: tuple[tuple[str, Mapping[int, float]], ...]  #: Name of each kernel and its TFLOP/s over M = N.
-    library: Mapping[int, float]  #: The yardstick's TFLOP/s over M = N.
+    library: Mapping[int, float]  #: The baseline's TFLOP/s over M = N.
     peaks: tuple[tuple[float, str], ...]  #: The chip's peak rates in TFLOP/s, with their names.
     styles: tuple[Style, ...]  #: How each curve is drawn.
     unit: str = "TFLOP/s"  #: Text of the other axis.
-    reference: str = "cuBLASLt"  #: Name of the yardstick.
+    reference: str = "cuBLASLt"  #: Name of the baseline.
     #: What calls ran, in TFLOP/s over M = N: of the curves, which show it, so that pictures are not told apart by it.
     called: Mapping[int, float] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
@@ -56,7 +56,7 @@ def plots(records: Sequence[Record]) -> list[Plot]:
 
 
 def error_plots(records: Sequence[Record]) -> list[Plot]:
-    """Return the errors of the same products, beside those of the yardstick; kernels that err alike are one curve."""
+    """Return the errors of the same products, with those of the baseline; kernels that err alike are one curve."""
     found = []
     for family in _families(records):
         names = labels(family.products)
@@ -118,7 +118,7 @@ class _Family:
     products: tuple[Record, ...]
 
     def has(self, record: Record) -> bool:
-        """Whether a product, such as the yardstick's, is one of them."""
+        """Whether a product, such as the baseline's, is one of them."""
         alike = ("dtype", "out_dtype", "precision", "layout", "own_transpose", "m", "n", "k")
         return any(all(record.get(field) == one.get(field) for field in alike) for one in self.products)
 
@@ -169,7 +169,7 @@ def _plot(family: _Family, title: str, products: Sequence[Record], names: Mappin
             peaks[r["peak_tflops"]] = f"peak of {r['peak_unit'].replace('_', ' ')}: {r['peak_tflops']:.1f} TFLOP/s"
         if "fma_tflops" in r:
             peaks[r["fma_tflops"]] = f"peak of FMA without tensor cores: {r['fma_tflops']:.1f} TFLOP/s"
-    # The yardstick was measured beside every kernel.
+    # The baseline was measured with every kernel.
     rates = {size: statistics.median(values) for size, values in library.items()}
     named = tuple((names[key], curve) for key, curve in curves.items())
     drawn = tuple(looks[key] for key in curves)

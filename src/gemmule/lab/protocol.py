@@ -1,7 +1,7 @@
 """The protocol of measurements, as arithmetic: how many buffers, calls and rounds, in which order, what is compared.
 
-A sample is one or more calls in a row, and lasts long enough to be timed well. Two pieces of work are sampled in turns
-A B B A, so that a drift of the clock meets both alike. Each A is compared with the B beside it.
+A sample is one or more calls in a row, and lasts long enough to be timed well. Two pieces of work are sampled A B B A,
+so that a drift of the clock affects both alike. Each A is compared with the adjacent B.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRAPH_BELOW = 300e-6
 SAMPLE_SECONDS, SAMPLE_SHARE = 5e-3, 0.02
 #: Rounds A B B A of a measurement: at least, so that there are three samples, and at most.
 MIN_ROUNDS, MAX_ROUNDS = 2, 25
-#: Fewest rounds in which the yardstick's algorithms are compared with each other.
+#: Fewest rounds in which the baseline's algorithms are compared with each other.
 SURVEY_ROUNDS = 3
 #: Seconds of load before the first figure, before each later one, and before one that the device had to wait for.
 WARM_UP_SECONDS, POINT_WARM_UP_SECONDS, COLD_WARM_UP_SECONDS = 3.0, 0.1, 0.3
@@ -33,7 +33,7 @@ WARM_UP_SHARE = 0.4
 PAUSE_SECONDS = 0.5
 #: M = N = K of the product that is the load before the first figure.
 WARM_UP_EDGE = 4096
-#: How far from 1 the yardstick's ratio to itself may be: its median, and the limits of four of five.
+#: How far from 1 the baseline's ratio to itself may be: its median, and the limits of four of five.
 CONTROL_WITHIN, CONTROL_SPREAD_WITHIN = 0.01, 0.05
 
 

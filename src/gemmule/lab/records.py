@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -12,6 +13,7 @@ from typing import IO, Any
 
 from gemmule.core.errors import FileFormatError
 from gemmule.dispatch.former_names import current_record
+from gemmule.files.file_errors import errors_name
 from gemmule.files.regular_file import check_regular
 
 
@@ -44,22 +46,28 @@ class RecordFile:
     def __enter__(self) -> RecordFile:
         if self.path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path))
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.partial.open("x", encoding="utf-8")
+        with self._errors():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.partial.open("x", encoding="utf-8")
         self.write(self._experiment)
         return self
+
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return errors_name(str(self.path), written=True)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Add a record; it is on its way to the disk when the call returns."""
         assert self._file is not None
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        with self._errors():
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         assert self._file is not None
-        self._file.close()
-        if kind is None:
-            self.partial.replace(self.path)
+        with self._errors():
+            self._file.close()
+            if kind is None:
+                self.partial.replace(self.path)
 
 
 def write_records(folder: Path, experiment: Mapping[str, Any], records: Iterable[Mapping[str, Any]]) -> Path:

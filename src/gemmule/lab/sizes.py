@@ -17,7 +17,7 @@ def _cubes(*edges: int) -> tuple[Size, ...]:
 
 _SOURCE_EDGES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
 
-#: Edges that are not whole or just beside a power of two, and the aligned edge that each is held against.
+#: Edges that are not whole or one off a power of two, and the aligned edge that each is compared with.
 NEIGHBOURS = {127: 128, 509: 512, 1000: 1024, 2047: 2048, 4095: 4096, 4097: 4096, 8191: 8192}
 
 

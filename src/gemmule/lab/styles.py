@@ -47,5 +47,5 @@ def in_order(keys: Iterable[Key], looks: Mapping[Key, Style]) -> list[Key]:
 
 
 def short(name: str) -> str:
-    """Return a kernel's name as it stands beside a curve: of a rung its number, of two fields and more their values."""
+    """Return a kernel's name as it labels a curve: of a rung its number, of two fields and more their values."""
     return _FIELDS.sub(lambda match: re.sub(r"\w+=", "", match[0]), _RUNG.sub(r"\1", name))

@@ -35,7 +35,7 @@ _POISONS = (0x55, 0xAA)
 _ROWS, _WHOLE_BELOW = 256, 1 << 26
 
 
-class Yardsticks(Protocol):
+class Baselines(Protocol):
     """The baselines of transposes."""
 
     def copy(self, problem: TransposeProblem, operands: Any) -> Work:
@@ -51,7 +51,7 @@ class Yardsticks(Protocol):
 class TransposeDevice(BenchDevice, Protocol):
     """A device that transposes are measured on."""
 
-    def transposes(self) -> Yardsticks:
+    def transposes(self) -> Baselines:
         """Return the baselines."""
 
 
@@ -108,11 +108,11 @@ class TransposeBench(Bench[TransposeProblem, TransposePoint]):
         self, problem: TransposeProblem, point: TransposePoint, stack: contextlib.ExitStack, tell: Callable[[str], None]
     ) -> Iterator[Record]:
         del stack
-        yardsticks = self._device.transposes()
-        point.copy = yardsticks.copy(problem, point.operands)
-        point.part = yardsticks.part_copy(problem, point.operands)
+        baselines = self._device.transposes()
+        point.copy = baselines.copy(problem, point.operands)
+        point.part = baselines.part_copy(problem, point.operands)
         if self._peers:
-            point.peers = dict(yardsticks.peers(problem, point.operands))
+            point.peers = dict(baselines.peers(problem, point.operands))
         for name, work in point.peers.items():
             tell(name)
             if wrong := self._failure(problem, point, work):

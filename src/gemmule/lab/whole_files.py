@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gemmule.core.errors import ArgumentError, MissingFileError
-from gemmule.files.atomic_file import atomic_write
+from gemmule.files.atomic_file import atomic_write, check_folder
 
 
 def write_whole(path: Path, content: str | bytes, *, force: bool, inputs: Sequence[Path] = ()) -> None:
@@ -50,3 +50,4 @@ def check_target(path: Path, *, force: bool, inputs: Sequence[Path] = ()) -> Non
         raise ArgumentError(f"{path}: exists and is not a regular file; name another output")
     if path.exists() and not force:
         raise ArgumentError(f"{path}: exists; give force=True to replace it, or another name")
+    check_folder(path)

@@ -19,7 +19,7 @@ from .rotation import ALIGNMENT, OperandSets, Rotation
 from .sensors import Readings, Sensors
 from .stopwatch import Graph, Stopwatch, closing, lead_in, new_stream
 from .torch_gemm import TorchGemm
-from .transposes import TransposeYardsticks
+from .transposes import TransposeBaselines
 from .workspaces import Workspaces
 
 #: Size of the copies that the host link is timed with.
@@ -133,9 +133,9 @@ class BenchGpu:
             best = min(best, time.perf_counter() - start)
         return best
 
-    def transposes(self) -> TransposeYardsticks:
-        """Return what transposes are measured beside: the copy, and other libraries."""
-        return TransposeYardsticks(self._ordinal, self._stream)
+    def transposes(self) -> TransposeBaselines:
+        """Return what transposes are compared with: the copy, and other libraries."""
+        return TransposeBaselines(self._ordinal, self._stream)
 
     def torch_gemm(self) -> TorchGemm:
         """Return PyTorch's product on the same stream.
@@ -150,7 +150,7 @@ class BenchGpu:
 
     @contextlib.contextmanager
     def cublaslt(self) -> Iterator[CublasLt]:
-        """Open cuBLASLt beside it.
+        """Open cuBLASLt on it.
 
         Raises
         ------

@@ -79,7 +79,7 @@ class CublasLt:
             self._handle = self._lt.create()
         except (RuntimeError, self._lt.cuBLASLtError) as error:
             raise UnsupportedError(
-                f"the yardstick cuBLASLt does not start: {_short(error)}; pip install 'gemmule[bench]' brings it, "
+                f"the baseline cuBLASLt does not start: {_short(error)}; pip install 'gemmule[bench]' brings it, "
                 "--no-baseline measures without it"
             ) from error
         self._workspace = DeviceBuffer(WORKSPACE_BYTES, ordinal, stream)
@@ -119,13 +119,13 @@ class CublasLt:
             # A row-major (r, c) is a column-major (c, r): the transpose that is wanted, unless it lay in columns.
             in_rows = matrix.is_row_major
             if matrix.conj and in_rows:
-                raise UnsupportedError("the yardstick conjugates what it transposes only")
+                raise UnsupportedError("cuBLASLt, the baseline, conjugates only what it transposes")
             transposed = operation.C if matrix.conj else operation.T
             self._set_desc(descriptor, attribute, operation.N if in_rows else transposed)
             layouts.append(self._layout(matrix if in_rows else matrix.transposed(), problem.batch, stack))
         d = problem.d
         if not d.is_row_major:
-            raise UnsupportedError("the yardstick writes D in rows only")
+            raise UnsupportedError("the baseline, as it is called here, writes only row-major D")
         out = self._layout(d, problem.batch, stack)
         # An 8-bit float output has C in 16 bits, even where none is read.
         added = problem.c or dataclasses.replace(d, dtype=BFLOAT16)
@@ -141,7 +141,7 @@ class CublasLt:
             if matrix.dtype.name not in _CUDA_TYPES:
                 raise UnsupportedError(f"cuBLASLt has no type for {name} of {matrix.dtype}")
         if len(problem.batch) > 1:
-            raise UnsupportedError("the yardstick takes one batch dimension")
+            raise UnsupportedError("the baseline takes one batch dimension")
         # TF32 is held against TF32, bf16x6 against float32, ozaki-15 against float64. Sums of 8-bit floats are promoted
         # here too, whatever was asked for.
         accumulator = problem.accumulator
@@ -245,7 +245,7 @@ class CublasLt:
 
 @dataclass(frozen=True)
 class _Matmul:
-    """What cuBLASLt is told of a product: its A is our B."""
+    """cuBLASLt's description of a product: its A is our B."""
 
     descriptor: int
     a: int

@@ -15,9 +15,9 @@ from .device import current, get_device
 from .driver import call, driver
 from .tensor_maps import encoded
 
-# Beyond this, a function must be told how much dynamic shared memory it may be given.
+# Beyond this, a function's maximum dynamic shared memory must be set.
 _SHARED_WITHOUT_OPT_IN = 48 * 1024
-# CTAs of a cluster that every GPU with clusters can have; a function must be told that it may be given more.
+# CTAs of a cluster that every GPU with clusters can have; a function attribute must allow more.
 _PORTABLE_CLUSTER = 8
 #: The carve-out that leaves the memory of an SM to the driver: that of a function that nothing was set of.
 _DRIVERS = -1

@@ -111,7 +111,7 @@ def product_rate(
 
 @dataclass(frozen=True)
 class PartSeconds:
-    """Seconds of a product beside its longest launch, which multiplies; zeros for a single launch."""
+    """Seconds of a product's launches other than the longest, which multiplies; zeros for a single launch."""
 
     split: float  #: Before it, for each element of the factors: of kernels that split them into parts.
     join: float  #: After it, for each element of the result.

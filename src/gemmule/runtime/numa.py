@@ -1,4 +1,4 @@
-"""Processors beside a GPU: threads that stage its matrices run there, and what they touch first lies in its memory."""
+"""Processors of a GPU's NUMA node: threads that stage its matrices run there, and first touch places pages there."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Replays of products: the prepacked launch of an earlier call, with the addresses and the stream of this one.
 
 Reading shapes, strides and types of three tensors takes Python as long as the driver takes to launch. PyTorch has a
-check in C++ that tells whether tensors are what they were, the one that guards the code of torch.compile; whatever it
-does not let through is described the longer way. Arrays of CuPy are told by weak references.
+check in C++ whether tensors are what they were, the one that guards the code of torch.compile; whatever it
+does not let through is described the longer way. Arrays of CuPy are recognised by weak references.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: ``replay(a, b, out)``, of `gemm` ``replay(a, b, out, c, bias)``, computes a product if the guard lets the arrays
 #: through, and returns None otherwise. A stream that is named comes last; only the current one is let through.
 Replay = Callable[..., Any]
-#: ``apart(addresses, in_place)`` tells whether the output, whose address is the last, is apart from the inputs, of C
+#: ``apart(addresses, in_place)`` is whether the output, whose address is the last, is apart from the inputs, of C
 #: unless it is C itself.
 Apart = Callable[[tuple[int, ...], bool], bool]
 #: Queues a product, given addresses and stream.

@@ -1,4 +1,4 @@
-"""A GPU's memory and streams, for products that pass through it: copies and kernels run beside each other."""
+"""A GPU's memory and streams, for products that pass through it: copies and kernels overlap."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class GpuStreams:
 
     @contextlib.contextmanager
     def near(self) -> Iterator[None]:
-        """Return a block in which this thread, and those that it starts, run beside the GPU."""
+        """Return a block in which this thread, and those that it starts, run on processors near the GPU (NUMA)."""
         with bound_to(processors_near(self.device.pci_bus_id)), self.used():
             yield
 

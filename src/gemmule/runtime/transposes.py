@@ -19,8 +19,8 @@ _TYPES = {1: ("uint8", "|u1"), 2: ("float16", "<f2"), 4: ("float32", "<f4"), 8: 
 _BLOCK = 2 << 20
 
 
-class TransposeYardsticks:
-    """What transposes are measured beside, on one stream of a GPU.
+class TransposeBaselines:
+    """What transposes are compared with, on one stream of a GPU.
 
     Parameters
     ----------

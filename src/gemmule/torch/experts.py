@@ -16,6 +16,8 @@ from .product import may_skip_operator
 
 #: Bytes of the types of which SwiGLU is an epilogue.
 _HALF = 2
+#: Module and name of the classes that compute SiLU: transformers has one of its own.
+_SILUS = frozenset((("torch.nn.modules.activation", "SiLU"), ("transformers.activations", "SiLUActivation")))
 
 
 class Experts:
@@ -74,7 +76,7 @@ class Experts:
         return (
             rows.is_cuda
             and not torch.is_grad_enabled()
-            and type(self.act_fn) is torch.nn.SiLU
+            and is_silu(self.act_fn)
             and rows.dtype == others[0].dtype == others[1].dtype
             and rows.dtype.itemsize == _HALF
             and self._gates_plainly
@@ -91,6 +93,12 @@ class Experts:
             return self._apply_gate(gate_up)
         gate, up = gate_up.chunk(2, -1)
         return self.act_fn(gate) * up
+
+
+def is_silu(activation: Any) -> bool:
+    """Return whether an activation is known to be SiLU, and has no `forward` of its own."""
+    kind = type(activation)
+    return (kind.__module__, kind.__name__) in _SILUS and "forward" not in vars(activation)
 
 
 @functools.cache

@@ -13,8 +13,12 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
 
 
+#: Arguments that may be None.
+_OPTIONAL = frozenset({"bias", "scale_result", "offs"})
+
+
 def check_tensors(**given: Any) -> None:
-    """Refuse what is no tensor, and tensors without one shape; None is left out.
+    """Refuse what is no tensor, and tensors without one shape; of an optional argument None is left out.
 
     Raises
     ------
@@ -22,7 +26,7 @@ def check_tensors(**given: Any) -> None:
         If an argument is one of these.
     """
     for name, x in given.items():
-        if x is None:
+        if x is None and name in _OPTIONAL:
             continue
         if not isinstance(x, torch.Tensor):
             raise ArgumentError(

@@ -60,7 +60,7 @@ def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def annotation(finding: Finding) -> str:
-    """Return a finding as a command that GitHub's runner shows beside the source line."""
+    """Return a finding as a command that GitHub's runner shows next to the source line."""
     source = None if finding.instruction is None else finding.instruction.source
     place = "" if source is None else f" file={_escaped(shown_path(source.file), ',:')},line={max(source.line, 1)}"
     return f"::error{place}::{_escaped(str(finding))}"

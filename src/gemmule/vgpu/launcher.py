@@ -300,7 +300,7 @@ def run_packed(
     workers = 1 if observers or not can_be_spread(program.kernel) else options.workers
     chosen = range(geometry.ctas) if ctas is None else ctas
     if chosen.step != 1 or not (chosen.start >= 0 and chosen.stop <= geometry.ctas):
-        raise ArgumentError(f"ctas={chosen} are not neighbours among the grid's {geometry.ctas} CTAs")
+        raise ArgumentError(f"ctas={chosen} are not adjacent among the grid's {geometry.ctas} CTAs")
     if chosen.start % geometry.cluster_ctas or chosen.stop % geometry.cluster_ctas:
         raise ArgumentError(f"ctas={chosen} are not whole clusters of {geometry.cluster_ctas} CTAs")
     _run_batches(program, launch_state, observers, _batches(geometry, chosen, options.batch_lanes, workers), workers)

@@ -7,8 +7,8 @@ import re
 MEMORY = re.compile(r"\b(ld|st|cp\.async|prefetch)\S*\.global")
 
 
-def assert_waits_first(code):
-    assert len(re.findall(r"griddepcontrol\.wait", code)) == 1
+def assert_waits_first(code, waits=1):
+    assert len(re.findall(r"griddepcontrol\.wait", code)) == waits
     assert code.index("griddepcontrol.wait") < MEMORY.search(code).start()
 
 

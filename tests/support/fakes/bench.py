@@ -1,4 +1,4 @@
-"""A device, a yardstick and kernels for tests of the laboratory: NumPy computes, and the clock is scripted."""
+"""A device, a baseline and kernels for tests of the laboratory: NumPy computes, and the clock is scripted."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class FakeAlgorithm:
     description: dict
 
 
-class FakeYardstick:
+class FakeBaseline:
     """Three algorithms called y0, y1, y2, timed by the device's clock; `refuses` says why it takes nothing."""
 
     version = "13.1.0"

@@ -11,7 +11,7 @@ from gemmule.compiler import pool
 from gemmule.dispatch import registry
 from gemmule.lab import protocol
 
-from .bench import REFERENCE, FakeYardstick
+from .bench import REFERENCE, FakeBaseline
 from .cuda import FakeCuda, installed
 
 
@@ -41,12 +41,12 @@ class Laboratory:
         self._patch.setattr(registry, "LADDER", tuple(spec.name for spec in specs))
 
     def open(self, device):
-        """Let commands measure on a device, beside a scripted yardstick; return it."""
+        """Let commands measure on a device, beside a scripted baseline; return it."""
 
         @contextlib.contextmanager
-        def opened(*, yardstick, required=True, without=""):
+        def opened(*, baseline, required=True, without=""):
             with installed(FakeCuda()):
-                yield device, FakeYardstick(device) if yardstick else None
+                yield device, FakeBaseline(device) if baseline else None
 
         self._patch.setattr(gpu, "open_gpu", opened)
         return device

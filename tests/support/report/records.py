@@ -38,7 +38,7 @@ def gemm(kernel, m, n, k, tflops, config=None, dtype="float32", error=3.0, libra
     }  # fmt: skip
 
 
-def yardstick(m, n, k, dtype="float32", error=1.5, library=52.0):
+def baseline(m, n, k, dtype="float32", error=1.5, library=52.0):
     return {
         "record": "yardstick", "library": "cublaslt", **product(m, n, k, dtype), **rates(m, n, k, library),
         "best_us": 2e-6 * m * n * k / library, "control": 1.0, "control_low": 1.0, "control_high": 1.0,
@@ -65,7 +65,7 @@ def whole():
     """One file with every kind that a report draws."""
     records = [experiment()]
     for size in (1024, 2048, 4096):
-        records.append(yardstick(size, size, size, error=1 + size / 1024))
+        records.append(baseline(size, size, size, error=1 + size / 1024))
         for kernel, share in zip(RUNGS, SHARES, strict=True):
             records.append(gemm(kernel, size, size, size, share * 66.9 * size / 4096))
         records.append(gemm("g05_conflict_free", size, size, size, 41 * size / 4096, {"tile_k": 16}, error=4.0))

@@ -32,11 +32,11 @@ def seen(matrix, space, batch):
 def smallest(spec, problem, wanted=lambda config: True):
     """The config of the smallest tiles that takes the problem."""
     able = [x for x in spec.configs if wanted(x) and spec.why_not(problem, virtual_arch(), x) is None]
-    return min(able, key=lambda config: config.outputs, default=None)
+    return min(able, key=lambda config: config.tile_elements, default=None)
 
 
 def in_cluster(config):
-    return getattr(config, "cluster", 1) > 1
+    return config.cluster_size > 1
 
 
 #: Kernels for Hopper alone take less, and are compiled longer: they have tests of their own.
@@ -107,7 +107,7 @@ def size_of(config):
 
     Tiles of one matrix a CTA, of simt_batched, are small and unrolled for 32 k: they have a test of their own.
     """
-    return getattr(config, "matrices", 2) == 1, config.outputs
+    return getattr(config, "matrices", 2) == 1, config.tile_elements
 
 
 def multiply(spec, a, b, out, c=None, alpha=1, beta=0, config=None, **options):
@@ -117,9 +117,15 @@ def multiply(spec, a, b, out, c=None, alpha=1, beta=0, config=None, **options):
     config = config or min(able, key=size_of, default=spec.default)
     if reason := spec.why_not(problem, virtual_arch(), config):
         pytest.skip(reason)
+    return run_product(Choice(spec, config), problem, a, b, out, c, **options)
+
+
+def run_product(choice, problem, a, b, out, c=None, **options):
+    """Run a kernel in a config that takes the product, all checks on; return the result."""
+    assert choice.spec.why_not(problem, virtual_arch(), choice.config) is None
     arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
     with nothing_strays(out):
-        run_kernel(problem, Choice(spec, config), arrays, Options(checks=True, **options))
+        run_kernel(problem, choice, arrays, Options(checks=True, **options))
     return out
 
 

@@ -103,7 +103,7 @@ def test_the_workspaces_of_stream_k_are_told():
     plan = plan_on_a_gpu("hopper_gemm", stream_k=1)
     # For each of the CTAs the sums of a tile, and a flag for each warpgroup that shares it.
     config = plan.choice.config
-    assert plan.workspace_bytes == 132 * (config.outputs * 4 + config.warpgroups_per_tile * FLAG_BYTES)
+    assert plan.workspace_bytes == 132 * (config.tile_elements * 4 + config.warpgroups_per_tile * FLAG_BYTES)
     assert f"workspace: {short_quantity(plan.workspace_bytes, 'B')}" in str(plan).splitlines()
 
 

@@ -239,7 +239,7 @@ def test_a_wrong_kernel_fails_the_command_even_where_drawing_fails(device, tmp_p
 )
 def test_variables_that_change_the_yardstick_are_refused(name, monkeypatch, one_gpu):
     monkeypatch.setenv(name, "1")
-    with pytest.raises(UnsupportedError, match=f"{name} may change how cuBLAS computes"), gpu.open_gpu(yardstick=True):
+    with pytest.raises(UnsupportedError, match=f"{name} may change how cuBLAS computes"), gpu.open_gpu(baseline=True):
         pass
 
 

@@ -119,15 +119,15 @@ def test_kernels_that_cannot_say_why_and_wrong_ones_fail(device):
     assert "g01_naive[tile_m=64 stages=2] 64 x 48 x 32 float32 nn is wrong" in result.stderr
 
 
-def test_without_the_yardsticks_library_it_goes_on(monkeypatch, one_gpu):
+def test_without_the_baselines_library_it_goes_on(monkeypatch, one_gpu):
     class Gpu:
         def cublaslt(self):
             raise UnsupportedError("nvmath-python is not installed")
 
     monkeypatch.setattr(runtime_bench, "bench_gpu", lambda: contextlib.nullcontext(Gpu()))
-    with gpu.open_gpu(yardstick=True, required=False) as (_, library):
+    with gpu.open_gpu(baseline=True, required=False) as (_, library):
         assert library is None
-    with pytest.raises(UnsupportedError, match="nvmath"), gpu.open_gpu(yardstick=True):
+    with pytest.raises(UnsupportedError, match="nvmath"), gpu.open_gpu(baseline=True):
         pass
 
 

@@ -172,7 +172,7 @@ def test_the_better_of_the_old_and_the_new_is_kept(device, table):
     # A run that did not measure the one that stands there keeps it, if it was the better.
     worse = dataclasses.replace(after, ratio=after.ratio / 2, us=after.us / 2)
     assert merge_tuned(table, [worse]) == 0
-    assert merge_tuned(table, [worse], measured_beside=[after]) == 1
+    assert merge_tuned(table, [worse], measured_together=[after]) == 1
     assert merge_tuned(table, [before]) == 0
     assert merge_tuned(table, [after]) == 1
 

@@ -87,16 +87,18 @@ def test_configs_have_a_cta_for_each_multiprocessor():
     assert part.spec.launch(problem, part.config).grid[0] <= 114
     odd = gemm_problem(4095, 4095, 4095, "bfloat16", "bfloat16", "nn")
     assert chosen(odd, PCIE, 114).next_kernel(odd).config.ctas == 114
-    # A cluster of 8 does not fit into 4 multiprocessors.
-    few = SPEC.configs_on(dataclasses.replace(H200_RATES, multiprocessors=4))
+    # A cluster of 8 does not fit into 4 SMs.
+    part = dataclasses.replace(H200_RATES, multiprocessors=4)
+    few = SPEC.configs_on(part)
     assert {config.ctas for config in few} == {4}
-    assert max(config.cluster for config in few) == 4
+    assert max(config.cluster_size for config in few) == 4
+    assert all(config.cluster_size <= 4 for spec in REGISTRY for config in spec.configs_on(part))
     assert SPEC.configs_on(H200_RATES) is SPEC.configs is SPEC.configs_on(None)
 
 
 def test_a_kernel_without_a_config_for_a_part_of_a_gpu_is_left_to_others():
     problem = gemm_problem(512, 512, 512, "bfloat16", "bfloat16", "nn")
-    clusters = dataclasses.replace(SPEC, configs=tuple(one for one in SPEC.configs if one.cluster == 4))
+    clusters = dataclasses.replace(SPEC, configs=tuple(one for one in SPEC.configs if one.cluster_size == 4))
     part, whole = dataclasses.replace(H200_RATES, multiprocessors=2), H200_RATES
     assert clusters.cheapest(problem, HOPPER, part) is None
     assert clusters.least_cost(problem, part) == math.inf > clusters.least_cost(problem, whole)

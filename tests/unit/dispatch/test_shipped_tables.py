@@ -57,7 +57,7 @@ def test_every_entry_is_taken_by_its_kernel(table):
         spec = SPECS[one.kernel]
         config = type(spec.default)(**dict(one.config))
         assert spec.why_not(problem_of(one.key), arch, config) is None
-        known = [*spec.configs, *(spec.further() if spec.further is not None else ())]
+        known = [*spec.configs, *(spec.extra_configs() if spec.extra_configs is not None else ())]
         # Searches before this one gave other numbers of stages; tests/vgpu/kernels/test_shipped_configs.py runs each.
         assert with_two_stages(config) in map(with_two_stages, known), f"{config} is found by no search"
 

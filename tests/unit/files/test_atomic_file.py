@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
+from gemmule.core.errors import FileAccessError
 from gemmule.files.atomic_file import atomic_write
 from support.system_calls import replaced
 
@@ -35,4 +37,20 @@ def test_a_block_that_fails_leaves_the_file(tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         fail()
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.json", b"first")]
+
+
+def test_a_full_disk_is_an_error_of_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"first")
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    replaced(monkeypatch, "fsync", full)
+    with (
+        pytest.raises(FileAccessError, match=r"a\.json: writing it failed: .*; free some room"),
+        atomic_write(path) as file,
+    ):
+        file.write(b"second")
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.json", b"first")]

@@ -145,6 +145,6 @@ def test_long_sums_are_kept_for_each_cta():
     then, short = (SPEC.next_kernel(problem_of(1024, 1024, k), SPEC.default) for k in (1025, 1024))
     launch = PRODUCTS.launch(then.problem, then.config)
     (space,) = launch.workspaces
-    assert space.nbytes == launch.grid[0] * then.config.outputs * 4
+    assert space.nbytes == launch.grid[0] * then.config.tile_elements * 4
     assert launch.params[-1].shape == (space.nbytes // 4,)
     assert PRODUCTS.launch(short.problem, short.config).workspaces == ()

@@ -17,7 +17,7 @@ from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.correction import measured_share
 from gemmule.kernels.float64.cost import FACTORS, power
 from gemmule.kernels.float64.gemm.spec import SPEC
-from gemmule.kernels.float64.limits import RATES, key_of, lies_of, limits, tiles_of
+from gemmule.kernels.float64.limits import RATES, key_of, layout_of, limits, tiles_of
 from gemmule.lab.products import gemm_problem
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
@@ -127,7 +127,7 @@ def test_the_correction_is_the_mean_of_its_networks(layout, gpu):
     found, tiles = limits(problem, SPEC.configs, gpu, RATES), tiles_of(SPEC.configs, RATES)
     features = {
         "config": tiles.features,
-        "lies": learned.lies_features(tiles, lies_of(problem)),
+        "lies": learned.layout_features(tiles, layout_of(problem)),
         "numbers": learned.numbers(problem, tiles, found),
     }
     every = []

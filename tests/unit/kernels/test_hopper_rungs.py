@@ -45,7 +45,7 @@ def test_copies_fill_a_stage(spec, config, layout):
     assert spec.why_not(problem, HOPPER, config) is None
     launch = spec.launch(problem, config)
     maps = [param for param in launch.params if isinstance(param, TensorMapParam)]
-    shares = ((config.tile_m, 1), (config.tile_n, config.cluster))
+    shares = ((config.tile_m, 1), (config.tile_n, config.cluster_size))
     for param, (tile, sharers) in zip(maps, shares, strict=False):
         brought = 2 * math.prod(param.box)
         # Along K a copy brings all lines of the CTA's part; across K one for every 128 bytes of the tile.

@@ -18,8 +18,10 @@ from gemmule.kernels.emulation.guard import (
     NEVER,
     SAMPLE_RUN,
     SCALE_STEPS,
+    float8_e5m2,
     largest_shortfalls,
     least_bound,
+    least_magnitude,
     least_share,
     sample_period,
     sample_runs,
@@ -109,3 +111,22 @@ def test_what_a_pair_of_lines_refuses_the_guard_refuses(k, real, rng):
         refused, near = refused + early, near + (guarded > most)
     assert 20 < refused < 380
     assert near > 10
+
+
+@pytest.mark.parametrize("real", CHOICES, ids=str)
+@pytest.mark.parametrize("k", [1, 2, 15, 16, 17, 255, 256, 511, 512, 8191, 8192, 2**16, 2**20])
+def test_a_line_of_small_samples_is_one_that_no_other_line_passes_with(k, real):
+    """The other one has as large samples as its norm allows, all of them equal."""
+    least, samples = least_magnitude(k, real), sample_runs(k) * SAMPLE_RUN
+    limit = math.sqrt(math.ldexp(*norm_limit(CHOICES[real][0]))) * 2.0 ** -MAGNITUDE_SHIFTS[real]
+    most = samples * (limit / math.sqrt(samples))
+    assert float8_e5m2(least - 1) * most < least_bound(k, SCALE_STEPS[-1], real)
+    # A magnitude some steps above may pass.
+    assert float8_e5m2(least + 2) * most > least_bound(k, SCALE_STEPS[-1], real)
+
+
+def test_bits_of_magnitudes_are_those_of_float8_e5m2():
+    finite = range(np.uint8(0x7C))
+    assert [float8_e5m2(bits) for bits in finite] == [
+        float(np.uint8(bits).view(ml_dtypes.float8_e5m2)) for bits in finite
+    ]

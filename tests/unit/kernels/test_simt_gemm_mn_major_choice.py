@@ -41,8 +41,8 @@ def test_operands_of_large_products_are_prepared_where_they_need_it(extent, kern
 
 def test_results_that_are_written_by_element_have_no_tile_that_is_alone_in_its_multiprocessor():
     layouts = ("nn", "nt", "tn", "tt")
-    assert {chosen(4096, 4096, 4096, layout)[1].config.outputs for layout in layouts} == {128 * 256}
-    assert {chosen(4095, 4095, 4095, layout)[1].config.outputs for layout in layouts} == {64 * 128}
+    assert {chosen(4096, 4096, 4096, layout)[1].config.tile_elements for layout in layouts} == {128 * 256}
+    assert {chosen(4095, 4095, 4095, layout)[1].config.tile_elements for layout in layouts} == {64 * 128}
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_every_layout_is_taken_with_every_config(arch, axis):
         assert choose_grouped(problem, arch, multiprocessors=108).spec is SPEC
         for config in SPEC.configs:
             assert SPEC.why_not(problem, arch, config) is None
-            assert config.cluster == 1
+            assert config.cluster_size == 1
 
 
 def test_copies_are_of_elements_where_groups_begin_within_a_row():

@@ -27,13 +27,13 @@ def test_copies_beyond_the_bits_of_a_mask_are_refused(tile_m, tile_n):
 @pytest.mark.parametrize("spec", [GEMM, BATCHED], ids=lambda spec: spec.name)
 def test_large_clusters_are_taken_on_whole_gpus_of_one_architecture(spec):
     problem = gemm_problem(16, 64, 8192, "float32", "float32", "nn")
-    large = max(spec.configs, key=lambda config: config.cluster)
-    assert large.cluster == 16
+    large = max(spec.configs, key=lambda config: config.cluster_size)
+    assert large.cluster_size == 16
     assert spec.why_not(problem, Arch.parse("sm_90a"), large) is None
     assert "known to fit on sm_90 only" in spec.why_not(problem, Arch.parse("sm_100a"), large)
     whole, part = (spec.configs_on(dataclasses.replace(H100_RATES, multiprocessors=count)) for count in (114, 60))
     assert large in whole
-    assert max(config.cluster for config in part) == 8
+    assert max(config.cluster_size for config in part) == 8
 
 
 @pytest.mark.parametrize("sms", [132, 60, 8])
@@ -41,7 +41,7 @@ def test_choices_hold_to_the_clusters_of_the_gpu(sms):
     for rows, k in itertools.product((8, 32), (1000, 8192, 50000)):
         problem = gemm_problem(rows, 32, k, "float32", "float32", "nn")
         choice = choose(problem, Arch.parse("sm_90a"), multiprocessors=sms, tuned=False)
-        assert getattr(choice.config, "cluster", 1) <= (16 if sms == 132 else 8)
+        assert choice.config.cluster_size <= (16 if sms == 132 else 8)
 
 
 @pytest.mark.parametrize(

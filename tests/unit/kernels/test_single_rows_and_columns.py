@@ -29,10 +29,10 @@ TAKEN = {
     ("rows", "cols", "strides"),
     [(8, 1, (1, 1)), (8, 1, (1, 8)), (8, 1, (2, 1)), (8, 1, (64, 1)), (1, 8, (8, 1)), (8, 4, (4, 1)), (8, 4, (1, 8))],
 )
-def test_a_matrix_or_its_transpose_lies_in_rows(rows, cols, strides):
+def test_a_matrix_or_its_transpose_has_contiguous_rows(rows, cols, strides):
     matrix = StridedMatrix(BFLOAT16, rows, cols, *strides)
-    assert matrix.lies_in_rows != matrix.transposed().lies_in_rows
-    assert matrix.lies_in_cols == matrix.transposed().lies_in_rows
+    assert matrix.has_contiguous_rows != matrix.transposed().has_contiguous_rows
+    assert matrix.has_contiguous_cols == matrix.transposed().has_contiguous_rows
 
 
 @pytest.mark.parametrize("spec", KERNELS, ids=lambda spec: spec.name)

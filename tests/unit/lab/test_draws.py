@@ -22,7 +22,7 @@ from gemmule.lab.draws import Draw, parse_draw, without_draws
 from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.products import LAYOUTS, gemm_problem
 from pages.draws import draws_block
-from support.fakes.bench import FakeDevice, FakeTorch, FakeYardstick, kernel_spec
+from support.fakes.bench import FakeBaseline, FakeDevice, FakeTorch, kernel_spec
 from support.fakes.laboratory import laboratory
 
 __all__ = ["laboratory"]
@@ -122,7 +122,7 @@ def measured(torch=None, batch=(), **seconds):
     plan = BenchPlan(problems, (), seconds=0.1, warm_up_seconds=0.01, chosen=lambda _: Choice(spec, spec.default),
                      about={"draws": [{"count": 2, "seed": 0xDEC08EE1}]})  # fmt: skip
     bench = GemmBench(
-        plan, device, H100, FakeYardstick(device), torch and FakeTorch(device, torch if torch is not True else None)
+        plan, device, H100, FakeBaseline(device), torch and FakeTorch(device, torch if torch is not True else None)
     )
     return [{"record": "experiment", "commit": "dec08ee123"} | bench.about(), *bench.records()]
 

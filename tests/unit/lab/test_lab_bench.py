@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 
 import numpy as np
 import pytest
 
 from gemmule.core.chips import chip_named
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.spec import Choice
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.products import gemm_problem
-from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
+from support.fakes.bench import CONFIGS, FakeBaseline, FakeDevice, kernel_spec, only
 from support.fakes.laboratory import laboratory
 
 __all__ = ["laboratory"]
@@ -34,14 +36,12 @@ def _small_warm_up(laboratory):
     pass
 
 
-def run(
-    specs=(FAST, SLOW), shape=(96, 80, 64), dtype="float32", layout="nn", device=None, refuses=None, yardstick=True
-):
+def run(specs=(FAST, SLOW), shape=(96, 80, 64), dtype="float32", layout="nn", device=None, refuses=None, baseline=True):
     device = device or FakeDevice(SECONDS)
     out = "int32" if dtype == "int8" else dtype
     problem = gemm_problem(*shape, dtype, out, layout)
     plan = BenchPlan((problem,), tuple(Choice(spec, spec.default) for spec in specs), warm_up_seconds=0.01)
-    return list(GemmBench(plan, device, H100, FakeYardstick(device, refuses) if yardstick else None).records())
+    return list(GemmBench(plan, device, H100, FakeBaseline(device, refuses) if baseline else None).records())
 
 
 def kinds(records):
@@ -97,7 +97,7 @@ def test_the_order_of_one_measurement():
     device = FakeDevice(SECONDS)
     run(specs=[FAST], device=device)
     names = [name for name, _, _ in device.log]
-    # The kernel, the yardstick's best and its top heuristic, and back.
+    # The kernel, the baseline's best and its top heuristic, and back.
     assert names[-6 * 25 :] == ["fast", "y1", "y0", "y0", "y1", "fast"] * 25
     assert "fast" not in names[: names.index("y1")]
 
@@ -134,7 +134,7 @@ def test_a_yardstick_that_refuses_is_absent_and_says_why():
     assert records[0]["reason"] == "cuBLASLt does not take float32"
     for one in records[1:]:
         assert not {"ratio", "yardstick_best_us", "yardstick_first_us", "paired_ratio"} & one.keys()
-    assert kinds(run(yardstick=False)) == [("gemm", "fast"), ("gemm", "slow")]
+    assert kinds(run(baseline=False)) == [("gemm", "fast"), ("gemm", "slow")]
 
 
 def test_a_yardstick_that_fails_while_it_runs_is_absent_and_says_why():
@@ -152,21 +152,21 @@ def test_an_algorithm_that_does_not_run_leaves_the_others(broken):
     def fails():
         raise UnsupportedError("cuBLASLt does not run its own algorithm")
 
-    yardstick, fast, _ = run(device=FakeDevice(SECONDS | {broken: fails}))
-    refused = [one.get("refused") for one in yardstick["algorithms"]]
+    baseline, fast, _ = run(device=FakeDevice(SECONDS | {broken: fails}))
+    refused = [one.get("refused") for one in baseline["algorithms"]]
     assert [reason is not None for reason in refused] == [f"y{number}" == broken for number in range(3)]
-    assert yardstick["best_is"] == (0 if broken == "y1" else 1)
-    assert ("first_us" in yardstick) == ("yardstick_first_us" in fast) == (broken != "y0")
+    assert baseline["best_is"] == (0 if broken == "y1" else 1)
+    assert ("first_us" in baseline) == ("yardstick_first_us" in fast) == (broken != "y0")
     assert fast["yardstick_best_us"] == (1100 if broken == "y1" else 900)
 
 
 @pytest.mark.parametrize("spoiled", ["y0", "y1"])
-def test_an_algorithm_that_is_wrong_is_no_yardstick(spoiled):
-    yardstick, fast, _ = run(device=FakeDevice(SECONDS, {spoiled: wrong}))
-    assert "times the error bound" in yardstick["algorithms"][int(spoiled[1])]["failure"]
-    assert "failure" not in yardstick
-    assert yardstick["best_is"] == fast["yardstick_best_is"] == (1 if spoiled == "y0" else 0)
-    assert ("first_us" in yardstick) == ("yardstick_first_us" in fast) == (spoiled != "y0")
+def test_an_algorithm_that_is_wrong_is_no_baseline(spoiled):
+    baseline, fast, _ = run(device=FakeDevice(SECONDS, {spoiled: wrong}))
+    assert "times the error bound" in baseline["algorithms"][int(spoiled[1])]["failure"]
+    assert "failure" not in baseline
+    assert baseline["best_is"] == fast["yardstick_best_is"] == (1 if spoiled == "y0" else 0)
+    assert ("first_us" in baseline) == ("yardstick_first_us" in fast) == (spoiled != "y0")
     records = run(device=FakeDevice(SECONDS, dict.fromkeys(("y0", "y1", "y2"), wrong)))
     assert kinds(records) == [("skipped", "cublaslt"), ("gemm", "fast"), ("gemm", "slow")]
     assert "no algorithm of the baseline is right" in records[0]["reason"]
@@ -189,9 +189,9 @@ def test_algorithms_are_surveyed_in_three_rounds_at_least():
 
 
 def test_raw_samples_and_kernels_of_the_yardstick_are_recorded():
-    yardstick, fast, _ = run()
-    assert yardstick["samples_us"] == yardstick["control_samples_us"] == [900] * 50
-    assert (yardstick["kernels"], yardstick["first_kernels"]) == (["device_y1"], ["device_y0"])
+    baseline, fast, _ = run()
+    assert baseline["samples_us"] == baseline["control_samples_us"] == [900] * 50
+    assert (baseline["kernels"], baseline["first_kernels"]) == (["device_y1"], ["device_y0"])
     assert fast["yardstick_best_samples_us"] == [900] * 50
     assert fast["yardstick_first_samples_us"] == [1100] * 50
 
@@ -279,6 +279,40 @@ def test_a_missing_compiler_ends_the_run_before_the_first_record():
     assert device.log == []
 
 
+def test_what_a_call_would_run_and_no_pack_has_fails_at_its_product_and_the_run_goes_on():
+    """The load before the first figure is no reason to end a run either."""
+    small, large = (gemm_problem(96, 80, k, "float32", "float32", "nn") for k in (64, 72))
+    asked = []
+
+    def chosen(problem):
+        asked.append(problem)
+        return Choice(*((SLOW, SLOW.default) if problem.k == 72 else (FAST, FAST.default)))
+
+    plan = BenchPlan((small, large), (), warm_up_seconds=0.01, chosen=chosen)
+    device = FakeDevice(SECONDS, {"fast": CompilerMissingError("the compiler is not installed")})
+    *_, lacks, has = GemmBench(plan, device, H100, None).records()
+    # What the load would run, too.
+    assert len(asked) == 3
+    assert (lacks["record"], lacks["kernel"], lacks["reason"]) == ("failed", "fast", "the compiler is not installed")
+    assert (has["record"], has["kernel"], has["chosen_by"]) == ("gemm", "slow", "dispatch")
+
+
+def test_the_load_before_the_first_figure_has_the_precision_of_the_products():
+    first = dataclasses.replace(gemm_problem(96, 80, 64, "float32", "float32", "nn"), precision=Precision.TF32)
+    asked = []
+
+    def chosen(problem):
+        asked.append(problem.precision)
+        return Choice(FAST, FAST.default)
+
+    list(
+        GemmBench(
+            BenchPlan((first,), (), warm_up_seconds=0.01, chosen=chosen), FakeDevice(SECONDS), H100, None
+        ).records()
+    )
+    assert asked == [Precision.TF32] * 2
+
+
 def test_operands_that_the_driver_has_no_memory_for_are_skipped():
     class Full(FakeDevice):
         def operands(self, problem, inputs, sets):
@@ -300,7 +334,7 @@ def test_every_kernel_runs_twice_before_it_is_believed(shape):
         target[...] = value
 
     device = FakeDevice(SECONDS, {"fast": counts})
-    run(specs=[FAST], shape=shape, device=device, yardstick=False)
+    run(specs=[FAST], shape=shape, device=device, baseline=False)
     assert device.sets[-1] == (1 if shape[0] == 1024 else 42)
     device = FakeDevice(SECONDS, {"fast": never_the_same})
     assert "different bits" in run(specs=[FAST], shape=shape, device=device)[1]["reason"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import resource
 
 import pytest
 
 from gemmule.core.chips import chip_named
-from gemmule.core.errors import FileFormatError, UnsupportedError
+from gemmule.core.errors import FileAccessError, FileFormatError, UnsupportedError
 from gemmule.core.spec import Choice
 from gemmule.lab import bench_tables, gemm_tables, protocol
 from gemmule.lab.bench_plan import BenchPlan
@@ -25,7 +26,7 @@ from gemmule.lab.styles import Style, short
 from pages.__main__ import main
 from pages.blocks import bench_block, generated, pictures, pictures_block, plots_link
 from pages.neighbours import neighbours
-from support.fakes.bench import CONFIGS, FakeDevice, FakeYardstick, kernel_spec, only
+from support.fakes.bench import CONFIGS, FakeBaseline, FakeDevice, kernel_spec, only
 from support.fakes.modules import not_installed
 
 EXPERIMENT = {
@@ -43,7 +44,7 @@ def measured(sizes, choices, dtype="float32", device=None):
     plan = BenchPlan(problems, tuple(choices), seconds=0.05, warm_up_seconds=0.01)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protocol, "WARM_UP_EDGE", 64)
-        return [EXPERIMENT, *GemmBench(plan, device, chip_named("h100"), FakeYardstick(device)).records()]
+        return [EXPERIMENT, *GemmBench(plan, device, chip_named("h100"), FakeBaseline(device)).records()]
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +286,17 @@ def test_a_record_file_has_its_name_when_it_is_complete(tmp_path):
     assert not file.partial.exists()
     with pytest.raises(FileExistsError), RecordFile(tmp_path / "new", EXPERIMENT):
         pass
+
+
+def test_a_record_that_cannot_be_written_is_an_error_of_its_file(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(FileAccessError, match="writing it failed"), RecordFile(tmp_path, EXPERIMENT) as file:
+            file.write({"record": "gemm", "samples_us": [1.5] * 10000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in tmp_path.iterdir()] == [file.partial.name]
 
 
 def test_a_run_that_is_cut_short_leaves_what_it_measured(tmp_path):

@@ -108,7 +108,7 @@ def test_a_call_takes_the_cheapest_config_that_can(dtype, layout):
 def test_options_narrow_what_is_tried():
     problem = gemm_problem(512, 576, 7168, "bfloat16", "bfloat16", "nn")
     every = configs(problem, most=6)
-    assert set(configs(problem, most=6, further=False)) <= set(SPEC.configs)
+    assert set(configs(problem, most=6, extra_configs=False)) <= set(SPEC.configs)
     assert any(config not in SPEC.configs for config in every)
     assert len(configs(problem, most=6, factor=1.0)) < len(every)
     assert len(configs(problem, most=2)) <= 4
@@ -123,11 +123,11 @@ def test_a_kernel_that_packs_is_tried_beside_one_that_does_not():
 
 
 def test_further_configs_fit_and_are_not_registered():
-    further = SPEC.further()
-    assert not set(further) & set(SPEC.configs)
-    assert len(set(further)) == len(further)
+    extra_configs = SPEC.extra_configs()
+    assert not set(extra_configs) & set(SPEC.configs)
+    assert len(set(extra_configs)) == len(extra_configs)
     # Each has as many stages as there is memory for.
-    for config in further:
+    for config in extra_configs:
         if config.stages < 16:
             with pytest.raises(ArgumentError, match="shared memory"):
                 dataclasses.replace(config, stages=config.stages + 1)

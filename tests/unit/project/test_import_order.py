@@ -195,7 +195,7 @@ def test_wrong_way_is_found(tmp_path, file, text, rule):
         ("commands/matmul.py", "from ..host import tiles"),
         ("kernels/hopper/x/spec.py", "import dataclasses\nfrom gemmule.core.spec import KernelSpec"),
         ("kernels/hopper/x/spec.py", "def build():\n    from .kernel import Gemm"),
-        ("kernels/hopper/x/spec.py", "from .config import SomeConfig, every_config"),
+        ("kernels/hopper/x/spec.py", "from .config import SomeConfig, search_space"),
         ("kernels/hopper/x/config.py", "import dataclasses\nfrom gemmule.core.errors import ArgumentError"),
         ("kernels/hopper/x/kernel.py", "import cutlass\nfrom gemmule.kernels.parts import copy"),
         ("runtime/launch.py", "from cuda.bindings import driver\nfrom ..compiler.artifact import Artifact"),

@@ -45,7 +45,7 @@ def test_cells_stand_with_what_was_taken_unsearched(shipped):
     assert rows["512 x 512 x 512"][1] == "2.0"
     assert rows["512 x 512 x 512"][6:] == ["1.000", "0.500", "20990101T000000 |"]
     assert rows["1 x 4096 x 4096"][6:8] == ["0.250", "the same"]
-    # 33.6 MB at 4.8 TB/s are 7.0 us: half of the time, and twice what the yardstick takes.
+    # 33.6 MB at 4.8 TB/s are 7.0 us: half of the time, and twice what the baseline takes.
     assert rows["1 x 4096 x 4096"][3:5] == ["0.50", "2.00"]
     assert block[-1].startswith(
         "2 of 55 cells: geometric mean 0.500, least 0.250 at 1 x 4096 x 4096, 1 below 1. Not measured: 1 x 576 x 7168, "

@@ -32,7 +32,7 @@ def test_a_place_is_rate_over_bytes():
     records = [
         *of("g01_naive_uncoalesced", FLOP / 12, FLOP / 4 - FLOP / 12, FLOP / 64),
         made.gemm("g01_naive_uncoalesced", SIZE, SIZE, SIZE, 1.34),
-        made.yardstick(SIZE, SIZE, SIZE, library=50.0),
+        made.baseline(SIZE, SIZE, SIZE, library=50.0),
     ]
     (roofline,) = rooflines.rooflines(records, H100)
     (place,) = roofline.places

@@ -70,7 +70,7 @@ class Subject:
         alone = smallest(spec, problem, wanted or (lambda config: not in_cluster(config)))
         config = alone or smallest(spec, problem)
         if hasattr(config, "ctas"):
-            config = type(config)(**(config.as_dict() | {"ctas": getattr(config, "cluster", 1)}))
+            config = type(config)(**(config.as_dict() | {"ctas": config.cluster_size}))
         self.config, self.artifact = config, artifact_for(spec, config, spec.signature(problem, config), virtual_arch())
         self.ptx = self.artifact.ptx
         self.recipe = spec.launch(problem, config)

@@ -54,7 +54,7 @@ def test_some_ctas_of_a_launch():
 
 @pytest.mark.parametrize("ctas", [range(6), range(-1, 2), range(0, 4, 2)])
 def test_ctas_that_a_launch_has_not(ctas):
-    with pytest.raises(ArgumentError, match="are not neighbours among the grid's 5 CTAs"):
+    with pytest.raises(ArgumentError, match="are not adjacent among the grid's 5 CTAs"):
         some_ctas(ctas)
 
 

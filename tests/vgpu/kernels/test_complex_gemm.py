@@ -24,7 +24,7 @@ from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.launcher import launch
 from support.oracle import assert_product, poisoned, random_matrix
-from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernel_products import laid_out, problem_of, run_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -50,10 +50,7 @@ def multiply(a, b, out, c=None, alpha=1, beta=0, conj="", choice=None):
     problem = problem_of(a, b, out, c, alpha, beta)
     marked = {name: dataclasses.replace(getattr(problem, name), conj=True) for name in conj}
     problem = dataclasses.replace(problem, **marked)
-    assert spec.why_not(problem, virtual_arch(), config) is None
-    arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
-    run_kernel(problem, Choice(spec, config), arrays, Options(checks=True))
-    return out
+    return run_product(Choice(spec, config), problem, a, b, out, c)
 
 
 def conjugated(a, b, conj):
@@ -206,7 +203,7 @@ def test_the_reference_kernel_takes_any_strides_and_real_factors(dtype, conj, rn
 def test_a_matrix_times_its_own_adjoint_by_half(dtype, adjoint, rng):
     """Tiles left of the diagonal blocks are written twice; rows end within a tile."""
     spec = COMPLEX64_SYRK if dtype == COMPLEX64 else COMPLEX128_SYRK
-    config = min(spec.configs, key=lambda one: one.outputs)
+    config = min(spec.configs, key=lambda one: one.tile_elements)
     a, d = random_matrix(rng, dtype, (300, 6)), poisoned(dtype, (300, 300))
     problem = problem_of(a, a.T, d, alpha=0.5)
     problem = dataclasses.replace(problem, b=dataclasses.replace(problem.b, conj=adjoint))
@@ -214,7 +211,7 @@ def test_a_matrix_times_its_own_adjoint_by_half(dtype, adjoint, rng):
     assert problem.own_transpose
     assert spec.why_not(problem, virtual_arch(), config) is None
     large = own_product(gemm_problem(1024, 1024, 8, dtype.name, dtype.name, "nt"))
-    assert spec.launch(large, config).grid[0] * config.outputs == 10 * 256**2
+    assert spec.launch(large, config).grid[0] * config.tile_elements == 10 * 256**2
     run_kernel(problem, Choice(spec, config), {"a": a, "b": a.T, "d": d}, Options(checks=True))
     assert_product(d, a, a.T.conj() if adjoint else a.T, alpha=0.5)
 

@@ -13,12 +13,10 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
-from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.execute import run_kernel
 from support.float8_bounds import SEEN, assert_promoted
 from support.oracle import assert_product, poisoned, random_matrix
-from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernel_products import laid_out, problem_of, run_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -32,10 +30,7 @@ PARTS_OF_K = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluste
 
 def multiply(a, b, d, c=None, alpha=1, beta=0, config=TURNS, precision=Precision.FLOAT8):
     problem = dataclasses.replace(problem_of(a, b, d, c, alpha, beta), precision=precision)
-    assert SPEC.why_not(problem, virtual_arch(), config) is None
-    arrays = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
-    run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True, mma="hopper"))
-    return d
+    return run_product(Choice(SPEC, config), problem, a, b, d, c, mma="hopper")
 
 
 @pytest.mark.parametrize("shape", [(65, 72, 144), (1, 8, 16), (136, 40, 1040)], ids=str)

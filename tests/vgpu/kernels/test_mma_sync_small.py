@@ -19,11 +19,9 @@ from gemmule.kernels.mma_sync.small.spec import SPEC
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.launcher import launch
 from support.oracle import assert_product, poisoned, random_matrix
-from support.stray_writes import nothing_strays
-from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernel_products import laid_out, problem_of, run_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -34,11 +32,7 @@ LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 def multiply(a, b, out, c=None, alpha=1, beta=0, config=SMALL):
     problem = problem_of(a, b, out, c, alpha, beta)
-    assert SPEC.why_not(problem, virtual_arch(), config) is None
-    arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
-    with nothing_strays(out):
-        run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True))
-    return out
+    return run_product(Choice(SPEC, config), problem, a, b, out, c)
 
 
 def matrices(rng, dtype, shape, layout, offset=0):

@@ -206,7 +206,7 @@ def test_errors_are_within_what_is_certain(family, k, rng):
 def test_every_config_takes_tile_after_tile(config, rng):
     """One cluster for all tiles: stages and phases go round."""
     a, b = rng.standard_normal((300, 700)), rng.standard_normal((700, 40))
-    few = dataclasses.replace(config, ctas=config.cluster)
+    few = dataclasses.replace(config, ctas=config.cluster_size)
     got = multiply(a, b, poisoned(FLOAT64, (300, 40)), config=few)
     assert eta(got, a, b) <= 3
 

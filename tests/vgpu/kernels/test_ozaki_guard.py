@@ -11,6 +11,7 @@ import gemmule as gm
 from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.float64.config import Float64Config
+from gemmule.vgpu import execute
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -182,10 +183,11 @@ def test_float32_is_guarded_too(name, ran, rng):
     "name", [pytest.param(name, marks=[] if name == "elements 2^300" else [pytest.mark.slow]) for name in INPUTS]
 )
 def test_what_refuses_early_changes_no_decision(name, rng, monkeypatch):
-    """Pairs of lines refuse only what the guard refuses without them."""
+    """Pairs of lines, and lines, refuse only what the guard refuses without them."""
     a, b = INPUTS[name][0](rng)
     found = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision()
     monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
     assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == found
 
 
@@ -204,13 +206,47 @@ def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
         assert gm.matmul.plan(one, other, precision="ozaki", executor="vgpu").decision() == ("ieee",), (i, j)
 
 
-def test_one_pair_of_lines_refuses_the_product(rng, monkeypatch):
-    """Its magnitudes are not encoded then, and its residues are not computed."""
+@pytest.mark.parametrize("order", ["CC", pytest.param("FC", marks=pytest.mark.slow), "CF", "FF"])
+def test_long_lines_in_every_layout(order, rng, monkeypatch):
+    """CTAs measure lines in several rounds, the last ones fewer lines, and sample a part of K."""
+    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
+    a, b = rng.standard_normal((M, 1100)), rng.standard_normal((1100, N))
+
+    def ran(one, other):
+        layouts = (np.asarray(x, order=kind) for x, kind in zip((one, other), order, strict=True))
+        plan = gm.matmul.plan(*layouts, precision="ozaki", executor="vgpu")
+        assert share_of_bound(plan.execute(), one, other) <= 1
+        return plan.decision()
+
+    assert ran(a, b) == ("ozaki-14",)
+    # Not sampled: in a norm alone.
+    for k in (367, 1007):
+        large = a.copy()
+        large[-1, k] = 2.0**70
+        assert ran(large, b) == ("ieee",)
+    apart, other, quarter = a.copy(), b.copy(), np.arange(1100) // 16 % 4
+    # Sampled are the same runs of both, of four the first.
+    apart[-1, quarter < 2], other[quarter >= 2, -1] = 0, 0
+    assert ran(apart, other) == ("ieee",)
+
+
+@pytest.mark.parametrize(("which", "value"), [("least_share", np.inf), ("least_magnitude", 0x7D)])
+def test_one_pair_of_lines_refuses_the_product_and_so_does_one_line(which, value, rng, monkeypatch):
+    """Its lines are not measured then, and its residues are not computed."""
     a, b = normal(rng, 130)
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: np.inf)
+    monkeypatch.setattr(own, which, lambda _k, _real: value)
     plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
     assert plan.decision() == ("ieee",)
     assert share_of_bound(plan.execute(), a, b) <= 1
+
+
+def test_the_first_launch_sets_the_shortfall_that_others_raise(rng, monkeypatch):
+    """Workspaces hold anything before: here a shortfall that nothing passes with."""
+    monkeypatch.setattr(execute, "POISON", 0x7F)
+    plan = gm.matmul.plan(*normal(rng, 130), precision="ozaki", executor="vgpu")
+    plan.execute()
+    assert plan.decision() == ("ozaki-14",)
 
 
 @pytest.mark.parametrize(("name", "ran"), [("normal", "ozaki-14"), ("elements 2^300", "ieee")])

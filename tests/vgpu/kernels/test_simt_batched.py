@@ -16,11 +16,9 @@ from gemmule.kernels.simt.batched.config import BatchedConfig
 from gemmule.kernels.simt.batched.spec import SPEC
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.launcher import launch
 from support.oracle import assert_product, poisoned, random_matrix
-from support.stray_writes import nothing_strays
-from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernel_products import laid_out, problem_of, run_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -33,11 +31,7 @@ DTYPES = [FLOAT32, FLOAT64]
 
 def multiply(a, b, out, c=None, alpha=1, beta=0, config=SMALL):
     problem = problem_of(a, b, out, c, alpha, beta)
-    assert SPEC.why_not(problem, virtual_arch(), config) is None
-    arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
-    with nothing_strays(out):
-        run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True))
-    return out
+    return run_product(Choice(SPEC, config), problem, a, b, out, c)
 
 
 def packed(values, kind):

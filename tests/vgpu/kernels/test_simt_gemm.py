@@ -18,12 +18,11 @@ from gemmule.kernels.simt.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.launcher import launch
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
 from support.vgpu.epilogues import finish
-from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernel_products import laid_out, problem_of, run_product
 from support.vgpu.kernels_left import leave_kernels
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -40,10 +39,7 @@ LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 def multiply(a, b, out, c=None, alpha=1, beta=0, config=SMALL, **options):
     problem = problem_of(a, b, out, c, alpha, beta)
-    assert SPEC.why_not(problem, virtual_arch(), config) is None
-    arrays = {"a": a, "b": b, "d": out} | ({"c": c} if c is not None else {})
-    run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True, **options))
-    return out
+    return run_product(Choice(SPEC, config), problem, a, b, out, c, **options)
 
 
 def in_order(a, b):

@@ -23,7 +23,7 @@ from support.vgpu.kernel_products import matrix
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-SMALL = min((x for x in SPEC.configs if x.warps_k == 1), key=lambda config: config.outputs)
+SMALL = min((x for x in SPEC.configs if x.warps_k == 1), key=lambda config: config.tile_elements)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 

@@ -91,6 +91,6 @@ def _can_be_cached(call: GroupedArguments) -> bool:
     plain = call.executor is None and all(map(is_name, (call.out_dtype, call.precision, call.epilogue)))
     # Other scales are converted, to arrays that the call does not have.
     read = all(name_of(x) == "float32" for x in call.scales.values())
-    # Both, or a bias beside numbers of matrices, are refused by the plan.
+    # Both, or a bias with indices of matrices, are refused by the plan.
     one = (call.offsets is None) != (call.matrices is None) and (call.matrices is None or call.bias is None)
     return one and plain and read

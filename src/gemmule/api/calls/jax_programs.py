@@ -207,9 +207,9 @@ class JaxPrograms:
         result: Any,
     ) -> None:
         from gemmule.jax.launches import Recipe, most_aligned
-        from gemmule.runtime.arrays.jax_arrays import lies_in_rows
+        from gemmule.runtime.arrays.jax_arrays import is_c_contiguous
 
-        if 0 in result.shape or not all(map(lies_in_rows, inputs)):
+        if 0 in result.shape or not all(map(is_c_contiguous, inputs)):
             return
         assert plan.problem is not None
         recipe = Recipe(most_aligned(plan.problem, operands, begins), operands, begins)

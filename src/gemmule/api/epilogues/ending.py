@@ -1,4 +1,4 @@
-"""The epilogue of a call: what the caller gives, traced, checked and placed beside the product's operands."""
+"""The epilogue of a call: what the caller gives, traced, checked and added to the product's operands."""
 
 from __future__ import annotations
 

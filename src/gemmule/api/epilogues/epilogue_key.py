@@ -22,7 +22,7 @@ class Traced:
     made : tuple of (Ending, dict of str to array)
         What `ending_of` has made of it.
     inputs : dict of str to array
-        The call's arrays beside A, B and the output, by role; C, which comes first, may be None, and that for the
+        The call's arrays besides A, B and the output, by role; C, which comes first, may be None, and that for the
         absolute maximum comes last.
     does : tuple
         What tells it from others.

@@ -26,12 +26,12 @@ WHOLE = {SECOND: "b", GATE_BIAS: "bias", UP_BIAS: "bias"}
 def storage_of(epilogue: Any, gated: Any) -> str | None:
     """Return how the columns of a gated form lie, or None where the epilogue is none.
 
-    Those of an array beside B lie, with B's, in halves.
+    Those of a second array follow B's, as halves.
 
     Raises
     ------
     ArgumentError
-        If `gated` is not known, or stands beside something else than a gated epilogue.
+        If `gated` is not known, or comes with an epilogue that is not gated.
     """
     if gated is None:
         return HALVES if isinstance(epilogue, str) and epilogue in NAMED_GATED else None

@@ -33,7 +33,7 @@ _AGAIN = 3
 LINK_BYTES = (4 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 128 << 20)
 #: Share of its peak rate at which a GPU is taken to multiply, and FLOP/s where its peak is not known.
 _PEAK_SHARE, _UNKNOWN_RATE = 0.7, 1e12
-#: Seconds of a round trip beside copies and product, its launch and what Python does: on an H100's host, by the
+#: Seconds of a round trip besides copies and product, its launch and what Python does: on an H100's host, by the
 #: record 20261124T211116, calls of 256 and 512 took 15 to 54 us more than copies and product alone.
 _BESIDE_S = 25e-6
 
@@ -61,7 +61,7 @@ class HostWork:
         return self.count * interpolated([2 * side**3 for side in HOST_SIDES], host_times(self.dtypes), each)
 
     def gpu_seconds(self, ordinal: int = 0) -> float:
-        """Return the expected time by way of a GPU: copies there, the product, the copy back, and what is beside."""
+        """Return the expected time by way of a GPU: copies there, the product, the copy back, and the overhead."""
         sizes = [numpy_dtype(name).itemsize for name in self.dtypes]
         elements = (self.m * self.k, self.k * self.n, self.m * self.n)
         a, b, result = (self.count * number * size for number, size in zip(elements, sizes, strict=True))
@@ -77,7 +77,7 @@ class HostWork:
 
 
 def interpolated(sizes: Sequence[int], times: Sequence[float], size: float) -> float:
-    """Return the time of a size between measured ones, or beyond the last, on the line through its two neighbours.
+    """Return the time of a size between measured ones, or beyond the last, on the line through the two nearest.
 
     Below the first it is that of the first.
     """

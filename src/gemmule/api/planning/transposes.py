@@ -69,7 +69,8 @@ def _planned(
         if target.shape != shape:
             raise ShapeError(f"out has shape {target.shape}, the transpose has {shape}; they must be equal")
         if target.dtype_name != source.dtype_name:
-            raise DTypeError(f"out is {target.dtype_name}, x is {source.dtype_name}; a transpose keeps the dtype")
+            types = f"out is {target.dtype_name} and x is {source.dtype_name}"
+            raise DTypeError(f"{types}; a transpose keeps the dtype; give out that dtype")
         check_output(target, {"x": source}, may_be_same=("x",))
     bytes_min = 2 * math.prod(shape) * source.itemsize
 

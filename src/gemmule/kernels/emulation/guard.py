@@ -80,6 +80,24 @@ def least_share(k: int, real: DType = FLOAT64) -> float:
     return (1 - _ROUNDED) * share**2
 
 
+def least_magnitude(k: int, real: DType = FLOAT64) -> int:
+    """Return the bits of the least magnitude of which a line must have a sample, if the guard is not to refuse.
+
+    A sum of sampled magnitudes is at most the largest of the one line times the sum of the other's, and that is at most
+    the root of how many there are times the limit of norms.
+    """
+    fraction, exponent = norm_limit(CHOICES[real][0])
+    most = math.sqrt(sample_runs(k) * SAMPLE_RUN * math.ldexp(fraction, exponent)) * 2.0 ** -MAGNITUDE_SHIFTS[real]
+    least = least_bound(k, SCALE_STEPS[-1], real) / most / _SPARE
+    return next(bits for bits in range(0x7D) if float8_e5m2(bits) >= least)
+
+
+def float8_e5m2(bits: int) -> float:
+    """Return the value of positive bits; that after the largest finite one is twice as large as it, at least."""
+    exponent, fraction = divmod(bits, 4)
+    return math.ldexp(4 * bool(exponent) + fraction, max(exponent, 1) - 17)
+
+
 def largest_shortfalls(k: int, real: DType = FLOAT64) -> tuple[int, ...]:
     """Return for each choice of moduli the largest shortfall with which it suffices."""
     # The next float32 above: bits of positive ones are ordered as they are.

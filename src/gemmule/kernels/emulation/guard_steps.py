@@ -1,4 +1,4 @@
-"""The kernels of the guard: magnitudes, their least product, the decision; and native kernels that depend on it."""
+"""The kernels of the guard: the least product of magnitudes, the decision; and native kernels that depend on it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gemmule.core.dtype import BF16_PRODUCTS, FLOAT8_E5M2, FLOAT64, INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam
 from gemmule.core.problem import GemmProblem
-from gemmule.core.signature import every_signature, major_keys, majors_of
+from gemmule.core.signature import every_signature
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 from gemmule.kernels.hopper import tile_config
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tma_tiles import operand_params
 
-from .guard import CHOICES, MODULI_CHOICES, SAMPLE_RUN, largest_shortfalls, sample_period, sample_runs
-from .guard_words import COMPLEX_FORMS, DECISION_WORD, GUARDED, SHORTFALL, forms_of, planes_of, word_param
-from .ozaki_config import PARTS, SLICE, THREADS, DecisionConfig, MagnitudesConfig, ProductsConfig
+from .guard import CHOICES, MODULI_CHOICES, SAMPLE_RUN, largest_shortfalls, sample_runs
+from .guard_words import DECISION_WORD, GUARDED, SHORTFALL, planes_of, word_param
+from .ozaki_config import PARTS, SLICE, DecisionConfig, ProductsConfig
 from .ozaki_steps import product_costs, product_grid
 
-#: Microseconds of a launch on an H100; and bytes that magnitudes read in one.
-_LAUNCH, _BYTES = 2.0, 2.0e6
+#: Microseconds of a launch on an H100.
+_LAUNCH = 2.0
 
 
 def sampled_length(k: int) -> int:
@@ -38,61 +38,6 @@ def bound_columns(problem: GemmProblem) -> int:
 
 def _takes_all(problem: GemmProblem, arch: Arch) -> None:
     del problem, arch
-
-
-def _magnitudes_signature(problem: GemmProblem, config: MagnitudesConfig) -> Signature:
-    del config
-    return (("element", FLOAT64.name), *major_keys(*majors_of(problem)), *forms_of(problem))
-
-
-def _magnitudes_signatures(arch: Arch) -> tuple[Signature, ...]:
-    real = every_signature(element=[FLOAT64], a_major="km", b_major="kn")(arch)
-    return (*real, *((("element", FLOAT64.name), *major_keys("k", "k"), *forms) for forms in COMPLEX_FORMS))
-
-
-def _magnitudes_launch(problem: GemmProblem, config: MagnitudesConfig) -> Launch:
-    """Return the launch recipe: a thread for each run of each line, those of A first."""
-    del config
-    length, params, ctas = sampled_length(problem.k), [], 0
-    sides = (("a", problem.a, problem.m, "rows"), ("b", problem.b.transposed(), bound_columns(problem), "columns"))
-    for operand, matrix, lines, name in sides:
-        ld = matrix.row_stride if matrix.lies_in_rows else matrix.col_stride
-        params += [
-            TensorParam(operand, (matrix.cols, matrix.rows), (ld,)),
-            TensorParam(f"scales of {name}", (matrix.rows,), ()),
-            TensorParam(f"magnitudes of {name}", (length, lines), (length,)),
-        ]
-        ctas += -(-length // SAMPLE_RUN * lines // THREADS)
-    every: tuple[Param, ...] = (
-        *params,
-        word_param(SHORTFALL),
-        ScalarParam("period", INT32, sample_period(problem.k)),
-    )
-    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=every, overlaps=True)
-
-
-def _magnitudes_cost(problem: GemmProblem, config: MagnitudesConfig, gpu: GpuRates) -> float:
-    del config
-    elements = (problem.m + bound_columns(problem)) * sampled_length(problem.k)
-    return gpu.launch * _LAUNCH + elements * problem.a.dtype.itemsize / min(_BYTES, gpu.memory)
-
-
-MAGNITUDES = KernelSpec(
-    name="ozaki_magnitudes",
-    operation="gemm",
-    summary="samples of float64, scaled, to magnitudes in float8_e5m2, rounded down",
-    package=f"{__package__}.ozaki_magnitudes",
-    archs=(HOPPER,),
-    configs=(MagnitudesConfig(),),
-    signatures=_magnitudes_signatures,
-    why_not=refuse_no_config,
-    signature=_magnitudes_signature,
-    launch=_magnitudes_launch,
-    batch_dims=0,
-    refuses=_takes_all,
-    cost=_magnitudes_cost,
-    cost_in_us=True,
-)
 
 
 def _why_not_guard(problem: GemmProblem, arch: Arch) -> str | None:
@@ -111,7 +56,7 @@ def _guard_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
     return Launch(
         grid=product_grid(problem, config),
         block=(tile_config.THREADS, 1, 1),
-        cluster=(config.cluster, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
             *operand_params("a", problem.a, (1,), config.tile_m, config.cluster_n),
@@ -223,9 +168,9 @@ def _native_signatures(whole: KernelSpec, arch: Arch) -> tuple[Signature, ...]:
 
 
 def _native_launch(whole: KernelSpec, problem: GemmProblem, config: Any) -> Launch:
-    """Return the kernel's launch recipe with the decision, after all launches before it."""
+    """Return the kernel's launch recipe with the decision."""
     recipe = whole.launch(problem, config)
-    return dataclasses.replace(recipe, params=(*recipe.params, word_param(DECISION_WORD)), overlaps=False)
+    return dataclasses.replace(recipe, params=(*recipe.params, word_param(DECISION_WORD)), overlaps=True)
 
 
 def _build_native(config: Any, signature: Signature) -> Buildable:

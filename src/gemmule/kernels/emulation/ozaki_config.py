@@ -11,14 +11,14 @@ from gemmule.kernels.parts.hopper_facts import SMS
 SLICE, GROUP = K_BYTES, 64
 #: Threads of a CTA of the kernels without wgmma; elements of a k-tile, or columns, that one of them converts.
 THREADS, RUN = 256, 4
-#: MN-major lines that a CTA measures side by side, and those that it converts together.
-ACROSS, LINES = 16, 32
+#: MN-major lines that a CTA converts together.
+LINES = 32
 #: Elements from one line to the next in shared memory: an odd number, so that columns lie in different banks.
 PITCH = SLICE + 1
-#: CTAs that compare lines of A and of B, with so many lines of each.
-PAIR_CTAS, PAIR_LINES = 64, 4
-#: Most CTAs of residues and of the reconstruction: where these are not needed, each costs time to return.
-MOST_CTAS = 32 * SMS
+#: CTAs, one cluster, and threads that compare lines of A and of B, and how many of each a CTA compares.
+PAIR_CTAS, PAIR_THREADS, PAIR_LINES = 8, 1024, 4
+#: Most CTAs of residues, and of the reconstruction: where these are not needed, each costs time to return.
+RESIDUES_CTAS, RECONSTRUCTION_CTAS = 32 * SMS, 8 * SMS
 #: Side of a square of complex elements that a CTA copies.
 SIDE = 32
 #: Products of residues for a complex product (3M), and parts of an element, which are successive along K.
@@ -32,6 +32,10 @@ class ScalesConfig(Config):
     """How lines are measured."""
 
     ahead: int = 8  #: Elements that a thread loads at once.
+    #: across, together: MN-major lines that a CTA measures, a power of two up to 16, and K-major ones, up to 8.
+    across: int = 16
+    together: int = 2
+    resident: int = 5  #: CTAs that an SM has room for.
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,6 @@ class ResiduesConfig(Config):
 
 @dataclass(frozen=True)
 class RealFormsConfig(Config):
-    """Nothing to choose."""
-
-
-@dataclass(frozen=True)
-class MagnitudesConfig(Config):
     """Nothing to choose."""
 
 
@@ -78,10 +77,10 @@ class ProductsConfig(WarpScheduleConfig):
         return None
 
     @property
-    def cluster(self) -> int:
+    def cluster_size(self) -> int:
         return self.cluster_m * self.cluster_n
 
     @property
-    def clusters(self) -> int:
+    def max_active_clusters(self) -> int:
         """Clusters that run at the same time."""
-        return min(max(self.ctas // self.cluster, 1), CLUSTERS[self.cluster])
+        return min(max(self.ctas // self.cluster_size, 1), CLUSTERS[self.cluster_size])

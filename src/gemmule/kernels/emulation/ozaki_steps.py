@@ -18,6 +18,7 @@ from gemmule.core.dtype import (
 )
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
@@ -30,10 +31,11 @@ from .guard_words import COMPLEX_FORMS, forms_of, guard_params, guarded_key, pla
 from .ozaki_config import (
     GROUP,
     LINES,
-    MOST_CTAS,
     PARTS,
     PITCH,
     PLANES,
+    RECONSTRUCTION_CTAS,
+    RESIDUES_CTAS,
     RUN,
     SLICE,
     THREADS,
@@ -78,6 +80,11 @@ def _guarded_batch(problem: GemmProblem) -> tuple[int, int]:
     return _GUARDED_BATCHES[problem.batch[0]] if guarded else (problem.batch[0], 1)
 
 
+def lead(matrix: StridedMatrix) -> int:
+    """Return the elements from one contiguous line of a matrix to the next."""
+    return matrix.row_stride if matrix.has_contiguous_rows else matrix.col_stride
+
+
 def depth_of(problem: GemmProblem) -> int:
     """Return K in the elements of a plane."""
     return problem.k // (PARTS if planes_of(problem) > 1 else 1)
@@ -108,10 +115,9 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
     params: list[Param] = []
     ctas, shared = 0, 0
     for operand, matrix, name in (("a", problem.a, "rows"), ("b", problem.b.transposed(), "columns")):
-        along = matrix.lies_in_rows
-        ld = matrix.row_stride if along else matrix.col_stride
+        along = matrix.has_contiguous_rows
         params += [
-            TensorParam(operand, (matrix.cols, matrix.rows), (ld,)),
+            TensorParam(operand, (matrix.cols, matrix.rows), (lead(matrix),)),
             TensorParam(name, (matrix.rows,), ()),
             TensorParam(f"residues of {name}", (length, matrix.rows, count), (length, length * matrix.rows)),
         ]
@@ -122,7 +128,7 @@ def _residues_launch(problem: GemmProblem, config: ResiduesConfig) -> Launch:
             ctas += k_tiles * -(-matrix.rows // LINES)
             shared = PITCH * LINES * 8 + 64
     every = (*params, *guard_params(problem.precision))
-    grid = (min(ctas, MOST_CTAS), 1, 1)
+    grid = (min(ctas, RESIDUES_CTAS), 1, 1)
     return Launch(grid=grid, block=(THREADS, 1, 1), params=every, shared_bytes=shared, overlaps=True)
 
 
@@ -186,7 +192,7 @@ def _tiles(problem: GemmProblem, config: ProductsConfig) -> int:
 
 def product_grid(problem: GemmProblem, config: ProductsConfig) -> tuple[int, int, int]:
     """Return as many CTAs as share the tiles."""
-    return (min(_tiles(problem, config), config.clusters) * config.cluster, 1, 1)
+    return (min(_tiles(problem, config), config.max_active_clusters) * config.cluster_size, 1, 1)
 
 
 def _products_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
@@ -194,7 +200,7 @@ def _products_launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
     return Launch(
         grid=product_grid(problem, config),
         block=(tile_config.THREADS, 1, 1),
-        cluster=(config.cluster, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
             *operand_params("a", problem.a, problem.batch, config.tile_m, config.cluster_n),
@@ -220,10 +226,13 @@ def product_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: 
         problem = dataclasses.replace(problem, batch=_guarded_batch(problem)[:1])
     found = []
     for config in configs:
-        waves = -(-_tiles(problem, config) // min(config.clusters, max(gpu.multiprocessors // config.cluster, 1)))
-        each, beside = _TIMES.get((config.tile_m, config.tile_n, config.pingpong), _OTHERS)
-        tile = gpu.multiply * problem.k / SLICE * each + gpu.load * beside
-        found.append(gpu.launch * _PRODUCTS_LAUNCH + waves * config.outputs / 2**15 * tile)
+        waves = -(
+            -_tiles(problem, config)
+            // min(config.max_active_clusters, max(gpu.multiprocessors // config.cluster_size, 1))
+        )
+        each, loaded = _TIMES.get((config.tile_m, config.tile_n, config.pingpong), _OTHERS)
+        tile = gpu.multiply * problem.k / SLICE * each + gpu.load * loaded
+        found.append(gpu.launch * _PRODUCTS_LAUNCH + waves * config.tile_elements / 2**15 * tile)
     return found
 
 
@@ -287,7 +296,7 @@ def _reconstruction_launch(problem: GemmProblem, config: ReconstructionConfig) -
         *guard_params(problem.precision),
     )
     ctas = -(-m * (width // RUN) // THREADS)
-    return Launch(grid=(min(ctas, MOST_CTAS), 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)
+    return Launch(grid=(min(ctas, RECONSTRUCTION_CTAS), 1, 1), block=(THREADS, 1, 1), params=params, overlaps=True)
 
 
 def _reconstruction_cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> float:

@@ -16,7 +16,7 @@ MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 
 _SPARE, _SPARE_NORM = 20, 2**16
 #: Bits of the parts of a weight but the last: with residues of 8 bits, of up to 16 moduli, sums of float64 are exact.
 _PART = 42
-#: Bytes of residues of a block of columns of B and of the result, beside those of A.
+#: Bytes of residues of a block of columns of B and of the result, besides those of A.
 BLOCK_BYTES = 1 << 30
 #: K whose products of residues, up to 2**14 each, stay below 2**30.
 MOST_K = 2**16

@@ -24,7 +24,7 @@ LEAST_K_TILES = 8
 #: CTAs of clusters that reach every SM, and the share of those that run at once with larger ones: on an H200 0.91 to
 #: 0.94, by the driver's occupancy calculator. Where there are more, the last ones take as long as all others.
 _PAIR, _REACHED = 2, 0.9
-#: Shared memory of a multiprocessor of Hopper, what each CTA takes of it besides its own, and registers.
+#: Shared memory of an SM of Hopper, what each CTA takes of it besides its own, and registers.
 _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
 
@@ -67,12 +67,12 @@ class DmmaConfig(Config):
         copied = length * self.threads
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {length} a thread")
-        if (count := self.outputs * self.itemsize // FLOAT64.itemsize // self.threads) > _MAX_ACCUMULATORS:
+        if (count := self.tile_elements * self.itemsize // FLOAT64.itemsize // self.threads) > _MAX_ACCUMULATORS:
             raise ArgumentError(
                 f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
             )
         if self.cluster_k > 1 and (
-            self.cluster_k > LARGEST_CLUSTER or self.outputs * self.itemsize > self.shared_bytes
+            self.cluster_k > LARGEST_CLUSTER or self.tile_elements * self.itemsize > self.shared_bytes
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
@@ -89,18 +89,13 @@ class DmmaConfig(Config):
         return None
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
     def threads(self) -> int:
         """Threads of a CTA."""
         return 32 * self.warps_m * self.warps_n
-
-    @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
 
     @property
     def writers(self) -> int:
@@ -115,8 +110,8 @@ class DmmaConfig(Config):
 
     @property
     def resident(self) -> int:
-        """Resident CTAs of a multiprocessor of Hopper: while some wait, others multiply."""
-        accumulators = self.outputs * self.itemsize // 4
+        """Resident CTAs of an SM of Hopper: while some wait, others multiply."""
+        accumulators = self.tile_elements * self.itemsize // 4
         by_registers = _REGISTERS // (accumulators + self.others * self.threads)
         return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)
 

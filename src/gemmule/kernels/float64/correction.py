@@ -16,7 +16,7 @@ from gemmule.core.row_major import row_result
 from gemmule.kernels.parts.learned_correction import Given, Networks
 
 from .config import Float64Config
-from .limits import RATES, Lies, Limits, Numbers, Tiles, begins_inside, lies_of, tiles_of
+from .limits import RATES, Layout, Limits, Numbers, Tiles, begins_inside, layout_of, tiles_of
 
 #: The largest factor, as a logarithm to base 2.
 _MOST = 0.6
@@ -35,10 +35,10 @@ def _networks() -> tuple[Networks, Numbers]:
 
 
 @cache_for_configs
-def _given(configs: Sequence[Float64Config], lies: Lies, chip: str) -> Given:
+def _given(configs: Sequence[Float64Config], layout: Layout, chip: str) -> Given:
     """Return what configs, the chip and how a product lies give."""
     (nets, _), of = _networks(), tiles_of(configs, RATES)
-    first = of.features.T @ nets.first["config"] + lies_features(of, lies).T @ nets.first["lies"]
+    first = of.features.T @ nets.first["config"] + layout_features(of, layout).T @ nets.first["lies"]
     return nets.given(first, chip)
 
 
@@ -62,12 +62,21 @@ def is_whole(problem: GemmProblem) -> bool:
     return not (problem.m % _WHOLE or problem.n % _WHOLE or problem.k % _WHOLE)
 
 
-def lies_features(of: Tiles, lies: Lies) -> Numbers:
+def layout_features(of: Tiles, layout: Layout) -> Numbers:
     """Return what is read of how a product lies: a column for each config."""
-    (lines_a, sectors_a), (lines_b, sectors_b) = begins_inside(lies.begin_a), begins_inside(lies.begin_b)
+    (lines_a, sectors_a), (lines_b, sectors_b) = begins_inside(layout.begin_a), begins_inside(layout.begin_b)
     # Where lines begin matters to copies of lines along K.
-    inside_a, inside_b, log_k = lines_a * lies.along_a, lines_b * lies.along_b, of.features[2]
-    alike = inside_a, inside_b, lies.along_a, lies.along_b, sectors_a, sectors_b, lies.odd_copies, lies.odd_writes
+    inside_a, inside_b, log_k = lines_a * layout.along_a, lines_b * layout.along_b, of.features[2]
+    alike = (
+        inside_a,
+        inside_b,
+        layout.along_a,
+        layout.along_b,
+        sectors_a,
+        sectors_b,
+        layout.odd_copies,
+        layout.odd_writes,
+    )
     return np.stack([log_k * inside_a, log_k * inside_b, *(np.full(log_k.size, one) for one in alike)])
 
 
@@ -106,5 +115,5 @@ def correction(problem: GemmProblem, configs: Sequence[Float64Config], found: Li
         The GPU's, whose chip has biases of its own.
     """
     nets, weights = _networks()
-    given = _given(configs, lies_of(row_result(problem)[0]), gpu.learned)
+    given = _given(configs, layout_of(row_result(problem)[0]), gpu.learned)
     return nets.factors(weights, numbers(problem, tiles_of(configs, RATES), found), given)

@@ -85,7 +85,7 @@ def _factors(configs: Sequence[Float64Config]) -> Numbers:
 
 @cache_for_configs
 def _large_tiles(configs: Sequence[Float64Config]) -> Numbers:
-    return np.array([one.outputs >= _LARGE_TILE for one in configs])
+    return np.array([one.tile_elements >= _LARGE_TILE for one in configs])
 
 
 def power(problem: GemmProblem) -> float:

@@ -1,7 +1,7 @@
 """Epilogue of the float64 GEMM: D = alpha * AB + beta * C, written from the accumulators of mma.sync.
 
 A lane has two contiguous elements of a row of each product, and four lanes 64 bytes: whole sectors, without a pass
-through shared memory. Where rows of D begin at odd elements, it has two that are stored one by one, each beside those
+through shared memory. Where rows of D begin at odd elements, it has two that are stored one by one, each next to those
 of the other three lanes (stage.py).
 """
 

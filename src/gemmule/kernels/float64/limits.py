@@ -32,13 +32,13 @@ class Float64Rates:
     #: alone, wait: Latency of a k-tile, and that of a CTA alone, if a scheduler has one warp.
     alone: float
     wait: float
-    #: l2, memory: Bytes a microsecond that a multiprocessor loads from L2, and that all move to and from device memory.
+    #: l2, memory: Bytes a microsecond that an SM loads from L2, and that all move to and from device memory.
     l2: float
     memory: float
-    #: launch, first: A launch, and the first k-tiles of as many CTAs as a multiprocessor holds.
+    #: launch, first: A launch, and the first k-tiles of as many CTAs as an SM holds.
     launch: float
     first: float
-    write: float  #: Bytes a microsecond that a multiprocessor writes.
+    write: float  #: Bytes a microsecond that an SM writes.
     #: reduction, partials: A cluster's reduction, and that of 64 x 64 partial sums.
     reduction: float
     partials: float
@@ -80,14 +80,14 @@ RATES = Float64Rates(
 )
 #: Bytes of a cache line, and of what of it is moved.
 _CACHE_LINE, _SECTOR = 128, 32
-#: Share of the multiprocessors that clusters reach, others than these, and share of their time that they use where many
+#: Share of the SMs that clusters reach, others than these, and share of their time that they use where many
 #: wait.
 _REACHED, _OTHERS_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, 0.9, {2: 0.943}
-#: Microseconds of stream-K's fix-up beside what is moved: flags, and waiting for partials.
+#: Microseconds of stream-K's fix-up besides what is moved: flags, and waiting for partials.
 _FIXUP = 2.5
 
 
-class Lies(NamedTuple):
+class Layout(NamedTuple):
     """How operands and result of a product lie, whose result is row-major.
 
     Attributes
@@ -109,12 +109,12 @@ class Lies(NamedTuple):
 
 
 @cache_last_call
-def lies_of(oriented: GemmProblem) -> Lies:
+def layout_of(oriented: GemmProblem) -> Layout:
     """Return how operands and result lie, of a product whose result is row-major."""
     a, b, item = oriented.a, oriented.b, oriented.a.dtype.itemsize
     begin_a, begin_b = _begin(a), _begin(b)
     odd = begin_a == item or begin_b == item
-    return Lies(begin_a, begin_b, a.is_row_major, b.is_col_major, odd, _begin(oriented.d) == item)
+    return Layout(begin_a, begin_b, a.is_row_major, b.is_col_major, odd, _begin(oriented.d) == item)
 
 
 def _begin(matrix: StridedMatrix) -> int:
@@ -135,7 +135,7 @@ class Limits(NamedTuple):
     times : array
         Microseconds.
     share, each : array
-        CTAs of each multiprocessor, and of the one that has most; with stream-K, whose waves lose nothing, the same.
+        CTAs of each SM, and of the one that has most; with stream-K, whose waves lose nothing, the same.
     parts, whole : array
         Rows, columns and K by those of a tile and of all k-tiles at a time, and the next whole numbers: three rows.
     """
@@ -153,7 +153,7 @@ class _Moving(NamedTuple):
     Attributes
     ----------
     many : array
-        Fourth power of a CTA's k-tile where more CTAs than fit take turns.
+        Fourth power of a CTA's k-tile where more CTAs than fit alternate.
     fewer : array
         What that is more where all run at the same time, but for the part that does not depend on their number.
     written : array
@@ -166,14 +166,14 @@ class _Moving(NamedTuple):
 
 
 class _Streamed(NamedTuple):
-    """What configs of stream-K by persistent CTAs decide beside `Tiles`; a value for each of them.
+    """What configs of stream-K by persistent CTAs decide besides `Tiles`; a value for each of them.
 
     Attributes
     ----------
     numbers : array
         Their numbers among all configs.
     resident : array
-        Resident CTAs of a multiprocessor, all of them persistent.
+        Resident CTAs of an SM, all of them persistent.
     again : array
         Microseconds of the first k-tile of each tile, which no other CTA hides where one is resident.
     part : array
@@ -194,7 +194,7 @@ class _Streamed(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """What a config of stream-K by clusters decides beside `Tiles`."""
+    """What a config of stream-K by clusters decides besides `Tiles`."""
 
     number: int  #: Its number among all configs.
     config: Float64Config  #: The config.
@@ -231,7 +231,7 @@ class Tiles:
         self.used = each(lambda c: _USED.get(c.cluster_k, 1.0))
         self.sizes = np.array((self.m, self.n, self.depth))
         self.once = self.reduction + rates.launch
-        # One CTA at a time overlaps with no other; of several that take turns, the last ones run alone.
+        # One CTA at a time overlaps with no other; of several that alternate, the last ones run alone.
         self.alone_power = self.alone**4
         self.overlaps = np.array(self.resident > 1, np.float64)
         self.tail = rates.tail * self.alone * self.overlaps
@@ -249,30 +249,30 @@ class Tiles:
         kinds = self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.stream_k
         self.features = np.stack([*logs, *kinds, self.resident])
         self._rates = rates
-        self._moving: dict[Lies, _Moving] = {}
+        self._moving: dict[Layout, _Moving] = {}
 
-    def moving(self, lies: Lies) -> _Moving:
+    def moving(self, layout: Layout) -> _Moving:
         """Return what is decided for products that lie so."""
-        found = self._moving.get(lies)
+        found = self._moving.get(layout)
         if found is None:
-            found = self._moving[lies] = self._find_moving(lies)
+            found = self._moving[layout] = self._find_moving(layout)
         return found
 
-    def _find_moving(self, lies: Lies) -> _Moving:
+    def _find_moving(self, layout: Layout) -> _Moving:
         rates, copies = self._rates, 0.0
         for each, begin, along in (
-            (self.copies_a, lies.begin_a, lies.along_a),
-            (self.copies_b, lies.begin_b, lies.along_b),
+            (self.copies_a, layout.begin_a, layout.along_a),
+            (self.copies_b, layout.begin_b, layout.along_b),
         ):
             lines, sectors = begins_inside(begin)
             # How much longer copies of 128 bytes take of lines that begin inside a cache line, or a sector.
             slower = rates.lines * lines + rates.sectors * sectors
             copies += each * (1 + slower / (self.along_k if along else 1.0))
-        copies *= rates.odd_copies if lies.odd_copies else 1.0
+        copies *= rates.odd_copies if layout.odd_copies else 1.0
         together = self.products**4 + copies**4
         many = together + (self.alone / self.resident) ** 4
         many = np.where(self.overlaps > 0, many, np.maximum(self.alone, copies) ** 4)
-        return _Moving(many, together - many, self.written * (rates.odd_writes if lies.odd_writes else 1.0))
+        return _Moving(many, together - many, self.written * (rates.odd_writes if layout.odd_writes else 1.0))
 
 
 @cache_for_configs
@@ -288,11 +288,11 @@ def key_of(config: DmmaConfig) -> tuple[int, ...]:
 
 
 def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, rates: Float64Rates) -> Limits:
-    """Return the times with those rates: the k-tiles of a multiprocessor's CTAs, concurrent or not."""
+    """Return the times with those rates: the k-tiles of an SM's CTAs, concurrent or not."""
     oriented, _, _ = row_result(problem)
     m, n, k, batch = max(oriented.m, 1), max(oriented.n, 1), max(oriented.k, 1), max((oriented.batch or (1,))[0], 1)
     of = tiles_of(configs, rates)
-    moving = of.moving(lies_of(oriented))
+    moving = of.moving(layout_of(oriented))
     parts = np.array(((m,), (n,), (k,)), np.float64) / of.sizes
     whole = np.ceil(parts)
     share = whole[0] * whole[1]

@@ -28,14 +28,18 @@ def shared_launch(problem: GemmProblem, config: SharedTilesConfig, recipe: Launc
         return recipe
     k_tiles, division = max(-(-problem.k // config.tile_k), 1), tuple[ScalarParam, ...]()
     if config.split_k:
-        ctas, outputs = recipe.grid[0], config.outputs // config.writers
+        ctas, outputs = recipe.grid[0], config.tile_elements // config.writers
         splits = config.splits(ctas // config.cluster_k, k_tiles)
         # The last cluster of a tile adds, and writes no partial sums.
         writing, grid = max(ctas * (splits - 1), 1), (ctas, splits, 1)
     else:
         # Shares have a k-tile at least.
         writing = ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)
-        outputs, grid, division = config.outputs, (ctas, 1, 1), tuple(_division_params(problem, config, ctas, k_tiles))
+        outputs, grid, division = (
+            config.tile_elements,
+            (ctas, 1, 1),
+            tuple(_division_params(problem, config, ctas, k_tiles)),
+        )
     sums = outputs * config.itemsize // FLOAT64.itemsize
     workspaces, tensors = stream_k_workspaces(writing, sums, FLOAT64.itemsize, config.threads // WARPGROUP)
     return dataclasses.replace(recipe, grid=grid, params=(*recipe.params, *tensors, *division), workspaces=workspaces)

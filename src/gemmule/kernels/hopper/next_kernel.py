@@ -61,7 +61,7 @@ class NextProduct:
         Kernels that may compute it, best first.
     predicted : callable, optional
         ``predicted(problem, gpu)`` are the kernel that computes it and that kernel's costs, where these are predicted
-        beside those of operands as they are; None elsewhere.
+        together with those of operands as they are; None elsewhere.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class NextProduct:
         prepared = self.prepare(problem).problem
         if (known := self._predicted(problem, gpu)) is not None:
             spec, costs = known
-            spec.keep_costs(prepared, spec.configs_on(gpu), gpu, costs)
+            spec.cache_costs(prepared, spec.configs_on(gpu), gpu, costs)
         found = _choose_among(prepared, self._takers(problem, HOPPER), gpu)
         if found is None:
             raise ArgumentError(why_no_next(prepared, self.specs) or "")
@@ -179,6 +179,6 @@ def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config:
 
     def preference(config: Config) -> tuple[bool, int]:
         ctas = spec.ctas(problem, config) if spec.ctas is not None else math.prod(spec.launch(problem, config).grid)
-        return (False, -config.outputs) if ctas >= gpu.multiprocessors else (True, -ctas)
+        return (False, -config.tile_elements) if ctas >= gpu.multiprocessors else (True, -ctas)
 
     return min((one for one in spec.configs_on(gpu) if spec.why_not(problem, HOPPER, one) is None), key=preference)

@@ -61,7 +61,7 @@ def operand_copy(
     dtype : DType, optional
         Type of the copy; the matrix's own unless given.
     """
-    rows, dtype = matrix.lies_in_rows, dtype or matrix.dtype
+    rows, dtype = matrix.has_contiguous_rows, dtype or matrix.dtype
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
     unit = REPACKED_BYTES // dtype.itemsize
     ld = max(-(-length // unit), 1) * unit

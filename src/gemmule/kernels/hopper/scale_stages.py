@@ -1,4 +1,4 @@
-"""Scales by blocks in shared memory: those of a k-tile have a stage, beside the operands'."""
+"""Scales by blocks in shared memory: those of a k-tile have a stage, like the operands'."""
 
 from __future__ import annotations
 

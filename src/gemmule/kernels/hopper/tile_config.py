@@ -98,7 +98,7 @@ class HopperConfig(Config):
         return None
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
@@ -115,11 +115,6 @@ class HopperConfig(Config):
     def mma_tiles_m(self) -> int:
         """Tiles of wgmma, 64 rows each, that a warpgroup computes of a CTA tile."""
         return self.tile_m // (self.warpgroups_per_tile * MMA_M)
-
-    @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return 1
 
     @property
     def tma_box_rows_a(self) -> int:
@@ -152,7 +147,7 @@ class WarpScheduleConfig(HopperConfig):
 
 
 def why_not_promoted(config: HopperConfig) -> str | None:
-    """Say why a warpgroup has no registers for promoted accumulators beside those of wgmma, or None where it has."""
+    """Say why a warpgroup has no registers for promoted accumulators and those of wgmma, or None where it has."""
     shared = config.warpgroups_per_tile == CONSUMERS
     if config.mma_tiles_m > 1 and not (shared and config.mma_tiles_m * config.tile_n <= MAX_TALL_COLUMNS):
         return (

@@ -23,7 +23,7 @@ def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str
     if matrix.alignment % MAP_ALIGNMENT:
         return f"{name.upper()} begins at a multiple of {matrix.alignment} bytes; TMA needs {MAP_ALIGNMENT}"
     item = matrix.dtype.itemsize
-    rows = matrix.lies_in_rows if name in "ab" else matrix.is_row_major
+    rows = matrix.has_contiguous_rows if name in "ab" else matrix.is_row_major
     lines, ld = (matrix.rows, matrix.row_stride) if rows else (matrix.cols, matrix.col_stride)
     what, wrong = "leading dimension", ld * item if lines > 1 and not _is_stride(ld * item) else None
     if batch and wrong is None:
@@ -57,7 +57,12 @@ def why_not_stored(matrix: StridedMatrix) -> str | None:
 
 
 def operand_params(
-    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], tile: int, multicast_size: int = 1
+    operand: str,
+    matrix: StridedMatrix,
+    batch: tuple[int, ...],
+    tile: int,
+    multicast_size: int = 1,
+    promotion: int | None = None,
 ) -> tuple[Param, Param]:
     """Describe A, or B as (N, K), of which TMA loads k-tiles.
 
@@ -71,15 +76,18 @@ def operand_params(
         Extents of the batch dimensions of the map.
     tile, multicast_size : int
         Rows of a tile, and CTAs of a cluster that share its k-tiles, of which each loads a part for all.
+    promotion : int, optional
+        As of `TensorMapParam`.
     """
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
-    if matrix.lies_in_rows:
-        described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_size))
+    if matrix.has_contiguous_rows:
+        described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_size), promotion)
     else:
         # The K-major box above is 128 bytes of K by rows of M or N; an MN-major one is up to 128 bytes of M or N by K.
         row_bytes = next(row_bytes for row_bytes in (128, 64, 32, 16) if tile * item % row_bytes == 0)
-        described = _tensor_map(operand, matrix.transposed(), batch, (row_bytes // item, depth // multicast_size))
+        box = (row_bytes // item, depth // multicast_size)
+        described = _tensor_map(operand, matrix.transposed(), batch, box, promotion)
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, *batch))
 
 
@@ -91,7 +99,9 @@ def result_params(
     return _tensor_map(operand, matrix, batch, box), ExtentsParam(operand, (*extents, *batch))
 
 
-def _tensor_map(operand: str, matrix: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int]) -> TensorMapParam:
+def _tensor_map(
+    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int], promotion: int | None = None
+) -> TensorMapParam:
     """Describe a row-major matrix by a TMA box of `box` columns and rows."""
     item = matrix.dtype.itemsize
     # TMA never uses the stride of a single row or matrix, but it must be valid.
@@ -109,6 +119,7 @@ def _tensor_map(operand: str, matrix: StridedMatrix, batch: tuple[int, ...], box
         pitches=(row_stride_bytes, *batch_strides_bytes),
         box=(*box, *(1 for _ in batch)),
         swizzle=box_row_bytes if box_row_bytes > MAP_ALIGNMENT else 0,
+        promotion=promotion,
         tf32=matrix.dtype == FLOAT32 and operand in ("a", "b", SECOND),
     )
 

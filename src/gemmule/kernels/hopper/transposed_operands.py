@@ -80,7 +80,7 @@ class TransposedOperands:
         return (a.is_row_major, b.is_col_major) if self._k_major else (a.is_col_major, b.is_row_major)
 
     def _kept(self, problem: GemmProblem) -> str | None:
-        """Return the larger operand, if the product takes it as it is beside a copy of the other one."""
+        """Return the larger operand, if the product takes it as it is with a copy of the other one."""
         if self._takes_one is None or any(self._are_right(problem)):
             return None
         name, matrix = ("a", problem.a) if problem.m >= problem.n else ("b", problem.b)

@@ -27,7 +27,6 @@ class RungConfig(HopperConfig):
     min_stages: ClassVar[int] = 1
     warpgroups_per_tile: ClassVar[int] = 1
     threads: ClassVar[int] = WARPGROUP
-    cluster: ClassVar[int] = 1
     epi_tiles: ClassVar[int] = 0
 
     @property
@@ -58,18 +57,18 @@ class PersistentConfig(RolesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ctas < self.cluster:
-            raise ArgumentError(f"config {self}: ctas must be {self.cluster} or more, the CTAs of a cluster")
+        if self.ctas < self.cluster_size:
+            raise ArgumentError(f"config {self}: ctas must be {self.cluster_size} or more, the CTAs of a cluster")
 
     def grid(self, tiles: int) -> int:
-        return min(tiles, self.ctas // self.cluster * self.cluster)
+        return min(tiles, self.ctas // self.cluster_size * self.cluster_size)
 
 
 @dataclass(frozen=True)
 class ClusterConfig(PersistentConfig):
     """As `PersistentConfig`; TMA multicasts k-tiles of B to a cluster of two CTAs."""
 
-    cluster: ClassVar[int] = CLUSTER
+    cluster_size: ClassVar[int] = CLUSTER
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def _refuses_any(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _grid(problem: GemmProblem, config: RungConfig) -> int:
     # The tiles of whole clusters.
-    tiles_m = -(-problem.m // (config.tile_m * config.cluster)) * config.cluster
+    tiles_m = -(-problem.m // (config.tile_m * config.cluster_size)) * config.cluster_size
     return config.grid(tiles_m * -(-problem.n // config.tile_n))
 
 
@@ -92,7 +92,7 @@ def _launch(problem: GemmProblem, config: RungConfig) -> Launch:
     params = (
         *operand_params(first, problem.a, (), config.tile_m),
         # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
-        *operand_params(second, problem.b.transposed(), (), config.tile_n, config.cluster),
+        *operand_params(second, problem.b.transposed(), (), config.tile_n, config.cluster_size),
         *_result_params(problem, config),
         *scale_params(problem),
     )
@@ -100,7 +100,7 @@ def _launch(problem: GemmProblem, config: RungConfig) -> Launch:
         grid=(_grid(problem, config), 1, 1),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
-        cluster=(config.cluster, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         params=params,
     )
 

@@ -42,7 +42,7 @@ class RowMajorConfig(Config):
         """Threads of a CTA."""
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile[0] * self.tile[1]
 
     @property

@@ -34,7 +34,7 @@ class BlockConfig(Config):
         return self.block_x, self.block_y
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.covers[0] * self.covers[1]
 
     def shared_bytes(self, itemsize: int) -> int:

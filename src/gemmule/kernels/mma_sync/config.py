@@ -83,18 +83,13 @@ class MmaSyncConfig(Config):
             raise ArgumentError(f"config {self}: its stages are too small for the epilogue; add stages")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
     def threads(self) -> int:
         """Threads of a CTA."""
         return 32 * self.warps_m * self.warps_n
-
-    @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
 
     @property
     def shared_bytes(self) -> int:
@@ -104,7 +99,7 @@ class MmaSyncConfig(Config):
     @property
     def staging_bytes(self) -> int:
         """Shared memory of the partial sums of a CTA."""
-        return self.outputs // (2 * SUBTILE_M * SUBTILE_N) * WARP_BYTES
+        return self.tile_elements // (2 * SUBTILE_M * SUBTILE_N) * WARP_BYTES
 
     def takes(self, dtype: DType) -> bool:
         """Return whether a tile has whole lines of 64 bytes of such elements."""

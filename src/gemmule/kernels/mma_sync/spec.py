@@ -96,8 +96,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     oriented = _oriented(problem)
     if config.cluster_k > 1 and not _has_registers(config, oriented):
         return (
-            f"config {config} has no registers for copies of {_WORD} bytes or fewer beside partial sums: rows of A and "
-            "B must begin at multiples of 8 bytes"
+            f"config {config} has no registers for partial sums and copies of {_WORD} bytes or fewer: rows of A and B "
+            "must begin at multiples of 8 bytes"
         )
     if (words := _words(oriented, config)) > _MAX_WORDS:
         return (
@@ -108,15 +108,15 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
 
 
 def _has_registers(config: MmaSyncConfig, problem: GemmProblem) -> bool:
-    """Return whether a thread of a cluster has registers for its copies beside its partial sums."""
+    """Return whether a thread of a cluster has registers for its copies and its partial sums."""
     copied = min(_copied(problem))
     if copied < _WORD:
-        return config.outputs <= _TILE**2
-    if problem.a.lies_in_rows and problem.b.lies_in_cols:
+        return config.tile_elements <= _TILE**2
+    if problem.a.has_contiguous_rows and problem.b.has_contiguous_cols:
         # One distance leads from each line to the next, of both operands.
         return True
     copies = (config.tile_m + config.tile_n) * config.k_bytes // (copied * config.threads)
-    return copied > _WORD or config.outputs // config.threads + copies <= _MAX_WORDS // 2
+    return copied > _WORD or config.tile_elements // config.threads + copies <= _MAX_WORDS // 2
 
 
 @cache_last_call
@@ -312,7 +312,7 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
     def order(number: int) -> tuple[int, int, int]:
         count = ctas(problem, configs[number])
         if count >= gpu.multiprocessors:
-            return 0, count * configs[number].outputs, count
+            return 0, count * configs[number].tile_elements, count
         return 1, -count, -number
 
     alone, split = _plain(configs)

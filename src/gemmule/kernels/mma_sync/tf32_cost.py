@@ -21,7 +21,7 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 _K_BYTES, _SIDE = 128, 64
 #: Share of the SMs that clusters of 16 reach: 14 of them fit with two CTAs an SM.
 _LARGE_REACHED = 112 / 132
-#: Shared memory and registers of an SM, bytes of the former that each CTA takes beside its own, and registers beside
+#: Shared memory and registers of an SM, bytes of the former that each CTA takes besides its own, and registers besides
 #: accumulators of a thread.
 _SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
 
@@ -140,7 +140,7 @@ class _Tiles:
 
 def _resident(config: MmaSyncConfig) -> int:
     """Return the CTAs that an SM holds at a time."""
-    registers = config.threads * min(config.outputs // config.threads + _BESIDE, 255)
+    registers = config.threads * min(config.tile_elements // config.threads + _BESIDE, 255)
     return max(min(_SHARED_BYTES // (config.shared_bytes + _RESERVED), _REGISTERS // registers), 1)
 
 

@@ -15,7 +15,7 @@ from gemmule.kernels.parts.cluster_reduction import sum_in_cluster
 
 from .config import SUBTILE_M, SUBTILE_N, WARP_BYTES
 
-#: Words from one subtile to the one beside it in shared memory.
+#: Words from one subtile to the next in its row in shared memory.
 _BESIDE = SUBTILE_N + 4
 #: Vectors that a thread loads and writes in one go.
 _TOGETHER = 4

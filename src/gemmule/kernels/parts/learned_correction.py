@@ -36,7 +36,7 @@ class Given(NamedTuple):
 
 
 class Networks:
-    """Networks of two hidden layers, whose first layers are one: the units of one network stand beside the next's.
+    """Networks of two hidden layers, whose first layers are one: the units of all networks are concatenated.
 
     Parameters
     ----------

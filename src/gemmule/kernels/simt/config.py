@@ -28,7 +28,7 @@ LARGEST = 128 * 256
 #: Of tiles whose K-major operands are loaded by vectors, the least rows and columns; and elements that a thread copies
 #: of an operand, from which this pays for it alone.
 _LEAST_SIDE, _MANY_COPIES = 64, 16
-#: Registers of a multiprocessor, and those that a thread needs besides accumulators and fragments: with up to so many
+#: Registers of an SM, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
 
@@ -60,7 +60,7 @@ class CpAsyncConfig(Config):
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {VECTOR} a thread")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
@@ -123,7 +123,7 @@ class SimtConfig(Config):
             )
         if self.cluster_k > LARGEST_CLUSTER or (
             self.cluster_k * self.warps_k > 1
-            and self.outputs * self.warps_k * self.itemsize > self.shared_bytes(False, False)
+            and self.tile_elements * self.warps_k * self.itemsize > self.shared_bytes(False, False)
         ):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
@@ -137,12 +137,7 @@ class SimtConfig(Config):
         return VECTOR_BYTES // self.itemsize
 
     @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
-
-    @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
@@ -177,7 +172,7 @@ class SimtConfig(Config):
         if square and self.cluster_k > 1:
             return False, False
         wide = [
-            self.outputs == LARGEST or extent * self.tile_k >= _MANY_COPIES * self.threads
+            self.tile_elements == LARGEST or extent * self.tile_k >= _MANY_COPIES * self.threads
             for extent in (self.tile_m, self.tile_n)
         ]
         return k_major[0] and (k_major[1] or wide[0]), k_major[1] and (k_major[0] or wide[1])
@@ -188,7 +183,9 @@ class SimtConfig(Config):
 
         As many CTAs of two warps as fit would leave the first-level cache, through which copies of 4 bytes go, no room.
         """
-        return _CARVE_OUT if self.threads == _FEW_THREADS and self.outputs >= _MANY_OUTPUTS * self.threads else None
+        return (
+            _CARVE_OUT if self.threads == _FEW_THREADS and self.tile_elements >= _MANY_OUTPUTS * self.threads else None
+        )
 
     @property
     def writers(self) -> int:
@@ -196,7 +193,7 @@ class SimtConfig(Config):
         return max(count for count in range(1, self.cluster_k + 1) if self.summed_m % count == 0)
 
     def resident(self, copies: int) -> int:
-        """Return the CTAs of a multiprocessor that the compiler leaves registers for, with copies of a thread."""
+        """Return the CTAs of an SM that the compiler leaves registers for, with copies of a thread."""
         elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n)
         registers = elements * self.itemsize // FLOAT32.itemsize + _OTHERS
         # Many copies need registers for their addresses.

@@ -20,14 +20,14 @@ from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_di
 
 from .config import VECTOR, VECTOR_BYTES, CpAsyncConfig, SimtConfig
 
-#: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of a multiprocessor, the least for
+#: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of an SM, the least for
 #: one tile alone, and the k that prologue and epilogue are worth.
 _TIMES = {128 * 256: (180.0, 180.0, 97), 128 * 128: (100.0, 100.0, 78), 64 * 64: (36.3, 75.0, 34)}
 
 
 def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
     """Return roughly the time in nanoseconds of so many CTAs, of a tile with `k` products each."""
-    each, alone, ends = _TIMES.get(config.outputs, (config.outputs / 160, config.outputs / 160, 97))
+    each, alone, ends = _TIMES.get(config.tile_elements, (config.tile_elements / 160, config.tile_elements / 160, 97))
     tiles = -(-ctas // gpu.multiprocessors)
     return max(each * tiles, alone) * (k + ends)
 
@@ -70,7 +70,7 @@ class SimtRates(NamedTuple):
     vector: float = 0.0
 
 
-class _Lies(NamedTuple):
+class _Layout(NamedTuple):
     """How an operand lies."""
 
     k_major: bool
@@ -78,7 +78,7 @@ class _Lies(NamedTuple):
 
 
 #: How MN-major copies in workspaces lie.
-_COPY = _Lies(k_major=False, unaligned=False)
+_COPY = _Layout(k_major=False, unaligned=False)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class SimtFacts:
         CTAs of an SM in a full wave.
     warps : array
         Warps of a CTA for each scheduler.
-    products, copies, transposed, vectors, reads, outputs : array
+    products, copies, transposed, vectors, reads, tile_elements : array
         Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
         of vectors for a k-tile; and elements of its tile.
     factor : array
@@ -120,7 +120,7 @@ class SimtFacts:
     transposed: Any
     vectors: Any
     reads: Any
-    outputs: Any
+    tile_elements: Any
     factor: Any
 
 
@@ -173,7 +173,7 @@ def _known_us(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     copies = rates.copy * of.copies + rates.transposing * of.transposed + rates.vector * of.vectors
     issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps / rates.cycles
     latency = rates.latency / rates.cycles + rates.alone * issue
-    ends = (rates.start + rates.epilogue * of.outputs * of.warps) / rates.cycles
+    ends = (rates.start + rates.epilogue * of.tile_elements * of.warps) / rates.cycles
     peers = of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
     return issue, _sixth_power(latency), _larger(of.resident * issue, latency), ends, once
@@ -298,11 +298,11 @@ _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
 def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
     """Return what configs do for a product."""
-    return _limits(problem, (operands_lie(problem),), configs, gpu)
+    return _limits(problem, (operand_layouts(problem),), configs, gpu)
 
 
 def _limits(
-    problem: GemmProblem, operands: tuple[tuple[_Lies, _Lies], ...], configs: Sequence[SimtConfig], gpu: GpuRates
+    problem: GemmProblem, operands: tuple[tuple[_Layout, _Layout], ...], configs: Sequence[SimtConfig], gpu: GpuRates
 ) -> SimtWork:
     """Return what configs do for a product with each of several pairs of operands, one after another."""
     one, _, _ = row_result(problem)
@@ -328,7 +328,7 @@ def _work(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
 
 @cache_for_configs
 def _facts(
-    configs: Sequence[SimtConfig], operands: tuple[tuple[_Lies, _Lies], ...], by_element: bool, multiprocessors: int
+    configs: Sequence[SimtConfig], operands: tuple[tuple[_Layout, _Layout], ...], by_element: bool, multiprocessors: int
 ) -> SimtFacts:
     """Return what configs do for every product with such operands, one pair of A and B after another.
 
@@ -364,7 +364,7 @@ def _facts_of(
     ]
     each = list(zip(copies, short, k_major, strict=True))
     factor = factors.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0))
-    written = _BY_ELEMENT.get(config.outputs, 1.0) if by_element and not any(unaligned) else 1.0
+    written = _BY_ELEMENT.get(config.tile_elements, 1.0) if by_element and not any(unaligned) else 1.0
     if parts == 1:
         written *= _further(config, k_major, unaligned, by_element)
     return {
@@ -383,7 +383,7 @@ def _facts_of(
         "transposed": sum(count for count, few, along in each if few and along),
         "vectors": sum(count for count, few, along in each if along and not few),
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
-        "outputs": config.thread_m * config.thread_n * parts,
+        "tile_elements": config.thread_m * config.thread_n * parts,
         "factor": factor[any(unaligned)] * written,
     }
 
@@ -394,23 +394,23 @@ def _further(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bo
         aligned = (k_major[0] and not unaligned[0], k_major[1] and not unaligned[1])
         tile = config.tile_m, config.tile_n, config.tile_k, config.warps_k, any(config.by_vectors(aligned))
         return 1.0 if any(unaligned) else _K_MAJOR.get(tile, 1.0)
-    further = _IN_GROUPS.get(config.outputs, _InGroups()) if config.warps_k > 1 else _InGroups()
+    further = _IN_GROUPS.get(config.tile_elements, _InGroups()) if config.warps_k > 1 else _InGroups()
     return further.mn_major_by_element if by_element else further.mn_major
 
 
 @cache_last_call
-def operands_lie(problem: GemmProblem) -> tuple[_Lies, _Lies]:
+def operand_layouts(problem: GemmProblem) -> tuple[_Layout, _Layout]:
     """Return how A and B of the row-major result lie."""
     oriented, _, _ = row_result(problem)
     a, b = oriented.a, oriented.b
     k_bytes = oriented.k * a.dtype.itemsize
-    return _lies(a, a.is_row_major, k_bytes), _lies(b, not b.is_row_major, k_bytes)
+    return _layout_of(a, a.is_row_major, k_bytes), _layout_of(b, not b.is_row_major, k_bytes)
 
 
-def _lies(matrix: StridedMatrix, k_major: bool, k_bytes: int) -> _Lies:
+def _layout_of(matrix: StridedMatrix, k_major: bool, k_bytes: int) -> _Layout:
     # Of a padded K-major operand a vector may be half outside.
     outside = k_major and k_bytes % VECTOR_BYTES > 0
-    return _Lies(k_major, outside or operand_copies(matrix).copy_bytes < VECTOR_BYTES)
+    return _Layout(k_major, outside or operand_copies(matrix).copy_bytes < VECTOR_BYTES)
 
 
 def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
@@ -421,7 +421,7 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
 
 def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> Any:
     """Return roughly the times in microseconds of `simt_gemm`."""
-    return _predicted(_limits(problem, (operands_lie(problem),), configs, gpu))
+    return _predicted(_limits(problem, (operand_layouts(problem),), configs, gpu))
 
 
 def costs_with_copies(
@@ -429,9 +429,9 @@ def costs_with_copies(
 ) -> tuple[Any, Any]:
     """Return `costs` of a product, and with MN-major copies of some operands: faster than one after the other."""
     _, *names = row_result(problem)
-    lies = operands_lie(problem)
-    first, second = (_COPY if name in copied else one for name, one in zip(names, lies, strict=True))
-    own, others = _predicted(_limits(problem, (lies, (first, second)), configs, gpu)).reshape(2, -1)
+    layouts = operand_layouts(problem)
+    first, second = (_COPY if name in copied else one for name, one in zip(names, layouts, strict=True))
+    own, others = _predicted(_limits(problem, (layouts, (first, second)), configs, gpu)).reshape(2, -1)
     return own, others
 
 
@@ -453,7 +453,7 @@ def costs_of_tiles(
     moved : float
         Bytes of operands and result.
     """
-    facts = _facts(configs, (operands_lie(problem),), problem.n % VECTOR > 0, gpu.multiprocessors)
+    facts = _facts(configs, (operand_layouts(problem),), problem.n % VECTOR > 0, gpu.multiprocessors)
     work = _work(facts, np.array(tiles, float), problem.k, gpu.moved_us(moved, 1.0))
     found: list[float] = _predicted(work).tolist()
     return found

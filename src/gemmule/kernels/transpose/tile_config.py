@@ -139,7 +139,7 @@ class ByteTileConfig(GroupedTileConfig):
             raise ArgumentError(f"config {self}: read_bytes and write_bytes must be powers of 2 from {VECTOR_BYTES}")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.read_bytes * self.write_bytes
 
     @property
@@ -257,7 +257,7 @@ class WarpTileConfig(WordTileConfig):
             raise ArgumentError(f"config {self}: a CTA has up to {WARP} warps")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.threads
 
     @property
@@ -282,7 +282,7 @@ class GatheredConfig(WarpTileConfig):
     words: int = 1  #: Words of a thread; the warp's lanes along the target's rows are between one and the next.
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.threads * self.words
 
     @property
@@ -322,7 +322,7 @@ class WordAlignedConfig(WordTileConfig):
             raise ArgumentError(f"config {self}: begin must be 4, 8, 16 or 32, and divide the rows of all threads")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return (self.lanes - 1) * self.words * WORD
 
     @property
@@ -384,7 +384,7 @@ class SkinnyConfig(TileConfig):
             raise ArgumentError(f"config {self}: span_bytes must be a power of 2 from 256")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.span_bytes
 
     def unit(self, itemsize: int) -> int:

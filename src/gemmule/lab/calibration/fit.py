@@ -24,7 +24,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 HELD_OUT = 4
 #: Errors that differ by less are alike: predicted times are not exact to the last bit.
 _ALIKE = 1e-6
-#: Errors count linearly beyond this, as logarithms; how much a rate's distance from its first value counts beside them,
+#: Errors count linearly beyond this, as logarithms; the weight of a rate's distance from its first value,
 #: for rates that no time depends on; and the largest such distance.
 _HUBER, _PRIOR, _FARTHEST = 0.1, 0.03, math.log(32)
 #: Largest distance from an H200's rates: derivatives are found within what rates may be.
@@ -56,7 +56,7 @@ class Fit:
 
 
 def fit(timed: Sequence[Timed], before: GpuRates) -> Fit:
-    """Return the rates that fit times best, beside those before.
+    """Return the rates that fit times best, starting from those before.
 
     Every fourth product is left out, and judged. For each chip that the learned correction knows, rates are fitted with
     its biases; the best are taken.

@@ -1,4 +1,4 @@
-"""Draws panels of bars: one panel for each figure, one bar for each kernel, its value written beside it."""
+"""Draws panels of bars: one panel for each figure, one bar for each kernel, its value written next to it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def draw_bars(figure: Figure, panels: Sequence[Panel], page: Page) -> None:
 
 
 def _columns(panels: int, *, narrow: bool) -> int:
-    """Return the panels beside each other: three, or two where that fills the rows."""
+    """Return the panels side by side: three, or two where that fills the rows."""
     return 1 if narrow else min(panels, 2 if panels == 4 else 3)
 
 
@@ -76,7 +76,7 @@ def _panel(axes: Axes, panel: Panel, page: Page, *, named: bool) -> None:
         )  # fmt: skip
     axes.set_yticks(places, [short(bar.name) if named else "" for bar in panel.bars])
     axes.set_ylim(0.4, len(panel.bars) + 0.6)
-    # Room for the text beside the longest bar.
+    # Space for the text next to the longest bar.
     axes.set_xlim(0, 1.45 * (max(bar.value for bar in panel.bars) or 1))
     axes.set_xticks([])
     axes.tick_params(axis="y", length=0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from gemmule.core.errors import UnsupportedError
+from gemmule.files.atomic_file import atomic_write
 
 from .theme import LIGHT, Theme
 
@@ -87,12 +88,12 @@ def figure_on(page: Page, *, text_as: str = "path", salt: str = "gemmule") -> It
 
 def save(figure: Figure, folder: Path, stem: str, fingerprint: str, kinds: Sequence[str] = KINDS) -> list[Path]:
     """Write a figure as files of some kinds, each with the fingerprint of its figures inside; return the files."""
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in kinds:
         target = folder / f"{stem}.{kind}"
         metadata = {"Description": fingerprint} | (_NO_METADATA if kind == "svg" else {"Software": None})
-        figure.savefig(target, metadata=metadata, dpi=144)
+        with atomic_write(target) as file:
+            figure.savefig(file, format=kind, metadata=metadata, dpi=144)
         written.append(target)
     return written
 

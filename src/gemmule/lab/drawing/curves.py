@@ -1,4 +1,4 @@
-"""Draws curves over sizes: kernels, the yardstick, and the peak rates."""
+"""Draws curves over sizes: kernels, the baseline, and the peak rates."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Theme:
 
     name: str  #: ``light`` or ``dark``.
     page: str  #: What is behind everything.
-    #: ink, faint: Text and the yardstick; text and lines that step back.
+    #: ink, faint: Text and the baseline; text and lines that step back.
     ink: str
     faint: str
     grid: str  #: Lines of the grid.

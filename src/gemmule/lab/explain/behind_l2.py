@@ -7,9 +7,9 @@ place no count tells. There are two figures, for the two ways that were seen:
 - in step: all CTAs that run at a time, a wave;
 - apart: one CTA of each SM. Those that share an SM are evenly spread along K.
 
-Where L2 has several parts, an SM asks the part that it is beside. What that does not hold it gets from the
-part beside the memory, which is one lookup more, and keeps a copy. CTAs are beside each part with the same chance. A
-store is looked up again in the part beside the memory. What all SMs read has room in L2 only if it has room
+Where L2 has several parts, an SM asks the part next to it. What that does not hold it gets from the
+part next to the memory, which is one lookup more, and keeps a copy. CTAs are next to each part with the same chance. A
+store is looked up again in the part next to the memory. What all SMs read fits into L2 only if it fits
 in one part.
 """
 

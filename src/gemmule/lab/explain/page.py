@@ -137,7 +137,7 @@ def _launch(explained: Explanation, width: int) -> str:
 
 
 def _owner(explained: Explanation) -> str:
-    """Return whose tile it is: a cluster's CTAs share one, or have one beside the other."""
+    """Return whose tile it is: a cluster's CTAs share one, or have adjacent ones."""
     cluster = math.prod(explained.recipe.cluster)
     owner = "each" if cluster == 1 else f"per cluster of {cluster}"
     return f"{owner} at a time" if explained.persistent else owner

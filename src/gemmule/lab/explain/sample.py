@@ -123,7 +123,7 @@ def _squares(spec: KernelSpec, config: Config, problem: TransposeProblem, line: 
 def _points(extent: int, period: int, least: int, *, proportional: bool) -> list[tuple[int, int]]:
     """Return extents and factors whose sum stands for `extent`.
 
-    Where `proportional`, whole periods without a rest cost nothing beside themselves: one of them is enough.
+    Where `proportional`, whole periods without a rest cost nothing else: one of them is enough.
     """
     whole, rest = divmod(extent, period)
     if proportional and rest == 0 and whole:

@@ -161,7 +161,7 @@ def totals(samples: Sequence[Sample], runs: Sequence[Run]) -> Totals:
         if moved := sum(s.weight * run.instructions[i].engine_bytes for s, run in zip(samples, runs, strict=True)):
             engine[row.kind] = engine.get(row.kind, 0) + moved
     bulk = sum(column["sectors"] for row, column in zip(code, columns, strict=True) if row.kind in _BULK)
-    # Beside tensor cores they compute addresses.
+    # In kernels with tensor cores they compute addresses.
     integers = _multiplies_integers(samples[0].problem) and not any(row.kind == MATRIX for row in code)
     for row, column in zip(code, columns, strict=True):
         kind = row.kind

@@ -105,7 +105,7 @@ def _summary(machine: Machine, name: str) -> Section | str:
         )  # fmt: skip
     # The ratio is what a narrow screen must show.
     header = ("type and layout", "rate / cuBLASLt's", "fastest kernel", "TFLOP/s", "share of the peak", "M x N x K")
-    caption = "The fastest kernel of each type and layout, at the largest size beside cuBLASLt"
+    caption = "The fastest kernel of each type and layout, at the largest size with cuBLASLt"
     table = TableView(f"{name}-summary-table", caption, header, tuple(rows), more_texts=(2, 4, 5))
     return Section(f"{name}-summary", "At a glance", tables=(table,))
 
@@ -156,13 +156,13 @@ def _drawn(found: Sequence[Plot], name: str, what: str, text: str, greatest: str
 def _errors(machine: Machine, name: str) -> Section | str:
     found = error_plots(machine.records)
     if not found:
-        return "Errors beside cuBLAS's: it takes gemm and yardstick records with errors, of three sizes with M = N."
+        return "Errors, and cuBLAS's: it takes gemm and yardstick records with errors, of three sizes with M = N."
     text = (
         "The largest error of the checked rows, in units of the unit roundoff u times (|A| |B|)ij, for the kernels and "
         "for cuBLASLt. Kernels that sum in the same order err alike."
     )
     drawn = _drawn(found, name, "Largest error", text, "largest")
-    return Section(f"{name}-errors-beside", "Errors beside cuBLAS's", figures=drawn)
+    return Section(f"{name}-errors", "Errors, and cuBLAS's", figures=drawn)
 
 
 def _products(machine: Machine, name: str) -> Section | str:

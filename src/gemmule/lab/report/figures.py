@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Width in points of a figure, which is as many of the screen's pixels or more; and the size of its text.
 _WIDE, _NARROW = (760.0, 11.0), (358.0, 12.0)
-#: Height of a figure for each label beside its axes, in sizes of text: the axes are three quarters of it.
+#: Height of a figure for each label outside its axes, in sizes of text: the axes are three quarters of it.
 _LABEL = 1.8
 
 

@@ -28,28 +28,28 @@ def transposes(machine: Machine, name: str) -> Section | str:
     timed = any(record["record"] == "transpose" for record in measured)
     if not timed and not counted:
         return "Transposes: there are no transpose records."
-    beside = _timed_tables(measured, name) if timed else []
+    tables = _timed_tables(measured, name) if timed else []
     if counted:
         caption, counts = "What transposes ask of the L1 caches, counted only", throughput(counted)
-        beside.append(table_view(f"{name}-transpose-counts", caption, counts, texts=2))
+        tables.append(table_view(f"{name}-transpose-counts", caption, counts, texts=2))
     drawn = [
         _blocks(plot, name) if plot.bars else _sizes(plot, measured, name) for plot in transpose_plots(machine.records)
     ]
-    return Section(f"{name}-transposes", "Transposes", figures=tuple(drawn), tables=tuple(beside))
+    return Section(f"{name}-transposes", "Transposes", figures=tuple(drawn), tables=tuple(tables))
 
 
 def _timed_tables(measured: Sequence[Record], name: str) -> list[TableView]:
     (header, rows), every = copy_ratios(TRANSPOSE, measured), every_figure(TRANSPOSE, measured)
     # Many configs of many fields: their values, which the next table has with their names.
     ratios = [short(head) for head in header], rows
-    beside = [
+    tables = [
         table_view(f"{name}-transpose-ratios", "Bandwidth of transposes / that of the copy", ratios),
         table_view(f"{name}-transpose-figures", f"Every transpose: {len(every[1])} rows", every, texts=2, folded=True),
     ]
     if any("counts" in record for record in measured):
         caption, counts = "What transposes ask of the L1 caches", throughput(measured)
-        beside.append(table_view(f"{name}-transpose-l1", caption, counts, texts=2))
-    return beside
+        tables.append(table_view(f"{name}-transpose-l1", caption, counts, texts=2))
+    return tables
 
 
 def _sizes(plot: TransposePlot, measured: Sequence[Record], name: str) -> FigureView:

@@ -14,7 +14,7 @@ from gemmule.files.temporary_file import open_or_create_own, open_own
 
 
 class TuningJournal:
-    """A file beside the table, of one search; another search, of other products or settings, has another.
+    """A file next to the table, of one search; another search, of other products or settings, has another.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ def candidates(
     kernels: Sequence[str] = (),
     factor: float = FACTOR,
     most: int = MOST,
-    further: bool = True,
+    extra_configs: bool = True,
 ) -> tuple[Choice, ...]:
     """Return kernels and configs to try for a product.
 
@@ -39,7 +39,7 @@ def candidates(
         Of a kernel that predicts costs, configs up to this many times the least one are tried.
     most : int
         Most configs of one kernel that are registered; and as many of those that only a search takes into account.
-    further : bool
+    extra_configs : bool
         Whether to try the latter.
     """
     found: list[Choice] = []
@@ -52,8 +52,8 @@ def candidates(
         if outer or (spec.refuses is not None and spec.refuses(inner, arch)):
             continue
         tried = _pruned(spec, inner, arch, spec.configs_on(gpu), gpu, factor, most)
-        if further and spec.further is not None and spec.cost is not None:
-            more = [one for one in configs_on(tuple(spec.further()), gpu.multiprocessors) if one not in tried]
+        if extra_configs and spec.extra_configs is not None and spec.cost is not None:
+            more = [one for one in configs_on(tuple(spec.extra_configs()), gpu.multiprocessors) if one not in tried]
             tried = _diverse(tried + _pruned(spec, inner, arch, more, gpu, factor, _MANY * most), most)
         found += [Choice(spec, config, gpu=gpu) for config in tried]
     return tuple(found)

@@ -1,7 +1,7 @@
 """Searches the fastest kernel and config of products: a quick survey of all candidates, then the protocol for the best.
 
-In the survey all candidates of a product are sampled in turns, some milliseconds each. The fastest of it, the config
-that the cost model would take, and the one that a table has already are then checked and timed beside the yardstick as
+In the survey all candidates of a product are sampled round-robin, some milliseconds each. The fastest of it, the config
+that the cost model would take, and the one that a table has already are then checked and timed with the baseline as
 every kernel is. The one with the best ratio of those is kept.
 """
 
@@ -21,7 +21,7 @@ from gemmule.dispatch.tuned_file import Entry
 from ..bench import BrokenError
 from ..bench_plan import BenchPlan
 from ..bench_records import Record, us
-from ..device import BenchDevice, Work, Yardstick
+from ..device import Baseline, BenchDevice, Work
 from ..gemm_bench import GemmBench, GemmPoint
 from ..gemm_operation import named
 from .entries import entry_of
@@ -60,7 +60,7 @@ class Cell:
     records: tuple[Record, ...]
 
     def best(self) -> Record | None:
-        """Return the record of the fastest, beside the yardstick where there is one; None where nothing was timed."""
+        """Return the record of the fastest, with the baseline's where there is one; None where nothing was timed."""
         timed = [one for one in self.records if one["record"] == "gemm" and "failure" not in one]
         if timed and all("ratio" in one for one in timed):
             return max(timed, key=lambda one: float(one["ratio"]))
@@ -83,7 +83,7 @@ class Tuner(GemmBench):
         Products, and what is tried for each.
     plan : BenchPlan
         How they are measured; its choices are the load before the first figure, its problems are not used.
-    device, chip, yardstick
+    device, chip, baseline
         As of `Bench`.
     keep : int
         Candidates that the survey leaves.
@@ -95,12 +95,12 @@ class Tuner(GemmBench):
         plan: BenchPlan[GemmProblem],
         device: BenchDevice,
         chip: Chip | None,
-        yardstick: Yardstick | None,
+        baseline: Baseline | None,
         *,
         keep: int = KEEP,
     ) -> None:
         problems = tuple(search.problem for search in searches)
-        super().__init__(dataclasses.replace(plan, problems=problems), device, chip, yardstick)
+        super().__init__(dataclasses.replace(plan, problems=problems), device, chip, baseline)
         self._searches, self._keep = searches, keep
         self._search: Search | None = None
 

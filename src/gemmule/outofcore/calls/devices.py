@@ -37,8 +37,8 @@ _FILE_LINE = 64 << 10
 #: Side of a product of half the rate, in the planner's model.
 _HALF = 64
 #: Bytes a second at which pageable matrices pass through large pinned buffers, there and back, what is left of that
-#: while both do, and seconds in which a byte of such a buffer is made: as measured with twelve threads beside an H200.
-_SOURCE, _SINK, _CROWDED, _PIN_S = 42e9, 37e9, (0.53, 0.74), 2.4e-10
+#: while both do, and seconds in which a byte of such a buffer is made: measured with twelve threads on an H200's host.
+_SOURCE, _SINK, _DUPLEX_SHARES, _PIN_S = 42e9, 37e9, (0.53, 0.74), 2.4e-10
 #: Matrices of fewer bytes in all are not worth the time of measuring that.
 _LEAST_STAGED = 1 << 30
 #: Seconds for which the host's products are timed.
@@ -131,9 +131,9 @@ def measured_rates(
     path = None if isinstance(place, ArraySink) else place.name
     to = memory_of(place) if isinstance(place, ArraySink) else None
     files = a.path is not None or b.path is not None or to is None
-    with ThreadPoolExecutor(1, "gemmule-disk") as beside:
+    with ThreadPoolExecutor(1, "gemmule-disk") as pool:
         # The disk is timed while the GPU is.
-        timed = beside.submit(_disk_rates, a, b, problem.dtype, path, probes) if files else None
+        timed = pool.submit(_disk_rates, a, b, problem.dtype, path, probes) if files else None
         if name == "gpu":
             found = _gpu_rates(problem, to, sums, precision, threads, budgets, ordinal, probes)
         else:
@@ -245,7 +245,7 @@ def _gpu_rates(
 
 def usual_staging(rates: Rates) -> Rates:
     """Return rates with those of pageable matrices where they are not measured."""
-    return dataclasses.replace(rates, source=_SOURCE, sink=_SINK, crowded=_CROWDED, pin=_PIN_S)
+    return dataclasses.replace(rates, source=_SOURCE, sink=_SINK, duplex_shares=_DUPLEX_SHARES, pin=_PIN_S)
 
 
 @functools.cache

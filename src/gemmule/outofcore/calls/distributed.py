@@ -220,7 +220,7 @@ def run_distributed(
     """Compute the tiles that are not there on the workers of a scheduler.
 
     Each worker opens the files by their names, which must hold on all of them, and notes its finished tiles in a
-    journal beside the product's: when it is lost, another one goes on with what is left of its band.
+    journal next to the product's: when it is lost, another one computes what is left of its band.
 
     Parameters
     ----------

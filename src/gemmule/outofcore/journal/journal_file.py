@@ -152,7 +152,7 @@ class Journal:
 
 
 def band_journals(path: str) -> list[str]:
-    """Return the journals of bands that lie beside the journal of their product."""
+    """Return the journals of bands in the folder of their product's journal."""
     folder, name = os.path.split(path)
     try:
         found = os.listdir(folder or ".")

@@ -33,7 +33,7 @@ _BLAS_THREADS, _MOST_THREADS = "blas_threads", 1024
 
 
 class Plan(Protocol):
-    """A plan: a dataclass of numbers, text, types and tuples of them, beside the product."""
+    """A plan: a dataclass of numbers, text, types and tuples of them, besides the product."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 

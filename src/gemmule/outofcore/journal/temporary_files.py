@@ -25,7 +25,7 @@ _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 
 def hidden_path(final: str, ending: str) -> str:
-    """Return the hidden name beside `final` for what is not finished; the same one every time."""
+    """Return the hidden name in the folder of `final` for what is not finished; the same one every time."""
     folder, name = os.path.split(final)
     raw = os.fsencode(name)
     digest = hashlib.blake2b(raw, digest_size=4).hexdigest()

@@ -64,7 +64,7 @@ class MatrixSource(Protocol):
 
     @property
     def scratch_bytes(self) -> int:
-        """Most bytes of memory that one read takes beside `out`."""
+        """Most bytes of memory that one read takes besides `out`."""
 
     @property
     def path(self) -> str | None:
@@ -108,7 +108,7 @@ class MatrixSink(Protocol):
 
     @property
     def scratch_bytes(self) -> int:
-        """Most bytes of memory that one write takes beside `tile`."""
+        """Most bytes of memory that one write takes besides `tile`."""
 
     def write(self, row: int, col: int, tile: Array) -> int:
         """Put `tile`, whose rows are contiguous, at (row, col); return the bytes written.

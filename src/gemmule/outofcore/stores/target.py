@@ -22,7 +22,7 @@ class Target(Protocol):
 
     @property
     def scratch_bytes(self) -> int:
-        """Most bytes of memory that one write takes beside the tile."""
+        """Most bytes of memory that one write takes besides the tile."""
 
     @property
     def journal(self) -> str:

@@ -20,7 +20,7 @@ Tile = tuple[int, int]
 
 
 def cut_into_bands(plan: StreamPlan, finished: Finished | None, workers: int) -> list[tuple[Tile, ...]]:
-    """Return the tiles that are to be computed, in bands of neighbours: some for each worker, so that none waits long.
+    """Return the tiles to compute, in bands of adjacent ones: some for each worker, so that none waits long.
 
     A band lies within one row of tiles (or column, as the plan goes), whose slices its worker reads once.
     """
@@ -38,7 +38,7 @@ def cut_into_bands(plan: StreamPlan, finished: Finished | None, workers: int) ->
 class Band:
     """A band of tiles in one process: the sink for them, and what a process before has done of it.
 
-    Its journal lies beside that of the product. A process that takes over from one that was lost finds in it which
+    Its journal is in the folder of the product's. A process that takes over from one that was lost finds in it which
     tiles are stored, and computes the others.
 
     Parameters
@@ -105,7 +105,7 @@ class Band:
 
 
 def band_journal(journal: str, tiles: Collection[Tile]) -> str:
-    """Return the file of the journal of a band, beside that of the product."""
+    """Return the file of the journal of a band, in the folder of the product's."""
     first = min(tiles)
     return f"{journal}.{first[0]}-{first[1]}"
 

@@ -77,7 +77,7 @@ class DlpackLibrary:
         return None if kind in _HOST else ordinal
 
     def current_stream(self, device: int) -> int:
-        """Return the legacy default stream: the library does not tell another one."""
+        """Return the legacy default stream: the library names no other."""
         del device
         return LEGACY_DEFAULT
 

@@ -80,8 +80,8 @@ def _beside(like: Any, host: HostArray) -> Any:
         return jax.numpy.asarray(host)
 
 
-def lies_in_rows(x: Any) -> bool:
-    """Return whether an array lies in memory as arrays of JAX's do unless another layout is asked for."""
+def is_c_contiguous(x: Any) -> bool:
+    """Return whether an array has JAX's default layout, C order."""
     return bool(_strides(x) == compact_strides(tuple(x.shape)))
 
 
@@ -94,7 +94,7 @@ def _strides(x: Any, role: str = "an array") -> tuple[int, ...]:
         return compact_strides(shape)
     if getattr(layout, "tiling", None) or getattr(layout, "_tiling", None):
         raise ArgumentError(f"{role} lies in memory as {layout}; pass a copy in the default layout")
-    # Dimensions from the one whose steps are the longest to the one whose neighbours touch.
+    # Dimensions from the one of the longest stride to the contiguous one.
     order = tuple(layout.major_to_minor)
     steps = compact_strides(tuple(shape[axis] for axis in order))
     return tuple(steps[order.index(axis)] for axis in range(len(shape)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,8 @@ class NumpyLibrary:
     def view(self, x: HostArray, stream: int | None, role: str) -> ArrayView:
         """Return the array itself."""
         del stream
-        if isinstance(x, np.ma.MaskedArray):
+        # NumPy imports its masked arrays when they are first used, which takes 5 ms.
+        if "numpy.ma" in sys.modules and isinstance(x, np.ma.MaskedArray):
             raise ArgumentError(f"{role} is a masked array, which would lose its mask; pass {role}.filled(value)")
         # A scalar is a value: what is written goes into a copy of it.
         fixed = isinstance(x, np.generic)

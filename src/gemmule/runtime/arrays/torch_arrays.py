@@ -136,7 +136,7 @@ class TorchLibrary:
                     raise
                 # What NumPy raises where memory is short.
                 raise MemoryError(str(error).partition("\n")[0]) from error
-        # Beside arrays that can be read it is one: there is nothing to check.
+        # With arrays that can be read it is one: there is nothing to check.
         return NewArray(self._view_of(tensor, dtype_name, tensor.data_ptr()), lambda: tensor)
 
     def _on_stream(self, torch: Any, like: Any, stream: int | None) -> contextlib.AbstractContextManager[Any]:

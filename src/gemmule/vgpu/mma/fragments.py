@@ -8,7 +8,7 @@ register (p = 4 for 8-bit, 2 for 16-bit, 1 for tf32 and f64), element s of a reg
 - C and D, element 2 h + s: row g + 8 h, column 2 t + s; 16-bit elements are packed in pairs, s = 0 in the low half
 
 The tables here say at which place of a warp's registers, laid end to end, an element of the matrix is found. Along k
-the elements of a register are neighbours, so that A and B can be moved by whole registers: k then counts registers.
+the elements of a register are adjacent, so that A and B can be moved by whole registers: k then counts registers.
 """
 
 from __future__ import annotations

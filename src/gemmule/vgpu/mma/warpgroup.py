@@ -111,7 +111,7 @@ def matrix_of(registers: Words, d_type: str) -> Words:
     dtype = ACCUMULATORS[d_type]
     parts = registers.reshape(len(registers), -1, 4, 8, 4)
     if d_type == "f16":
-        # Two neighbours of a row in a register.
+        # Two adjacent elements of a row in a register.
         halves = np.ascontiguousarray(parts)[..., None].view(np.float16)
         halves = halves.reshape(-1, 2, *parts.shape[1:], 2)
         # (columns / 8, half, warpgroups, warps, rows, lanes of a row, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.errors import ArgumentError
-from gemmule.files.file_errors import errors_name
+from gemmule.files.atomic_file import atomic_write, check_folder
 from gemmule.files.regular_file import check_replaceable
 
 from ..arrays import DeviceArrays
@@ -48,8 +47,7 @@ def check_path(path: Path) -> None:
             f"trace={str(path)!r} ends in neither .html nor .json; a trace is a page, or its data; name e.g. trace.html"
         )
     check_replaceable(path)
-    with errors_name(str(path), written=True), tempfile.TemporaryFile(dir=path.parent):
-        pass
+    check_folder(path)
 
 
 class Trace(Observer):
@@ -113,8 +111,8 @@ class Trace(Observer):
             page = importlib.resources.files(__package__).joinpath("viewer.html").read_text(encoding="utf-8")
             # A script ends at the first such tag, in a string too.
             data = page.replace(_DATA, data.replace("</", "<\\/"))
-        with errors_name(str(path), written=True):
-            path.write_text(data, encoding="utf-8")
+        with atomic_write(path) as file:
+            file.write(data.encode())
 
     def _races(self, number: int, finding: Finding) -> Iterator[dict[str, Any]]:
         """Yield the steps of a race of a launch, the second access first, and its place; nothing if it has none."""

@@ -10,6 +10,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT16, FLOAT32, Precision
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.grouped_problem import GroupedProblem
+from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import contiguous
 from gemmule.dispatch.grouped import choose_grouped
 from gemmule.kernels.hopper.grouped.spec import SPEC
@@ -36,8 +37,22 @@ def test_both_are_taken_with_every_config(problem):
         assert SPEC.why_not(problem, HOPPER, config) is None
         recipe = SPEC.launch(problem, config)
         assert recipe.shared_bytes <= MAX_SHARED_BYTES
-        assert recipe.grid[0] % config.cluster == 0
+        assert recipe.grid[0] % config.cluster_size == 0
         assert 0 < recipe.grid[0] <= config.ctas
+        # Memory that nobody cleared will do, so that a launch is a dependent one.
+        assert recipe.overlaps
+        assert [(x.name, x.zeroed) for x in recipe.workspaces] == [("counter", False)] * config.dynamic
+
+
+@pytest.mark.parametrize(
+    ("problem", "fetched"),
+    [(rows(), 128), (parts_of_k(), 256), (rows(dtype=FLOAT8_E4M3), 256)],
+    ids=["m", "k", "8 bits"],
+)
+def test_what_l2_fetches_of_operands(problem, fetched):
+    """All rows begin at multiples of 256 bytes."""
+    maps = [x for x in SPEC.launch(problem, SPEC.default).params if isinstance(x, TensorMapParam) and x.operand in "ab"]
+    assert [one.fetched_bytes for one in maps] == [fetched] * 2
 
 
 @pytest.mark.parametrize(

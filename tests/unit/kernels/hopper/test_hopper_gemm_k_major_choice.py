@@ -19,7 +19,7 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm import spec as gemm_spec
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
-from gemmule.kernels.hopper.gemm.spec import costs, costs_with_prepared
+from gemmule.kernels.hopper.gemm.spec import costs, costs_with_k_major_copies
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC
 from gemmule.kernels.hopper.next_kernel import choose_next
 from gemmule.lab.products import gemm_problem
@@ -171,7 +171,7 @@ def test_both_ways_of_a_tf32_product_are_predicted_at_once_as_each_is_alone():
     for problem in random_tf32_products(20):
         prepared = Choice(SPEC, SPEC.default).next_kernel(problem).problem
         alone = [costs(one, configs, H200_RATES) for one in (problem, prepared)]
-        together = costs_with_prepared(problem, H200_RATES)
+        together = costs_with_k_major_copies(problem, H200_RATES)
         for one, other in zip(alone, together, strict=True):
             # Behind the configs that lead, times are bounds.
             assert min(other) == pytest.approx(min(one), rel=1e-4)

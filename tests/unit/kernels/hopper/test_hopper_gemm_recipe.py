@@ -107,13 +107,13 @@ def test_swap_ab_of_a_column_major_result_is_the_product_itself(swap_ab):
 def test_clusters_share_the_tiles(config):
     problem = gemm_problem(16384, 8192, 1032, "bfloat16", "bfloat16", "nn")
     launch = SPEC.launch(problem, config)
-    assert launch.cluster == (config.cluster, 1, 1)
-    assert launch.grid[0] % config.cluster == 0
+    assert launch.cluster == (config.cluster_size, 1, 1)
+    assert launch.grid[0] % config.cluster_size == 0
     # Clusters of three leave one SM of each GPC of 16.
     assert 117 <= launch.grid[0] <= 132
     few = gemm_problem(8, 8, 1032, "bfloat16", "bfloat16", "nn")
     # 17 k-tiles are divided into three parts at most.
-    assert SPEC.launch(few, config).grid == (config.cluster, 3 if config.split_k else 1, 1)
+    assert SPEC.launch(few, config).grid == (config.cluster_size, 3 if config.split_k else 1, 1)
 
 
 def test_lines_and_matrices_that_lie_apart():
@@ -239,10 +239,10 @@ def test_configs_that_cannot_be(fields):
 @pytest.mark.parametrize(
     ("shape", "wanted"),
     [
-        ((8192, 8192, 8192), {"outputs": 128 * 192}),
+        ((8192, 8192, 8192), {"tile_elements": 128 * 192}),
         ((4096, 4096, 1024), {"tile_m": 128, "cluster_k": 1}),
-        ((1024, 1024, 1024), {"outputs": 64 * 128}),
-        ((512, 512, 512), {"outputs": 64 * 32, "cluster_k": 1}),
+        ((1024, 1024, 1024), {"tile_elements": 64 * 128}),
+        ((512, 512, 512), {"tile_elements": 64 * 32, "cluster_k": 1}),
         ((64, 576, 7168), {"tile_m": 64, "cluster_k": 8}),
         ((1, 4096, 4096), {"tile_m": 64, "swap_ab": 1}),
     ],

@@ -15,7 +15,7 @@ from gemmule.core.launch import TensorParam
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm import config as configs
-from gemmule.kernels.hopper.gemm.config import HopperGemmConfig, every_config
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig, search_space
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.candidates import parse_kernels
 from gemmule.lab.explain import explain
@@ -70,12 +70,12 @@ def test_what_cannot_be():
 
 
 def test_nobody_gets_it_unasked(monkeypatch):
-    assert not any(config.stream_k for config in (*SPEC.configs, *SPEC.further()))
+    assert not any(config.stream_k for config in (*SPEC.configs, *SPEC.extra_configs()))
     for problem in (PROBLEM, gemm_problem(512, 576, 7168, "bfloat16", "bfloat16", "nn")):
         assert not choose(problem, HOPPER, multiprocessors=132).config.stream_k
     monkeypatch.setattr(configs, "SEARCH_STREAM_K", True)
-    monkeypatch.setattr(configs, "_COLUMNS", (64, 128))
-    both = every_config()
+    monkeypatch.setattr(configs, "_TILES_N", (64, 128))
+    both = search_space()
     assert {config.stream_k for config in both} == {0, 1}
     assert len(set(both)) == len(both)
     assert not any(config.stream_k and config.cluster_k > 1 for config in both)

@@ -38,7 +38,7 @@ def test_the_committed_records_make_a_page(tmp_path):
 
 def test_every_section_is_there(page):
     titles = [text for level, text in Reader(page).headings if level == 3]
-    assert titles == ["At a glance", "The ladder over sizes", "Errors beside cuBLAS's",
+    assert titles == ["At a glance", "The ladder over sizes", "Errors, and cuBLAS's",
                       "Transposes", "Tables of products", "How it was measured"]  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def test_figures_are_those_of_the_records(page):
     assert tables["Bandwidth of transposes / that of the copy"][-1][1:3] == ["0.141", "0.706"]
     blocks = tables["Block shapes, 4096 x 4096 of 4 bytes: effective GB/s"]
     assert blocks == [["32 x 32", "16000"], ["64 x 8", "32000"], ["8 x 64", "4000"]]
-    glance = tables["The fastest kernel of each type and layout, at the largest size beside cuBLASLt"]
+    glance = tables["The fastest kernel of each type and layout, at the largest size with cuBLASLt"]
     assert glance == [["float32 nn", "0.952", "g07_cp_async", "49.5", "74.0 % of fp32", "4096 x 4096 x 4096"]]
 
 
@@ -62,7 +62,7 @@ def test_a_share_of_a_peak_says_of_which(tmp_path):
     product = made.gemm("d02_b_in_registers", 64, 64, 64, 20.6, dtype="float64")
     product |= {"peak_unit": "fp64_tensor", "peak_share": 0.308, "fma_share": 0.615, "fma_tflops": 33.5}
     tables = Reader(made_page(tmp_path, [made.experiment(), product])).tables
-    ((*_, shares, _),) = tables["The fastest kernel of each type and layout, at the largest size beside cuBLASLt"]
+    ((*_, shares, _),) = tables["The fastest kernel of each type and layout, at the largest size with cuBLASLt"]
     assert shares == "30.8 % of fp64 tensor cores, 61.5 % of FMA units"
 
 
@@ -148,7 +148,7 @@ def test_what_is_not_in_the_records_is_named(tmp_path):
     text = made_page(tmp_path, records)
     for line in (
         "The ladder over sizes: it takes gemm records of three sizes with M = N",
-        "Errors beside cuBLAS&#39;s: it takes",
+        "Errors, and cuBLAS&#39;s: it takes",
         "Transposes: there are no transpose records.",
     ):
         assert text.count(f"<li>{line}") == 1, line
@@ -201,7 +201,7 @@ def test_a_matrix_times_its_own_transpose_is_another_product(tmp_path):
     (machine,) = machines([read_source(file) for file in files])
     assert (machine.replaced, len(machine.records)) == (0, 2)
     tables = Reader(made_page(tmp_path, records)).tables
-    glance = tables["The fastest kernel of each type and layout, at the largest size beside cuBLASLt"]
+    glance = tables["The fastest kernel of each type and layout, at the largest size with cuBLASLt"]
     assert [row[:3] for row in glance] == [
         ["float32 nn", "0.900", "h09"], ["float32 nn own transpose", "1.900", "h15"]
     ]  # fmt: skip

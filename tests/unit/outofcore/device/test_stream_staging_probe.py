@@ -63,7 +63,7 @@ def test_staging_is_measured_with_the_buffers_of_a_product():
     # Both once to begin with, each alone, and both twice.
     assert device.copied == {"in": 4 * (3 << 20), "out": 4 * (3 << 20), "pinned": pinned_bytes(found.rings)}
     assert found.rings == cut_rings(("a", "out"), 1 << 20, 3, 1 << 16)
-    assert min(found.source, found.sink, *found.beside, found.pin) > 0
+    assert min(found.source, found.sink, *found.duplex, found.pin) > 0
 
 
 def test_what_fails_while_staging_is_measured_is_told():
@@ -124,7 +124,7 @@ def test_rates_that_were_measured_with_a_ring_come_out_of_it_again():
     told = measured.applied_to(RATES)
     through = staged_rates(told, rings, 12, 12)
     assert (through.source, through.sink) == pytest.approx((30e9, 20e9))
-    assert told.crowded == (0.5, 0.9)
+    assert told.duplex_shares == (0.5, 0.9)
     # Smaller buffers are handed over more often.
     assert staged_rates(told, cut_rings(("a", "out"), 1 << 20, 12, 1), 12, 12).source < 5e9
     assert 0 < without_handing(1e13, (1, 4096)) < math.inf
@@ -139,19 +139,17 @@ def test_pinning_goes_before_everything():
 
 
 def test_what_comes_while_results_leave_comes_more_slowly():
-    crowded = dataclasses.replace(RATES, crowded=(0.5, 0.5))
+    slower = dataclasses.replace(RATES, duplex_shares=(0.5, 0.5))
     # 10 GB leave in 2 s, in which 20 of 40 GB come; the others come alone.
-    beside = crowded.beside(40 * 10**9, 10**10)
-    assert beside.source == pytest.approx(40e9 / 3)
-    assert beside.sink == pytest.approx(5e9)
-    assert crowded.beside(10**10, 0) == dataclasses.replace(crowded, sink=10e9)
-    assert RATES.beside(10**10, 10**10) == RATES
+    duplex = slower.duplex(40 * 10**9, 10**10)
+    assert duplex.source == pytest.approx(40e9 / 3)
+    assert duplex.sink == pytest.approx(5e9)
+    assert slower.duplex(10**10, 0) == dataclasses.replace(slower, sink=10e9)
+    assert RATES.duplex(10**10, 10**10) == RATES
     # A disk gives and takes in turn, which the model knows.
-    disk = dataclasses.replace(crowded, files=True)
-    assert disk.beside(10**10, 10**10) == disk
-    slower, faster = (
-        predicted(PLAN, dataclasses.replace(rates, compute=1e15), 1).seconds for rates in (crowded, RATES)
-    )
+    disk = dataclasses.replace(slower, files=True)
+    assert disk.duplex(10**10, 10**10) == disk
+    slower, faster = (predicted(PLAN, dataclasses.replace(rates, compute=1e15), 1).seconds for rates in (slower, RATES))
     assert slower > 1.2 * faster
 
 

@@ -223,7 +223,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path):
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch):
     failing(monkeypatch, "posix_fallocate", errno.ENOSPC)
-    with pytest.raises(OSError, match="no room for the 228 bytes"):
+    with pytest.raises(OSError, match="no space for the 228 bytes"):
         NpySink(tmp_path / "x.npy", (5, 5), np.dtype("f4"))
     assert list(tmp_path.iterdir()) == []
 

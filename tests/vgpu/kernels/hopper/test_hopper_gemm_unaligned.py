@@ -18,7 +18,7 @@ from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
 from support.oracle import assert_product, poisoned, random_matrix
-from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernel_products import laid_out, problem_of, run_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -31,10 +31,7 @@ def multiply(a, b, d, c=None, alpha=1, beta=0, config=TURNS):
     problem = problem_of(a, b, d, c, alpha, beta)
     if a.dtype == np.float32:
         problem = dataclasses.replace(problem, precision=Precision.TF32)
-    assert SPEC.why_not(problem, virtual_arch(), config) is None
-    arrays = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
-    run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True))
-    return d
+    return run_product(Choice(SPEC, config), problem, a, b, d, c)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 6])

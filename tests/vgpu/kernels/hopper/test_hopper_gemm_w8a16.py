@@ -12,13 +12,10 @@ from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOA
 from gemmule.core.spec import Choice
 from gemmule.kernels.hopper.gemm_w8a16.config import W8A16Config
 from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC
-from gemmule.vgpu import Options
-from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.execute import run_kernel
 from support.epilogue_cases import silu
 from support.oracle import assert_product, poisoned, random_matrix
 from support.ptx.hopper import SCHEDULES
-from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.kernel_products import laid_out, problem_of, run_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -34,10 +31,7 @@ def multiply(a, b, d, c=None, alpha=1, beta=0, config=SMALL, **options):
             (a, np.ascontiguousarray(np.swapaxes(b, -1, -2))))  # fmt: skip
     b = np.swapaxes(b, -1, -2)
     problem = problem_of(a, b, d, c, alpha, beta)
-    assert SPEC.why_not(problem, virtual_arch(), config) is None
-    arrays = {"a": a, "b": b, "d": d} | ({"c": c} if c is not None else {})
-    run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True, **options))
-    return d
+    return run_product(Choice(SPEC, config), problem, a, b, d, c, **options)
 
 
 @pytest.mark.parametrize("shape", [(11, 131, 777), (1, 8, 256), (8, 128, 2192)], ids=str)

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 import gemmule as gm
+from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.spec import Choice
+from gemmule.kernels.hopper.grouped.config import COUNTER_WORDS
 from gemmule.kernels.hopper.grouped.spec import SPEC
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
-from gemmule.vgpu import Options
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import READY
+from gemmule.vgpu import CheckError, Options, launch
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
 from support.oracle import assert_product, poisoned
@@ -26,9 +29,9 @@ from support.vgpu.kernel_products import matrix
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: One of each: small tiles in ping-pong, cooperative warpgroups, and a cluster along each dimension.
-SMALL = dataclasses.replace(min(SPEC.configs, key=lambda config: config.outputs), ctas=3)
-COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and config.cluster == 1)
-COOPERATIVE_8_BIT = next(x for x in SPEC.configs if not x.pingpong and x.cluster == 1 and x.tile_n == 192)
+SMALL = dataclasses.replace(min(SPEC.configs, key=lambda config: config.tile_elements), ctas=3)
+COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and config.cluster_size == 1)
+COOPERATIVE_8_BIT = next(x for x in SPEC.configs if not x.pingpong and x.cluster_size == 1 and x.tile_n == 192)
 OVER_ROWS = next(config for config in SPEC.configs if config.cluster_m == 2)
 OVER_COLUMNS = next(config for config in SPEC.configs if config.cluster_n == 2 and config.pingpong)
 
@@ -149,6 +152,54 @@ DYNAMIC = [
 def test_tiles_that_ctas_take_as_they_get_to_them(axis, config, rng):
     config = dataclasses.replace(config, dynamic=1, ctas=3)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
+
+
+class Counted:
+    """A product whose CTAs take tiles by the counter; its memory is the caller's."""
+
+    def __init__(self, rng, config):
+        a, b = operand(rng, BFLOAT16, (EXTENT, 24), "row"), operand(rng, BFLOAT16, (4, 24, 40), "col")
+        self.d, ends = poisoned(BFLOAT16, (EXTENT, 40)), np.array((3, 3, 70, 150), np.int32)
+        self.exact = expected("m", a, b, self.d, ends)
+        self.arrays = {"a": a, "b": b, "offsets": ends}
+        problem = GroupedProblem("m", EXTENT, 40, 24, 4, matrix(a), matrix(b), matrix(self.d))
+        self.recipe = SPEC.launch(problem, config)
+        self.ptx = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch()).ptx
+
+    def run(self, ptx, words):
+        d = self.d.copy()
+        launch(ptx, self.recipe, {**self.arrays, "d": d, "counter": words}, options=Options(checks=True))
+        np.testing.assert_array_equal(d.astype(np.float32), self.exact)
+
+
+#: Fewer CTAs than tiles.
+COUNTED = [dataclasses.replace(one, dynamic=1, ctas=2) for one in (SMALL, COOPERATIVE)]
+
+
+@pytest.mark.parametrize("config", COUNTED, ids=["ping-pong", "cooperative"])
+def test_more_tiles_by_the_counter_than_slots(config, rng):
+    ends = tuple(np.sort(rng.integers(0, EXTENT + 1, 30)).tolist())
+    multiply(rng, "m", ends, config, sizes=(24, 40))
+
+
+@pytest.mark.parametrize("config", COUNTED, ids=["ping-pong", "cooperative"])
+def test_the_counter_needs_no_zeros(config, rng):
+    """Each launch finds what the one before it left in the memory, the first anything; none leaves the flag set."""
+    subject, words = Counted(rng, config), rng.integers(0, 2**63, COUNTER_WORDS, np.uint64)
+    for _ in range(3):
+        subject.run(subject.ptx, words)
+        assert words[0] != READY
+
+
+@pytest.mark.parametrize("config", COUNTED, ids=["ping-pong", "cooperative"])
+@pytest.mark.parametrize(
+    ("order", "weaker"), [("st.release.gpu", "st.relaxed.gpu"), ("ld.acquire.gpu", "ld.relaxed.gpu")]
+)
+def test_what_orders_the_counter_is_missed(config, order, weaker, rng):
+    subject, words = Counted(rng, config), np.zeros(COUNTER_WORDS, np.uint64)
+    assert order in subject.ptx
+    with pytest.raises(CheckError, match="race"):
+        subject.run(subject.ptx.replace(order, weaker), words)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_cta_takes_tile_after_tile(spec, rng):
         pytest.skip("the kernel's CTAs compute one tile each")
     problem = problem_of(a, b, d)
     config = smallest(spec, problem, lambda config: not in_cluster(config)) or smallest(spec, problem)
-    few = type(config)(**(config.as_dict() | {"ctas": getattr(config, "cluster", 1)}))
+    few = type(config)(**(config.as_dict() | {"ctas": config.cluster_size}))
     # The number of CTAs is no part of the code, which other tests have compiled.
     looping = dataclasses.replace(spec, launch=lambda problem, config: spec.launch(problem, few))
     assert_product(multiply(looping, a, b, d, config=config), a, b)

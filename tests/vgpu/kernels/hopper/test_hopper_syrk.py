@@ -20,10 +20,12 @@ from support.vgpu.kernel_products import laid_out, problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-SMALL = next(config for config in SPEC.configs if config.outputs == 64 * 64 and config.cluster == 1)
+SMALL = next(config for config in SPEC.configs if config.tile_elements == 64 * 64 and config.cluster_size == 1)
 #: With room for lines that threads write.
 LINES = next(
-    config for config in SPEC.configs if config.outputs == 64 * 64 and config.cluster == 1 and config.holds_rows
+    config
+    for config in SPEC.configs
+    if config.tile_elements == 64 * 64 and config.cluster_size == 1 and config.holds_rows
 )
 #: Wider than high, that one in two parts of K, and those that warpgroups and clusters share.
 WIDE = next(config for config in SPEC.configs if (config.tile_m, config.tile_n) == (64, 96))

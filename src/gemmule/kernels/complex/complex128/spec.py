@@ -86,6 +86,7 @@ SPEC = KernelSpec(
         Complex128Config(tile_m=32, tile_n=32, tile_k=16, cluster_k=2),
         Complex128Config(tile_m=32, tile_n=32, tile_k=16, cluster_k=4),
         Complex128Config(stages=3, mma_m=8, mma_k=4),
+        Complex128Config(tile_m=128, warps_m=8, warps_n=1, stages=3, stream_k=1),
     ),
     signatures=signatures,
     why_not=why_not,

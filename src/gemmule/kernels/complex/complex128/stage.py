@@ -1,7 +1,7 @@
 """Layout of a complex128 stage in shared memory: for mma.sync, K has real and imaginary parts in turn.
 
 Of the real matrix with twice as many elements of K, lane 4 g + t has row g of every 8 and k = t of every 4: real parts
-where t is even, imaginary ones where it is odd. The other part of an element is in the 8 bytes beside.
+where t is even, imaginary ones where it is odd. The other part of an element is in the adjacent 8 bytes.
 
 K-major, all is as of float64 with the depth doubled. MN-major, half a warp reads 64 bytes of each of 2 lines: the odd
 one has its halves exchanged.

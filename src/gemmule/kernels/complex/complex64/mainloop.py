@@ -27,7 +27,7 @@ class Complex64Mainloop(SimtGemmMainloop):
     def __init__(self, config: Complex64Config, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.mixed = types["conj"] in ("a", "b")
-        # Beside their masked copies no register is left for the other order.
+        # With their masked copies no register is left for the other order.
         self.turns = not (self.whole or self.transposes)
 
     def groups(self, unaligned: bool) -> int:

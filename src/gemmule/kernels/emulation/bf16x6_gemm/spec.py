@@ -87,9 +87,9 @@ def _products_launch(problem: GemmProblem, config: SixProductsConfig) -> Launch:
     ctas = min(tile_grid(problem, config.tile_m, config.tile_n)[0], config.ctas)
     workspaces: tuple[Workspace, ...] = ()
     if problem.k > PARTS * SLICE * ASIDE:
-        workspaces = (Workspace("long sums", ctas * config.outputs * FLOAT32.itemsize),)
+        workspaces = (Workspace("long sums", ctas * config.tile_elements * FLOAT32.itemsize),)
     # For a short K nothing is stored there, and any address will do.
-    aside = ("long sums", ctas * config.outputs) if workspaces else ("d", 0)
+    aside = ("long sums", ctas * config.tile_elements) if workspaces else ("d", 0)
     return Launch(
         grid=(ctas, 1, 1),
         block=(THREADS, 1, 1),
@@ -166,7 +166,7 @@ def _rounded(extent: int, unit: int) -> int:
 
 
 def _split(operand: str, matrix: StridedMatrix, k_major: bool, batch: tuple[int, ...]) -> _Split:
-    rows = matrix.lies_in_rows
+    rows = matrix.has_contiguous_rows
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
     step, matrices = (matrix.batch_strides or (0,))[0], (_batch_of(matrix, batch) or (1,))[0]
     part = _rounded(length, SLICE)
@@ -187,7 +187,7 @@ def _split(operand: str, matrix: StridedMatrix, k_major: bool, batch: tuple[int,
 @cache_last_call
 def _splits(problem: GemmProblem) -> tuple[_Split, _Split]:
     a, b, batch = problem.a, problem.b, problem.batch
-    return _split("a", a, a.lies_in_rows, batch), _split("b", b, not b.lies_in_rows, batch)
+    return _split("a", a, a.has_contiguous_rows, batch), _split("b", b, not b.has_contiguous_rows, batch)
 
 
 def _parts(problem: GemmProblem) -> Prepared:
@@ -197,7 +197,7 @@ def _parts(problem: GemmProblem) -> Prepared:
     k = PARTS * _rounded(problem.k, SLICE)
     for (source, parts), rows, cols in zip(_splits(problem), (problem.m, k), (k, problem.n), strict=True):
         name = source.operand
-        strides = (parts.strides[0], 1) if matrices[name].lies_in_rows else (1, parts.strides[0])
+        strides = (parts.strides[0], 1) if matrices[name].has_contiguous_rows else (1, parts.strides[0])
         batch = (parts.strides[2] if source.strides[1] else 0,) if problem.batch else ()
         matrices[name] = StridedMatrix(BFLOAT16, rows, cols, *strides, batch, MAP_ALIGNMENT)
         operands[name] = parts.operand

@@ -24,6 +24,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.complex64 import kernel as complex64
 from gemmule.kernels.complex.complex128 import kernel as complex128
 from gemmule.kernels.float64.gemm import kernel as float64
+from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.tensors import tensor_1d
 from gemmule.kernels.simt.gemm import kernel as simt
 
@@ -35,6 +36,7 @@ class _Guarded:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
+        wait_for_predecessor()
         # Where CTAs share tiles, all of them return, and none waits for another.
         if first[-1][0] == 0:
             own = first[:-1] if cutlass.const_expr(len(first) > 1) else None
@@ -52,6 +54,7 @@ class GuardedSimtGemm(simt.SimtGemm):
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first, products):
+        wait_for_predecessor()
         if products[0] == 0:
             self.compute_tile(mA, mB, mC, mD, alpha, beta, first, None)
 

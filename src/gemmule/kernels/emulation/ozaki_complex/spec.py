@@ -21,13 +21,14 @@ from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.emulation.guard_steps import guarded_native
 from gemmule.kernels.emulation.ozaki_config import PARTS, SIDE, THREADS, RealFormsConfig
 from gemmule.kernels.emulation.ozaki_gemm.spec import (
-    SCALES,
+    PAIRS,
     emulation,
     emulation_us,
     native_kernel,
     pays,
     why_not_elements,
 )
+from gemmule.kernels.emulation.ozaki_steps import lead
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.parts.conjugates import why_not_conjugates
 
@@ -47,14 +48,14 @@ def real_problem(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
     """
     oriented, first, _ = row_result(problem)
     m, n, k = oriented.m, oriented.n, PARTS * oriented.k
-    a, part, as_it_lies = oriented.a, oriented.a.dtype.part, oriented.a.lies_in_rows
-    ld, alignment = (PARTS * a.row_stride, a.alignment) if as_it_lies else (k, MAP_ALIGNMENT)
+    a, part, k_major = oriented.a, oriented.a.dtype.part, oriented.a.has_contiguous_rows
+    ld, alignment = (PARTS * a.row_stride, a.alignment) if k_major else (k, MAP_ALIGNMENT)
     real = GemmProblem(
         m, n, k, (), StridedMatrix(part, m, k, ld, 1, (), alignment, conj=a.conj),
         StridedMatrix(part, k, n, 1, k, (), MAP_ALIGNMENT), oriented.c, oriented.d,
         complex(problem.alpha).real, complex(problem.beta).real, problem.precision,
     )  # fmt: skip
-    return real, {"a": first if as_it_lies else ROWS, "b": COLUMNS}
+    return real, {"a": first if k_major else ROWS, "b": COLUMNS}
 
 
 def next_kernel(problem: GemmProblem, config: RealFormsConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -69,7 +70,7 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     real, names = real_problem(problem)
     every = emulation(real, "ab", native_kernel(problem, _NATIVE[problem.a.dtype][1], gpu), gpu)
     then: NextKernel | None = None
-    for one in reversed([NextKernel(SCALES, SCALES.default, real, {}, {}), *every.chain()]):
+    for one in reversed([NextKernel(PAIRS, PAIRS.default, real, {}, {}), *every.chain()]):
         operands = names | {name: names.get(given, given) for name, given in one.operands.items()}
         if one.problem is problem:
             # The native kernel takes the operands as they lie.
@@ -125,20 +126,16 @@ def launch(problem: GemmProblem, config: RealFormsConfig) -> Launch:
     b, k = oriented.b.transposed(), PARTS * oriented.k
     sign = 1 if oriented.a.conj != oriented.b.conj else -1
     params: list[TensorParam | ScalarParam] = [
-        TensorParam(second, (b.cols, b.rows), (_lead(b),)),
+        TensorParam(second, (b.cols, b.rows), (lead(b),)),
         TensorParam(COLUMNS, (k, b.rows), (k,)),
         ScalarParam("sign", oriented.a.dtype.part, sign),
     ]
     ctas, a = _squares(b), oriented.a
-    if not a.lies_in_rows:
-        params += [TensorParam(first, (a.cols, a.rows), (_lead(a),)), TensorParam(ROWS, (k, a.rows), (k,))]
+    if not a.has_contiguous_rows:
+        params += [TensorParam(first, (a.cols, a.rows), (lead(a),)), TensorParam(ROWS, (k, a.rows), (k,))]
         ctas += _squares(a)
     shared = a.dtype.itemsize * SIDE * (SIDE + 1) + 64
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
-
-
-def _lead(matrix: StridedMatrix) -> int:
-    return matrix.row_stride if matrix.lies_in_rows else matrix.col_stride
 
 
 #: Microseconds of a launch; and bytes that are read and written in one.
@@ -147,7 +144,7 @@ _LAUNCH, _BYTES = 2.0, 2.5e6
 
 def _own_us(problem: GemmProblem, gpu: GpuRates) -> float:
     oriented, _, _ = row_result(problem)
-    copied = 0 if oriented.a.lies_in_rows else 2 * oriented.m * oriented.k
+    copied = 0 if oriented.a.has_contiguous_rows else 2 * oriented.m * oriented.k
     elements = 2 * oriented.k * oriented.n + copied
     return gpu.launch * _LAUNCH + elements * oriented.a.dtype.itemsize / min(_BYTES, gpu.memory)
 
@@ -156,7 +153,7 @@ def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
     """Return roughly the microseconds of all launches where the product is emulated, and where the guard refuses it."""
     own, after = _own_us(problem, gpu), _next_kernel(problem, gpu).then
     assert after is not None
-    emulated, refused = emulation_us(real_problem(problem)[0], after, gpu)
+    emulated, refused = emulation_us(after, gpu)
     return own + emulated, own + refused
 
 

@@ -1,4 +1,17 @@
-"""Early refusal: some pairs of lines, compared while others are measured, may show that the guard must refuse."""
+"""Ozaki scheme II, guard: samples of some pairs of lines, which may show that the guard must refuse the product.
+
+Idea
+    A sum of magnitudes that is small against the product of its lines' norms is too small for emulation: one such pair
+    decides. Norms of lines are larger than those of their samples, so that samples suffice to refuse.
+Change from the rung before
+    One cluster, the first launch. It sets the shortfall, which all others of the guard raise, instead of a memset.
+Data movement
+    Samples of 32 rows and columns, in one round of loads up to K = 4096.
+Limits
+    The launch, and the latency of memory.
+Sources
+    As of ozaki_guard.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +19,18 @@ from typing import Any
 
 import cutlass
 from cutlass import Float64, Int32, Int64, cute
+from cutlass.memory import SmemAllocator
 
+from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.guard import NEVER, SAMPLE_RUN
-from gemmule.kernels.emulation.ozaki_config import PAIR_CTAS, PAIR_LINES, THREADS
+from gemmule.kernels.emulation.moduli import real_of
+from gemmule.kernels.emulation.ozaki_config import PAIR_CTAS, PAIR_LINES, PAIR_THREADS, ScalesConfig
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 #: Between these squared norms are exact but for roundings, and so are products of two of them.
 _LEAST, _MOST = 2.0**-400, 2.0**400
-#: Pairs of a CTA.
-_PAIRS = PAIR_LINES * PAIR_LINES
+#: Pairs of a CTA, the parts of the samples that its warps have, and samples that a thread loads at once.
+_PAIRS, _PARTS, _AHEAD = PAIR_LINES * PAIR_LINES, PAIR_THREADS // 32 // PAIR_LINES, 4
 
 
 @cute.jit
@@ -23,57 +40,52 @@ def is_refused(shortfall: cute.Tensor):
 
 
 class EarlyRefusal:
-    """Refuse where samples of a pair of lines have too little of the product of their norms, by `guard.least_share`.
+    """S[0] = `NEVER` where samples of a pair of lines have too little of their norms' product, else 0.
 
-    Half of a CTA's warps have lines of A, half of them lines of B: a warp for each K-major line; of MN-major lines,
-    which are contiguous, each warp has a part of K.
+    The lines are those of matrices (length, lines). A warp has part of the samples of a line of A, and of all lines of
+    B that its CTA compares.
     """
 
-    def __init__(self, ahead: int, is_double: bool, along: tuple[bool, bool]) -> None:
-        assert THREADS // 32 == 2 * PAIR_LINES
-        self.ahead, self.is_double, self.along = ahead, is_double, along
+    def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
+        del config
+        self.is_double = real_of(types) == "float64"
 
     @cute.jit
-    def compare(self, matrices, guard, shared: cute.Tensor, cta):
-        """Compare all pairs of a CTA's lines of A and of B (length, lines).
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period: Int32, share: Float64):
+        self.kernel(mA, mB, shortfall, period, share).launch(
+            grid=(PAIR_CTAS, 1, 1), block=(PAIR_THREADS, 1, 1), cluster=(PAIR_CTAS, 1, 1)
+        )
 
-        Parameters
-        ----------
-        matrices : tuple of Tensor
-            A and B.
-        guard : tuple
-            The shortfall, of how many runs along K one is sampled, and the least share.
-        shared : Tensor
-            Shared memory for sums: of squares, by operand, warp and line, then of pairs, by half of the samples.
-        cta : Int32
-            Number of the CTA among those that compare.
-        """
-        mA, mB = matrices
+    @cute.kernel
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period, share):
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
+        sums = SmemAllocator().allocate_tensor(Float64, cute.make_layout(3 * _PARTS * _PAIRS), 16)
+        cta, _, _ = cute.arch.block_idx()
         tid, _, _ = cute.arch.thread_idx()
-        half, own = tid // 32 // PAIR_LINES, tid // 32 % PAIR_LINES
-        if half == 0:
-            self.add_squares(mA, cta, shared, own, self.along[0], 0)
-        else:
-            self.add_squares(mB, cta, shared, own, self.along[1], 1)
-        self.add_samples(matrices, cta, guard[1], shared, half, own)
+        if cta == 0 and tid == 0:
+            shortfall[0] = Int32(0)
+        self.add_samples((mA, mB), cta, period, sums)
         cute.arch.sync_threads()
+        # No CTA raises the shortfall before it is set.
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
         if tid < _PAIRS:
-            total = shared[2 * _PAIRS + tid] + shared[3 * _PAIRS + tid]
-            one, other = self.square(shared, 0, tid // PAIR_LINES), self.square(shared, 1, tid % PAIR_LINES)
+            total, one, other = (self.sum_of_parts(sums, kind, tid) for kind in range(3))
             # No comparison with NaN holds: lines that are not finite refuse nothing here.
             fits = self.is_exact(one) and self.is_exact(other)
-            if fits and total * total < guard[2] * one * other:
-                cute.arch.atomic_max(guard[0].iterator, Int32(NEVER), sem="relaxed", scope="gpu")
-
-    def square(self, shared: Any, operand: int, line: Any) -> Any:
-        """Return the squared norm of a line."""
-        first = operand * _PAIRS + line
-        return sum(shared[first + warp * PAIR_LINES] for warp in range(1, PAIR_LINES)) + shared[first]
+            if fits and total * total < share * one * other:
+                cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
 
     @cute.jit
     def is_exact(self, square: Any) -> Any:
         """Return whether neither a sum of squares nor products with it can have overflowed or underflowed."""
         return square > Float64(_LEAST) and square < Float64(_MOST)
+
+    def sum_of_parts(self, sums: Any, kind: int, pair: Any) -> Any:
+        """Return a pair's sum of products, or of squares of A or B, over all samples."""
+        first = kind * _PARTS * _PAIRS + pair
+        return sum(sums[first + part * _PAIRS] for part in range(1, _PARTS)) + sums[first]
 
     def line(self, mS: Any, cta: Any, number: Any) -> Any:
         """Return a line: those of a CTA are contiguous, and all spread over the matrix."""
@@ -82,51 +94,32 @@ class EarlyRefusal:
         return cutlass.min(first + number, lines - 1)
 
     @cute.jit
-    def add_squares(
-        self,
-        mS: cute.Tensor,
-        cta,
-        shared: cute.Tensor,
-        own,
-        along: cutlass.Constexpr[bool],
-        operand: cutlass.Constexpr[int],
-    ):
-        """Add the squares of lines: of one, or of all in a part of K."""
-        lane = cute.arch.lane_idx()
-        number, offset, step = own, lane, cutlass.const_expr(32)
-        if cutlass.const_expr(not along):
-            number, offset = lane % PAIR_LINES, lane // PAIR_LINES + own * (32 // PAIR_LINES)
-        line, total, length = self.line(mS, cta, number), Float64(0.0), mS.shape[0]
-        for first in cutlass.range(offset, length, step * self.ahead, unroll=1):
-            values = cute.make_rmem_tensor(cute.make_layout(self.ahead), Float64)
-            values.fill(0.0)
-            for e in cutlass.range_constexpr(self.ahead):
-                if first + step * e < length:
-                    values[e] = self.element(mS, first + step * e, line)
-            for e in cutlass.range_constexpr(self.ahead):
-                total = total + values[e] * values[e]
-        total = added(total, PAIR_LINES)
-        if cutlass.const_expr(along):
-            total = added(total, 1, PAIR_LINES)
-            total = total if lane == own else Float64(0.0)
-        if lane < PAIR_LINES:
-            shared[operand * _PAIRS + own * PAIR_LINES + lane] = total
-
-    @cute.jit
-    def add_samples(self, matrices, cta, period, shared: cute.Tensor, half, own):
-        """Add the magnitudes of half of the samples, of products of a line of A with all lines of B."""
+    def add_samples(self, matrices, cta, period, sums: cute.Tensor):
+        """Add magnitudes of products, and squares, over a warp's part of the samples."""
         mA, mB = matrices
-        lane, length, each = cute.arch.lane_idx(), mA.shape[0], cutlass.const_expr(32 // PAIR_LINES)
-        i, j, total = self.line(mA, cta, own), self.line(mB, cta, lane % PAIR_LINES), Float64(0.0)
-        samples = cute.ceil_div(length, SAMPLE_RUN * period) * SAMPLE_RUN
-        for number in cutlass.range(lane // PAIR_LINES + half * each, samples, 2 * each, unroll=4):
-            k = number // SAMPLE_RUN * (SAMPLE_RUN * period) + number % SAMPLE_RUN
-            if k < length:
-                product = self.element(mA, k, i) * self.element(mB, k, j)
+        tid, _, _ = cute.arch.thread_idx()
+        lane, part, own = tid % 32, tid // 32 // PAIR_LINES, tid // 32 % PAIR_LINES
+        length, each = mA.shape[0], cutlass.const_expr(32 // PAIR_LINES)
+        i, j = self.line(mA, cta, own), self.line(mB, cta, lane % PAIR_LINES)
+        total, one, other = Float64(0.0), Float64(0.0), Float64(0.0)
+        samples, step = cute.ceil_div(length, SAMPLE_RUN * period) * SAMPLE_RUN, cutlass.const_expr(_PARTS * each)
+        for first in cutlass.range(lane // PAIR_LINES + part * each, samples, step * _AHEAD, unroll=1):
+            of_a, of_b = (cute.make_rmem_tensor(cute.make_layout(_AHEAD), Float64) for _ in range(2))
+            of_a.fill(0.0)
+            of_b.fill(0.0)
+            for e in cutlass.range_constexpr(_AHEAD):
+                number = first + e * step
+                k = number // SAMPLE_RUN * (SAMPLE_RUN * period) + number % SAMPLE_RUN
+                if k < length:
+                    of_a[e], of_b[e] = self.element(mA, k, i), self.element(mB, k, j)
+            for e in cutlass.range_constexpr(_AHEAD):
+                product = of_a[e] * of_b[e]
                 total = total + cutlass.max(product, -product)
-        total = added(total, PAIR_LINES)
-        if lane < PAIR_LINES:
-            shared[(2 + half) * _PAIRS + own * PAIR_LINES + lane] = total
+                one, other = one + of_a[e] * of_a[e], other + of_b[e] * of_b[e]
+        for kind, value in enumerate((total, one, other)):
+            whole = added(value)
+            if lane < PAIR_LINES:
+                sums[(kind * _PARTS + part) * _PAIRS + own * PAIR_LINES + lane] = whole
 
     def element(self, mS: Any, k: Any, line: Any) -> Any:
         """Return an element as float64."""
@@ -134,9 +127,16 @@ class EarlyRefusal:
         return number if self.is_double else Float64(number)
 
 
-def added(value: Any, least: int, below: int = 32) -> Any:
-    """Return the sum of a value over lanes whose numbers differ in the bits from `least` to before `below`."""
-    while least < below:
-        value = value + cute.arch.shuffle_sync_bfly(value, offset=least)
-        least *= 2
+def added(value: Any) -> Any:
+    """Return the sum of a value over the lanes that have the same line of B."""
+    offset = PAIR_LINES
+    while offset < 32:
+        value = value + cute.arch.shuffle_sync_bfly(value, offset=offset)
+        offset *= 2
     return value
+
+
+def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel with fake arguments."""
+    matrices = (major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1) for name in "ab")
+    return Buildable(EarlyRefusal(config, types), (*matrices, tensor_1d("int32"), Int32(1), Float64(1)))

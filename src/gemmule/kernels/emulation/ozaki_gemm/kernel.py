@@ -7,9 +7,10 @@ Idea
     a dot product is at most the product of two norms.
 Change from the rung before
     Nothing is written for an element, one number for a line along K. The dependent launches write and read the rest.
-    With a guard some CTAs look for pairs of lines that it must refuse: such a product is spared most of the guard.
+    With a guard each CTA encodes samples of the lines that it has measured. Where one of the lines has only small ones,
+    or a number that is not finite, the product is refused, and what is not measured yet need not be.
 Data movement
-    Every element is read once, 8 bytes.
+    Every element is read once, 8 bytes; with a guard up to a sixteenth of them again, from a cache.
 Limits
     Memory.
 Sources
@@ -28,30 +29,42 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
 from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
-from gemmule.kernels.emulation.ozaki_config import ACROSS, NOT_FINITE, PAIR_CTAS, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
-from .early_refusal import EarlyRefusal, is_refused
+from .early_refusal import is_refused
+from .magnitudes import Magnitudes
 
 # The largest exponent whose reciprocal is a normal number.
 _MOST = 2044
+#: Rounds of loads between two looks at whether the product is refused.
+_ROUNDS = 4
 
 
 class OzakiScales:
     """S[j] = the exponent of line j's scale for two matrices of float64 or float32 (length, lines), anywhere."""
 
     def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
-        self.ahead = config.ahead
+        self.ahead, self.resident = config.ahead, config.resident
+        self.across, self.together = config.across, config.together
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
-        self.early = EarlyRefusal(config.ahead, self.is_double, self.along)
+        self.magnitudes = Magnitudes(real_of(types))
+        #: Columns of magnitudes for a line of A and of B.
+        self.forms = (1, PARTS if "planes" in types else 1)
         self.limit, self.exponent = norm_limit(counts[0])
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, grid: Int32, guard=None):
-        self.kernel(mA, sA, mB, sB, guard).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+        self.kernel(mA, sA, mB, sB, guard).launch(
+            grid=(grid, 1, 1),
+            block=(THREADS, 1, 1),
+            min_blocks_per_mp=self.resident,
+            # Given, so that the compiler needs no driver; the launch recipe decides.
+            preferred_smem_carveout=100,
+        )
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, guard=None):
@@ -63,75 +76,160 @@ class OzakiScales:
         exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.guarded):
-            # These run first, and what is refused need not be measured.
-            if cta < PAIR_CTAS:
-                self.early.compare((mA, mB), guard, sums, cta)
             # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            elif not is_refused(guard[0]):
-                self.measure_line((mA, sA), (mB, sB), guard[0], (sums, exponents), cta - PAIR_CTAS)
+            if not is_refused(guard[0]):
+                self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
         else:
-            self.measure_line((mA, sA), (mB, sB), None, (sums, exponents), cta)
+            self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
 
     @cute.jit
-    def measure_line(self, a, b, shortfall, shared, cta):
-        """Measure a line of A or of B, or several contiguous ones; each is given with its scales."""
-        (first, along), (second, other) = (a, self.along[0]), (b, self.along[1])
+    def measure_line(self, a, b, guard, shared, cta):
+        """Measure a line of A or of B, or several contiguous ones; each is given with its scales and magnitudes."""
+        (first, along, forms), (second, other, others) = (
+            (one, self.along[number], self.forms[number]) for number, one in enumerate((a, b))
+        )
         if cutlass.const_expr(along and not other):
             # CTAs with several lines take longer: they are first.
-            (first, along), (second, other) = (b, other), (a, along)
-        firsts = cute.ceil_div(first[0].shape[1], 1 if along else ACROSS)
+            (first, along, forms), (second, other, others) = (second, other, others), (first, along, forms)
+        firsts = cute.ceil_div(first[0].shape[1], self.lines(along))
         if cta < firsts:
-            self.measure(first[0], (first[1], shortfall), *shared, cta, along)
+            self.measure(first, guard, shared, cta, along, forms)
         else:
-            self.measure(second[0], (second[1], shortfall), *shared, cta - firsts, other)
+            self.measure(second, guard, shared, cta - firsts, other, others)
+
+    def lines(self, along: bool) -> int:
+        """Return how many lines a CTA measures."""
+        return self.together if along else self.across
 
     @cute.jit
-    def measure(self, mS: cute.Tensor, results, sums, exponents, cta, along: cutlass.Constexpr[bool]):
-        """Add the squares of a line, or of several contiguous ones, in units of its largest exponent."""
+    def measure(self, matrices, guard, shared, cta, along: cutlass.Constexpr[bool], forms: cutlass.Constexpr[int]):
+        """Add the squares of some contiguous lines, in units of each one's largest exponent."""
+        mS, scales, mE = matrices
+        sums, exponents = shared
         tid, _, _ = cute.arch.thread_idx()
-        lines = cutlass.const_expr(1 if along else ACROSS)
+        lines = cutlass.const_expr(self.lines(along))
         step = cutlass.const_expr(THREADS // lines)
-        line = cta * lines + tid % lines
+        # Contiguous threads have contiguous elements, of a K-major line or of as many others.
+        inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
+        total, exponent = self.sum_of_squares(mS, cta * lines + inside, guard, first, step)
+        of_warp = cutlass.const_expr(1 if along else lines)
+        total, exponent = self.warp_sum(total, exponent, of_warp)
+        if tid % 32 < of_warp:
+            sums[tid // 32 * of_warp + tid % 32], exponents[tid // 32 * of_warp + tid % 32] = total, exponent
+        cute.arch.sync_threads()
+        line = cta * lines + tid
+        if tid < lines and line < mS.shape[1]:
+            warps = cutlass.const_expr(step // 32 if along else THREADS // 32)
+            total, exponent = self.sum_of_warps(sums, exponents, tid * warps if along else tid, warps, of_warp)
+            found = self.scale(total, exponent)
+            scales[line] = found
+            if cutlass.const_expr(self.guarded):
+                # Other elements than those that are read now.
+                exponents[THREADS // 2 + tid] = found
+                self.mark(exponent == SPECIAL, guard[0])
+        if cutlass.const_expr(self.guarded):
+            cute.arch.sync_threads()
+            self.encode(mS, mE, guard, exponents, cta * lines, lines, forms)
+
+    @cute.jit
+    def encode(
+        self,
+        mS: cute.Tensor,
+        mE: cute.Tensor,
+        guard,
+        words,
+        first,
+        lines: cutlass.Constexpr[int],
+        forms: cutlass.Constexpr[int],
+    ):
+        """Encode samples of lines, and refuse the product where all of a line's are small."""
+        tid, _, _ = cute.arch.thread_idx()
+        columns = cutlass.const_expr(lines * forms)
+        largest = self.magnitudes.encode((mS, mE), words, first, guard[1], lines, forms)
+        for bit in cutlass.range_constexpr(5):
+            if cutlass.const_expr(2**bit >= columns):
+                largest = cutlass.max(largest, cute.arch.shuffle_sync_bfly(largest, offset=2**bit))
+        if tid % 32 < columns:
+            words[tid // 32 * columns + tid % 32] = largest
+        cute.arch.sync_threads()
+        if tid < columns and first + tid // forms < mS.shape[1]:
+            for warp in cutlass.range_constexpr(THREADS // 32):
+                largest = cutlass.max(largest, words[warp * columns + tid])
+            self.mark(largest < guard[2], guard[0])
+
+    @cute.jit
+    def warp_sum(self, total, exponent, lines: cutlass.Constexpr[int]):
+        """Return the sum, and its exponent, of the lanes that have the same of contiguous lines."""
+        largest = exponent
+        for bit in cutlass.range_constexpr(5):
+            if cutlass.const_expr(2**bit >= lines):
+                largest = cutlass.max(largest, cute.arch.shuffle_sync_bfly(largest, offset=2**bit))
+        total = total * ratio(exponent, largest)
+        for bit in cutlass.range_constexpr(5):
+            if cutlass.const_expr(2**bit >= lines):
+                total = total + cute.arch.shuffle_sync_bfly(total, offset=2**bit)
+        return total, largest
+
+    @cute.jit
+    def sum_of_warps(
+        self,
+        sums: cute.Tensor,
+        exponents: cute.Tensor,
+        first,
+        warps: cutlass.Constexpr[int],
+        of_warp: cutlass.Constexpr[int],
+    ):
+        """Return the sum of the warps' sums of a line, from the `first` on, and its exponent."""
+        total, largest = Float64(0.0), Int32(1)
+        for warp in cutlass.range_constexpr(warps):
+            largest = cutlass.max(largest, exponents[first + warp * of_warp])
+        for warp in cutlass.range_constexpr(warps):
+            total = total + sums[first + warp * of_warp] * ratio(exponents[first + warp * of_warp], largest)
+        return total, largest
+
+    @cute.jit
+    def sum_of_squares(self, mS: cute.Tensor, line, guard, first, step: cutlass.Constexpr[int]):
+        """Return the sum of squares of some elements of a line, and the exponent of their unit."""
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         total, exponent = Float64(0.0), Int32(1)
-        for first in cutlass.range(tid // lines, length, step * self.ahead):
-            values = cute.make_rmem_tensor(cute.make_layout(self.ahead), Float64)
-            values.fill(0.0)
-            for e in cutlass.range_constexpr(self.ahead):
-                if first + e * step < length:
-                    number = mS[first + e * step, line]
-                    values[e] = number if cutlass.const_expr(self.is_double) else Float64(number)
-            words = cute.recast_tensor(values, Int32)
-            largest = exponent
-            for e in cutlass.range_constexpr(self.ahead):
-                largest = cutlass.max(largest, (words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32))
-            total = total * ratio(exponent, largest)
-            exponent = largest
-            unit = biased_power(2 * BIAS - 1 - cutlass.min(exponent, _MOST))
-            for e in cutlass.range_constexpr(self.ahead):
-                part = values[e] * unit
-                total = total + part * part
-        sums[tid], exponents[tid] = total, exponent
-        half = cutlass.const_expr(THREADS // 2)
-        while cutlass.const_expr(half >= lines):
-            cute.arch.sync_threads()
-            if tid < half:
-                other = exponents[tid + half]
-                largest = cutlass.max(exponent, other)
-                total = total * ratio(exponent, largest) + sums[tid + half] * ratio(other, largest)
-                exponent = largest
-                sums[tid], exponents[tid] = total, exponent
-            half = cutlass.const_expr(half // 2)
-        if tid < lines and line < mS.shape[1]:
-            scales, shortfall = results
-            scales[line] = self.scale(total, exponent)
+        span = cutlass.const_expr(step * self.ahead * _ROUNDS)
+        for begin in cutlass.range(0, mS.shape[0], span, unroll=1):
+            refused = False
             if cutlass.const_expr(self.guarded):
-                self.mark(exponent, shortfall)
+                # Loaded with the elements, used after them.
+                refused = is_refused(guard[0])
+            end = cutlass.min(length, begin + span)
+            for place in cutlass.range(begin + first, end, step * self.ahead):
+                total, exponent = self.add_squares(mS, line, (place, end, step), total, exponent)
+            if cutlass.const_expr(self.guarded):
+                length = Int32(0) if refused else length
+        return total, exponent
 
     @cute.jit
-    def mark(self, exponent, shortfall: cute.Tensor):
-        """Mark the product as one that is not emulated where a line has an element that is not finite."""
-        if exponent == SPECIAL:
+    def add_squares(self, mS: cute.Tensor, line, places, total, exponent):
+        """Return a sum and its exponent with a round's elements added."""
+        first, end, step = places
+        values = cute.make_rmem_tensor(cute.make_layout(self.ahead), Float64)
+        values.fill(0.0)
+        for e in cutlass.range_constexpr(self.ahead):
+            if first + e * step < end:
+                number = mS[first + e * step, line]
+                values[e] = number if cutlass.const_expr(self.is_double) else Float64(number)
+        words = cute.recast_tensor(values, Int32)
+        largest = exponent
+        for e in cutlass.range_constexpr(self.ahead):
+            largest = cutlass.max(largest, (words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32))
+        total = total * ratio(exponent, largest)
+        unit = biased_power(2 * BIAS - 1 - cutlass.min(largest, _MOST))
+        for e in cutlass.range_constexpr(self.ahead):
+            part = values[e] * unit
+            total = total + part * part
+        return total, largest
+
+    @cute.jit
+    def mark(self, is_refused, shortfall: cute.Tensor):
+        """Mark the product as one that is not emulated."""
+        if is_refused:
             cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
 
     @cute.jit
@@ -162,5 +260,6 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     for name in "ab":
         arguments += [major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]
     kernel = OzakiScales(config, types)
-    guard = ((tensor_1d("int32"), Int32(1), Float64(1)),) if kernel.guarded else ()
+    magnitudes = (major_tensor("uint8", 0, vector=16) for _ in "ab")
+    guard = ((tensor_1d("int32"), Int32(1), Int32(1), *magnitudes),) if kernel.guarded else ()
     return Buildable(kernel, (*arguments, Int32(1), *guard))

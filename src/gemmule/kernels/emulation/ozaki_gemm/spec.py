@@ -10,28 +10,43 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FEWEST_INT8_PRODUCTS, FLOAT8_E5M2, FLOAT32, FLOAT64, INT8, INT32, Precision, opaque_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, ScalarParam, TensorParam, Workspace
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, ScalarParam, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature, major_keys, majors_of
-from gemmule.core.spec import KernelSpec, NextKernel, Signature
-from gemmule.kernels.emulation.guard import least_share, sample_period
+from gemmule.core.spec import Buildable, KernelSpec, NextKernel, Signature
+from gemmule.kernels.emulation.guard import least_magnitude, least_share, sample_period
 from gemmule.kernels.emulation.guard_steps import (
     DECISION,
     GUARD,
-    MAGNITUDES,
     bound_columns,
     guarded_native,
     sampled_length,
 )
-from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, forms_key, planes_of, word_param
-from gemmule.kernels.emulation.ozaki_config import ACROSS, GROUP, PAIR_CTAS, SLICE, THREADS, ScalesConfig
+from gemmule.kernels.emulation.guard_words import (
+    COMPLEX_FORMS,
+    DECISION_WORD,
+    SHORTFALL,
+    forms_of,
+    planes_of,
+    word_param,
+)
+from gemmule.kernels.emulation.ozaki_config import (
+    GROUP,
+    PAIR_CTAS,
+    PAIR_LINES,
+    PAIR_THREADS,
+    SLICE,
+    THREADS,
+    ScalesConfig,
+)
 from gemmule.kernels.emulation.ozaki_steps import (
     PRODUCTS,
     RECONSTRUCTION,
     RESIDUES,
     depth_of,
+    lead,
     moduli_key,
     most_moduli,
 )
@@ -96,7 +111,8 @@ def emulation(problem: GemmProblem, names: Sequence[str], native: NextKernel | N
     assert then is not None
     if native is not None:
         sampled, columns = sampled_length(problem.k), bound_columns(problem)
-        workspaces |= {DECISION_WORD: 4, "magnitudes of rows": m * sampled, "magnitudes of columns": columns * sampled}
+        workspaces |= {SHORTFALL: 4, DECISION_WORD: 4}
+        workspaces |= {"magnitudes of rows": m * sampled, "magnitudes of columns": columns * sampled}
         then = _guard(problem, names, then, gpu)
     return dataclasses.replace(then, workspaces=workspaces)
 
@@ -108,7 +124,7 @@ def native_kernel(problem: GemmProblem, guarded: KernelSpec, gpu: GpuRates) -> N
 
 
 def _guard(problem: GemmProblem, names: Sequence[str], then: NextKernel, gpu: GpuRates) -> NextKernel:
-    """Return the launches that decide whether the product is emulated, and `then` after them."""
+    """Return the scales and the launches that decide whether the product is emulated, and `then` after them."""
     m, n, length = problem.m, bound_columns(problem), sampled_length(problem.k)
     decision = NextKernel(DECISION, DECISION.default, problem, {}, {}, then=then)
     a = StridedMatrix(FLOAT8_E5M2, m, length, length, 1, (), MAP_ALIGNMENT)
@@ -118,7 +134,8 @@ def _guard(problem: GemmProblem, names: Sequence[str], then: NextKernel, gpu: Gp
     spec, config, _ = choose_next(magnitudes, (GUARD,), gpu)
     operands = {"a": "magnitudes of rows", "b": "magnitudes of columns"}
     least = NextKernel(spec, config, magnitudes, operands, {}, then=decision)
-    return NextKernel(MAGNITUDES, MAGNITUDES.default, problem, dict(zip("ab", names, strict=True)), {}, then=least)
+    scales, config, _ = choose_next(problem, (SCALES,), gpu)
+    return NextKernel(scales, config, problem, dict(zip("ab", names, strict=True)), {}, then=least)
 
 
 def _block(
@@ -191,41 +208,77 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
     del config
     oriented, _, _ = row_result(problem)
-    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision), *forms_key(1, problem.a.dtype))
+    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision), *forms_of(problem))
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
-    """Return the launch recipe of the scales: a CTA for each K-major line, or for some MN-major ones."""
+    """Return the recipe of the first launch: with a guard pairs of lines, else the scales."""
+    return (_pairs_launch if problem.precision is Precision.OZAKI else _scales_launch)(problem, config)
+
+
+def _pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
+    """Return the launch recipe of a cluster that compares some pairs of lines."""
     del config
-    oriented, first, second = row_result(problem)
-    params: list[Param] = []
-    ctas = 0
-    b = oriented.b.transposed()
-    for operand, matrix, scales in ((first, oriented.a, "rows"), (second, b, "columns")):
-        along = matrix.lies_in_rows
-        ld = matrix.row_stride if along else matrix.col_stride
-        params.append(TensorParam(operand, (matrix.cols, matrix.rows), (ld,)))
-        params.append(TensorParam(f"scales of {scales}", (matrix.rows,), ()))
-        ctas += matrix.rows if along else -(-matrix.rows // ACROSS)
-    workspaces: tuple[Workspace, ...] = ()
-    if problem.precision is Precision.OZAKI:
-        params.append(word_param(SHORTFALL))
-        params.append(ScalarParam("period", INT32, sample_period(problem.k)))
-        params.append(ScalarParam("least share", FLOAT64, least_share(problem.k, problem.a.dtype)))
-        ctas += PAIR_CTAS
-        workspaces = (Workspace(SHORTFALL, 4, zeroed=True),)
+    lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
+    sampling = (
+        word_param(SHORTFALL),
+        ScalarParam("period", INT32, sample_period(problem.k)),
+        ScalarParam("least share", FLOAT64, least_share(problem.k, problem.a.dtype)),
+    )
+    grid = (PAIR_CTAS, 1, 1)
+    shared = 3 * PAIR_THREADS // 32 * PAIR_LINES * FLOAT64.itemsize + 64
     return Launch(
-        grid=(ctas, 1, 1),
-        block=(THREADS, 1, 1),
-        params=tuple(params),
-        shared_bytes=THREADS * 12 + 64,
+        grid=grid,
+        block=(PAIR_THREADS, 1, 1),
+        cluster=grid,
+        params=(*lines, *sampling),
+        shared_bytes=shared,
         overlaps=True,
-        workspaces=workspaces,
     )
 
 
-#: Microseconds on an H200: a launch; and bytes that are read and written in one.
-_LAUNCH, _BYTES = 2.0, 3.0e6
+def _lines(problem: GemmProblem) -> tuple[tuple[str, str, StridedMatrix], ...]:
+    """Return of A and of B: the operand, what its lines along K are, and the matrix with these as rows."""
+    oriented, first, second = row_result(problem)
+    return (first, "rows", oriented.a), (second, "columns", oriented.b.transposed())
+
+
+def _scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
+    """Return the launch recipe of the scales: a CTA for some contiguous lines."""
+    params: list[Param] = []
+    ctas = 0
+    for operand, name, matrix in _lines(problem):
+        params.append(TensorParam(operand, (matrix.cols, matrix.rows), (lead(matrix),)))
+        params.append(TensorParam(f"scales of {name}", (matrix.rows,), ()))
+        ctas += -(-matrix.rows // (config.together if matrix.has_contiguous_rows else config.across))
+    if problem.precision is Precision.OZAKI:
+        oriented, _, _ = row_result(problem)
+        params.append(word_param(SHORTFALL))
+        params.append(ScalarParam("period", INT32, sample_period(problem.k)))
+        params.append(ScalarParam("least magnitude", INT32, least_magnitude(problem.k, problem.a.dtype)))
+        sampled = sampled_length(problem.k)
+        for name, lines in (("rows", oriented.m), ("columns", bound_columns(oriented))):
+            params.append(TensorParam(f"magnitudes of {name}", (sampled, lines), (sampled,)))
+    shared = THREADS * 12 + 64
+    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
+
+
+#: Microseconds of a launch on an H200. And by MN-major lines of a CTA, those of the scales, and the share of memory's
+#: rate that they read with.
+_LAUNCH = 2.0
+_SCALES = {16: (24.0, 0.957), 8: (6.5, 0.859)}
+
+
+def _scales_us(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
+    launched, share = _SCALES[config.across]
+    elements = problem.m * problem.k + problem.k * problem.n
+    return gpu.launch * launched + elements * problem.a.dtype.itemsize / (share * gpu.memory)
+
+
+def _scales_costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) -> list[float]:
+    return [_scales_us(problem, config, gpu) for config in configs]
+
+
 #: Share of products that the guard refuses: of ordinary inputs of float64 1 of 29. And of the native time, what must be
 #: saved: at 2048 native products took a tenth less than predicted, at the higher clocks of short ones.
 _REFUSED, _SAVED = 0.05, 0.1
@@ -236,13 +289,15 @@ def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
 
     Without a guard both are the same.
     """
-    return emulation_us(problem, _next_kernel(problem, gpu), gpu)
+    guarded = problem.precision is Precision.OZAKI
+    first = gpu.launch * _LAUNCH if guarded else _scales_us(problem, ScalesConfig(), gpu)
+    emulated, refused = emulation_us(_next_kernel(problem, gpu), gpu)
+    return first + emulated, first + refused
 
 
-def emulation_us(problem: GemmProblem, after: NextKernel, gpu: GpuRates) -> tuple[float, float]:
-    """Return `times_us` of the scales and of the kernels after them, by `emulation`."""
-    elements = problem.m * problem.k + problem.k * problem.n
-    emulated = refused = gpu.launch * _LAUNCH + elements * problem.a.dtype.itemsize / min(_BYTES, gpu.memory)
+def emulation_us(after: NextKernel, gpu: GpuRates) -> tuple[float, float]:
+    """Return `times_us` of the kernels after the first."""
+    emulated = refused = 0.0
     skipped, is_decided = gpu.launch * _LAUNCH, False
     for one in after.chain():
         assert one.spec.cost is not None
@@ -271,13 +326,30 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     return None if pays(*times_us(problem, gpu), PLAIN.least_cost(problem, gpu)) else PLAIN.name
 
 
+def _build_pairs(config: ScalesConfig, signature: Signature) -> Buildable:
+    from .early_refusal import buildable
+
+    return buildable(config, dict(signature))
+
+
+def _build(config: ScalesConfig, signature: Signature) -> Buildable:
+    from .kernel import buildable
+
+    return (
+        _build_pairs(config, signature)
+        if dict(signature)["moduli"] == "guarded"
+        else buildable(config, dict(signature))
+    )
+
+
 SPEC = KernelSpec(
     name="ozaki_gemm",
     operation="gemm",
     summary="float64 with precision='ozaki' or 'ozaki-14' to '-16', any leading dimensions: int8 GEMMs of residues",
     package=__package__,
+    build=_build,
     archs=(HOPPER,),
-    configs=(ScalesConfig(), ScalesConfig(ahead=4)),
+    configs=(ScalesConfig(),),
     signatures=every_signature(a_major="km", b_major="nk", moduli=("14", "15", "16", "guarded")),
     why_not=refuse_no_config,
     signature=signature,
@@ -299,20 +371,46 @@ def _takes_all(problem: GemmProblem, arch: Arch) -> None:
 def _parts_signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
     keys = (*major_keys("k", "k"), *moduli_key(Precision.OZAKI))
-    return tuple((*keys, *forms_key(1, real)) for real in (FLOAT64, FLOAT32))
+    return tuple((*keys, *forms) for forms in COMPLEX_FORMS)
 
 
-#: The scales of the parts of complex elements.
-SCALES = dataclasses.replace(
-    SPEC,
-    name="ozaki_scales",
-    summary="powers of two that make integers of the parts of complex elements",
+def _guarded_signatures(arch: Arch) -> tuple[Signature, ...]:
+    real = every_signature(a_major="km", b_major="nk", moduli=["guarded"])(arch)
+    return (*real, *_parts_signatures(arch))
+
+
+#: Pairs of lines of the parts of complex elements.
+PAIRS = KernelSpec(
+    name="ozaki_pairs",
+    operation="gemm",
+    summary="samples of some pairs of lines, which may refuse emulation",
+    package=__package__,
+    build=_build_pairs,
+    archs=(HOPPER,),
+    configs=(ScalesConfig(),),
     signatures=_parts_signatures,
     why_not=refuse_no_config,
+    signature=signature,
+    launch=_pairs_launch,
+    batch_dims=0,
     refuses=_takes_all,
-    refuses_types=None,
-    cost=None,
-    costs=None,
-    next_kernel=None,
-    faster_alternative=None,
+    cost=lambda _problem, _config, gpu: gpu.launch * _LAUNCH,
+    cost_in_us=True,
+)
+#: Scales behind the guard's first launch, and magnitudes.
+SCALES = KernelSpec(
+    name="ozaki_scales",
+    operation="gemm",
+    summary="powers of two that make integers of lines, and samples of these in float8_e5m2, rounded down",
+    package=__package__,
+    archs=(HOPPER,),
+    configs=(ScalesConfig(), ScalesConfig(across=8)),
+    signatures=_guarded_signatures,
+    why_not=refuse_no_config,
+    signature=signature,
+    launch=_scales_launch,
+    batch_dims=0,
+    refuses=_takes_all,
+    costs=_scales_costs,
+    cost_in_us=True,
 )

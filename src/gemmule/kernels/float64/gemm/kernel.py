@@ -10,7 +10,7 @@ Change from the rung before
     the CTAs of a cluster may share one: each takes a part of K.
 Data movement
     The tile of 64 x 64: 8 FLOP a byte. For 16 of K a warp reads 8 KiB of fragments of shared memory for its 32 x 32
-    accumulators, 8 instructions. The three CTAs of a multiprocessor wait at different times.
+    accumulators, 8 instructions. The three CTAs of an SM wait at different times.
 Limits
     The tensor cores, with shared memory busy three quarters of their time. And power, at large sizes.
 Sources
@@ -47,7 +47,7 @@ def needs_registers(config: Float64Config, types: dict[str, str]) -> bool:
     layout = (types["a_major"], types["b_major"]) == ("m", "k")
     if config.cluster_k > 1:
         return not config.stream_k and (layout or "8" in (types["a_copies"], types["b_copies"]))
-    return layout and config.outputs > _LARGE
+    return layout and config.tile_elements > _LARGE
 
 
 class Float64Gemm(TileGemm):

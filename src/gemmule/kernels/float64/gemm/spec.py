@@ -55,7 +55,7 @@ def _why_not_odd(config: Float64Config) -> str | None:
         return f"too few threads for that: {copies} copies each are more than {_MAX_COPIES}"
     # Accumulators, and fragments of B and, of two blocks of rows, of A.
     columns, words = config.tile_n // config.warps_n // COLUMNS, max(config.mma_k, 8) // _DEPTH
-    held = config.outputs // config.threads + words * (columns + 4)
+    held = config.tile_elements // config.threads + words * (columns + 4)
     if (registers := 2 * (held + copies)) > _MAX_REGISTERS:
         return f"no registers for that: {registers} of each thread are more than {_MAX_REGISTERS}"
     return None

@@ -105,7 +105,7 @@ def _lines(one: Operation, swap_ab: int) -> tuple[float, ...]:
 
 
 def _of_lines(lines: OperandLayout) -> tuple[bool, bool, bool]:
-    return lines.begin in (1, 2), lines.begin == 3, lines.across
+    return lines.begin in (1, 2), lines.begin == 3, lines.mn_major
 
 
 def read_of(quantities: Numbers, places: Any) -> Numbers:
@@ -131,8 +131,8 @@ def correction(of: TileRates, one: Operation, quantities: Numbers, leading: Any)
         The places of some configs.
     """
     net = _network()
-    lies = one.a, one.b, one.prepared, one.result_begin, one.result_item, one.float8
-    given = of.remembered(lies, lambda: _given_of_each(net, of, one))
+    layout = one.a, one.b, one.prepared, one.result_begin, one.result_item, one.float8
+    given = of.cached(layout, lambda: _given_of_each(net, of, one))
     return net.factors(read_of(quantities, leading), given.take(leading, axis=0))
 
 

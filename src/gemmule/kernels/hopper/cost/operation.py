@@ -39,11 +39,11 @@ def operation_of(problem: GemmProblem, *, prepares: bool = False) -> Operation:
         b=b,
         k_tiles=k_tiles,
         last=problem.k * item / K_BYTES - (k_tiles - 1),
-        result_begin=_begin(d, d.lies_in_rows),
+        result_begin=_begin(d, d.has_contiguous_rows),
         result_item=problem.d.dtype.itemsize,
         read=problem.bytes_min - written,
         written=written,
-        prepared=(_COPY if a.across else a, _COPY if b.across else b) if prepares else None,
+        prepared=(_COPY if a.mn_major else a, _COPY if b.mn_major else b) if prepares else None,
         float8=problem.a.dtype.is_float8,
     )
 
@@ -51,7 +51,7 @@ def operation_of(problem: GemmProblem, *, prepares: bool = False) -> Operation:
 def _operand_layouts(oriented: GemmProblem) -> tuple[OperandLayout, OperandLayout]:
     """Return how the operands of a result in rows lie."""
     a, b = oriented.a, oriented.b
-    a_k_major, b_k_major = a.lies_in_rows, b.lies_in_cols
+    a_k_major, b_k_major = a.has_contiguous_rows, b.has_contiguous_cols
     return (
         OperandLayout(_begin(a, a_k_major), not a_k_major),
         OperandLayout(_begin(b, not b_k_major), not b_k_major),

@@ -1,4 +1,4 @@
-"""Times in which Hopper's persistent kernels multiply nothing, beside those of the tiles themselves."""
+"""Times in which Hopper's persistent kernels multiply nothing, besides those of the tiles themselves."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _TALL_US, _NARROW_US, _NARROW_N = 0.025, 2.5, 32
 _TALL_PAIR_US = -0.065
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
 #: 11, 1 and 16 rows by 14336 x 4096 took 2 % less on an H200.
-_IN_FLIGHT, _CROWDED_ROWS, _CROWDED = 16e6, 16, 0.02
+_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.02
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
-_FINISH_US = 5.0
+_EPILOGUE_US = 5.0
 
 
 def promote_us(one: Operation, of: TileRates) -> Numbers:
@@ -61,7 +61,7 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     terms = promotion_terms(one, of)
     # The first is of the k-tiles of ping-pong configs, the third of those of cooperative ones.
     halved, uneven = of.tile[1] > MAX_PROMOTED_N, of.tile[1] % EPI_TILE_N > 0
-    shared, (pingpong_us, cooperative_us) = of.cluster > of.cluster_k, _SHARED_US
+    shared, (pingpong_us, cooperative_us) = of.cluster_size > of.cluster_k, _SHARED_US
     more = cooperative_us * shared * (of.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
     more = more + _PAIR_US * _is_wide_pair(one, of)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]
@@ -90,23 +90,23 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     tall = columns_scaled & (of.tile[0] > BLOCK)
     extents = of.of_sides(one.rows, one.cols) / of.cluster_tile
     fits = (extents[0] % 1 == 0) & (_waves(one, of) >= _SEVERAL)
-    each += tall * (_TALL_US + _TALL_PAIR_US * (of.cluster == 2) * np.where(fits, 1, -1))
+    each += tall * (_TALL_US + _TALL_PAIR_US * (of.cluster_size == 2) * np.where(fits, 1, -1))
     narrow = tall * (of.tile[1] % _NARROW_N > 0) * _NARROW_US
     found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + narrow) * of.gpu.load
     return found
 
 
-def crowded(one: Operation, of: TileRates) -> Numbers | float:
+def fp8_contention(one: Operation, of: TileRates) -> Numbers | float:
     """Return the factor of the times of 8-bit floats of few rows by the bytes of loads in flight.
 
     Parameters as of `promote_us`.
     """
-    if min(one.rows, one.cols) > _CROWDED_ROWS:
+    if min(one.rows, one.cols) > _CONTENTION_ROWS:
         return 1.0
     whole = np.ceil(of.of_sides(one.rows, one.cols) / of.cluster_tile)
-    ctas = np.minimum(whole[0] * whole[1] * one.batch, of.clusters) * of.cluster
-    stages = of.remembered("stages", lambda: of.each(lambda config: config.stages_bytes))
-    found: Numbers = 1 + _CROWDED * (ctas * stages > _IN_FLIGHT)
+    ctas = np.minimum(whole[0] * whole[1] * one.batch, of.max_active_clusters) * of.cluster_size
+    stages = of.cached("stages", lambda: of.each(lambda config: config.stages_bytes))
+    found: Numbers = 1 + _CONTENTION * (ctas * stages > _IN_FLIGHT)
     return found
 
 
@@ -117,25 +117,25 @@ def promotion_terms(one: Operation, of: TileRates) -> Numbers:
     return np.array([k_tiles * schedule * columns for schedule in schedules for columns in (1, of.tile[1])])
 
 
-def finish_us(one: Operation, of: TileRates) -> Numbers:
+def epilogue_us(one: Operation, of: TileRates) -> Numbers:
     """Return the time in which nothing is multiplied, since both warpgroups of a CTA compute an epilogue.
 
     Parameters as of `promote_us`.
     """
-    outputs = of.tile[0] * of.tile[1]
+    elements = of.tile[0] * of.tile[1]
     waves = _waves(one, of)
-    found: Numbers = _FINISH_US * waves * outputs / of.cluster_k / 2**15 * ((1 - of.pingpong) * of.gpu.load)
+    found: Numbers = _EPILOGUE_US * waves * elements / of.cluster_k / 2**15 * ((1 - of.pingpong) * of.gpu.load)
     return found
 
 
 def _is_wide_pair(one: Operation, of: TileRates) -> Any:
     """Return whether two CTAs share loads of tiles with as many columns as are promoted at once, and have several."""
     wide = (of.tile[1] > MAX_SCALED_N) & (of.tile[1] <= MAX_PROMOTED_N)
-    return wide & (of.cluster == 2) & (of.cluster_k == 1) & (_waves(one, of) >= _SEVERAL)
+    return wide & (of.cluster_size == 2) & (of.cluster_k == 1) & (_waves(one, of) >= _SEVERAL)
 
 
 def _waves(one: Operation, of: TileRates) -> Numbers:
     """Return how many tiles the busiest CTA computes."""
     whole = np.ceil(of.of_sides(one.rows, one.cols) / of.cluster_tile)
-    found: Numbers = np.ceil(whole[0] * whole[1] * one.batch / of.clusters)
+    found: Numbers = np.ceil(whole[0] * whole[1] * one.batch / of.max_active_clusters)
     return found

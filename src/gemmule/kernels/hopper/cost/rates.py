@@ -35,6 +35,10 @@ _LAUNCH = 1.9
 _WIDER = 0.344
 #: Writing 128 x 128; the start of a cluster; exchanging partial sums, and 64 x 64 of them.
 _WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902
+#: Publishing partial sums with `split_k`, fitted to record 20261129T054750, an H200; where K stays whole, too: of
+#: products whose choice it changed, those took longer with it than without. In each wave: of several nearly none was
+#: timed, and one that a call would have chosen took 5 % longer than the choice before (20261129T085246).
+_PUBLISH = 2.0
 #: Bytes a microsecond from the L2 cache to all SMs.
 _L2_BYTES = 24.8e6
 #: SMs of a TPC.
@@ -48,12 +52,12 @@ class OperandLayout(NamedTuple):
     ----------
     begin : int
         The alignment of its lines: 0 for multiples of 128 bytes, 1 of 64, 2 of 32, 3 for others.
-    across : bool
+    mn_major : bool
         Whether the operand is MN-major.
     """
 
     begin: int
-    across: bool
+    mn_major: bool
 
 
 class LayoutRates(NamedTuple):
@@ -101,7 +105,7 @@ class Operation(NamedTuple):
     writes : float
         How often a tile is written, to more than one place.
     prepared : tuple of OperandLayout or None
-        How copies of A and B lie, of a second product that is predicted at the same time, beside this one.
+        How copies of A and B lie, of a second product that is predicted at the same time as this one.
     float8 : bool
         Whether the elements are floats of 8 bits.
     """
@@ -155,47 +159,53 @@ class TileRates:
         # CTAs of a cluster that load the same rows, and the same columns.
         self._multicast = np.array([(c.cluster_n, c.cluster_m) for c in configs], np.float64).reshape(-1, 2).T
         self.cluster_tile = self.tile * self._multicast[::-1]
-        self.cluster = each(lambda c: c.cluster)
+        self.cluster_size = each(lambda c: c.cluster_size)
         # Clusters that run at the same time, their CTAs, and the clusters beyond which TPCs are shared.
-        self.clusters = np.maximum(np.minimum(gpu.multiprocessors // self.cluster, each(lambda c: c.clusters)), 1)
-        self.ctas = self.clusters * self.cluster
+        self.max_active_clusters = np.maximum(
+            np.minimum(gpu.multiprocessors // self.cluster_size, each(lambda c: c.max_active_clusters)), 1
+        )
+        self.ctas = self.max_active_clusters * self.cluster_size
         # Shares of the SMs that all of a config's CTAs, and those of a cluster, occupy.
-        self.share, self.cluster_share = self.ctas / gpu.multiprocessors, self.cluster / gpu.multiprocessors
-        self.alone = np.floor(gpu.multiprocessors // _TPC / self.cluster)
+        self.share, self.cluster_share = self.ctas / gpu.multiprocessors, self.cluster_size / gpu.multiprocessors
+        self.alone = np.floor(gpu.multiprocessors // _TPC / self.cluster_size)
         self.cluster_k = each(lambda c: c.cluster_k)
         # Rows, columns and k-tiles of a cluster's tile.
         self.cluster_shape = np.array((*self.cluster_tile, self.cluster_k))
         self.pingpong = each(lambda c: c.pingpong)
         self._stages = each(lambda c: c.stages)
         self._multiply = each(lambda c: _MULTIPLY * c.tile_m * (c.tile_n + _MORE_COLUMNS) / 2**14) * gpu.multiply
-        self.write = each(lambda c: _WRITE * c.outputs / 2**14 / c.cluster_k) * gpu.load
+        self.write = each(lambda c: _WRITE * c.tile_elements / 2**14 / c.cluster_k) * gpu.load
         # With ping-pong one warpgroup writes while the other multiplies: half of it counts, and all of the last tile's.
         self.write_tile = self.write * (1 - self.pingpong / 2)
         self.write_last = self.write * self.pingpong / 2
         others = 1 - 1 / self.cluster_k
-        exchanged = np.where(self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.outputs) * others, 0)
-        self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster > c.cluster_k else 0.0)) * gpu.load
+        exchanged = np.where(
+            self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.tile_elements) * others, 0
+        )
+        self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster_size > c.cluster_k else 0.0)) * gpu.load
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         # Of configs with `split_k`: their places, clusters that run at once, and 64 x 64 sums of a warpgroup.
-        self.split_k = np.array([place for place, c in enumerate(configs) if getattr(c, "split_k", 0)], np.intp)
-        self.split_clusters = self.clusters[self.split_k]
-        self.split_sums = each(lambda c: c.outputs / c.warpgroups_per_tile / 2**12)[self.split_k]
+        self.split_k = np.flatnonzero(each(lambda c: getattr(c, "split_k", 0)))
+        self.split_clusters = self.max_active_clusters[self.split_k]
+        self.split_sums = each(lambda c: c.tile_elements / c.warpgroups_per_tile / 2**12)[self.split_k]
+        self.publish = np.zeros(self.count)
+        self.publish[self.split_k] = _PUBLISH * gpu.load
         self.launch = np.full(self.count, _LAUNCH * gpu.launch)
         self.any_stream_k = bool(self.stream_k.any())
-        self.sum_bytes = each(lambda c: 4 * c.outputs)
+        self.sum_bytes = each(lambda c: 4 * c.tile_elements)
         self._row = each(lambda c: min(c.tile_n * 2 & -c.tile_n * 2, K_BYTES), np.intp)
         self._layouts: dict[Hashable, LayoutRates] = {}
-        self._remembered: dict[Hashable, Any] = {}
+        self._cache: dict[Hashable, Any] = {}
 
     def each(self, value: Callable[[HopperGemmConfig], float], dtype: type = np.float64) -> Numbers:
         """Return a number for each config."""
         return np.array([value(config) for config in self.configs], dtype)
 
-    def remembered(self, key: Hashable, work_out: Callable[[], Value]) -> Value:
-        """Return what else is worked out once for these configs, by its key."""
-        found: Value | None = self._remembered.get(key)
+    def cached(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Return the value of a key, computed once for these configs."""
+        found: Value | None = self._cache.get(key)
         if found is None:
-            found = self._remembered[key] = work_out()
+            found = self._cache[key] = compute()
         return found
 
     def of_sides(self, *numbers: float) -> Numbers:
@@ -210,8 +220,10 @@ class TileRates:
         """Return a row for each config of what a learned correction reads of it."""
         logs = np.log2([*self.tile, self._stages, *self._multicast, self.cluster_k])
         narrow = np.log2(K_BYTES / self._row)
+        divided = np.zeros(self.count)
+        divided[self.split_k] = 1
         return np.column_stack(
-            (logs.T, self.pingpong, self.side, self.share, narrow, self.tile[0] * self.tile[1] / 2**14)
+            (logs.T, self.pingpong, self.side, self.share, narrow, self.tile[0] * self.tile[1] / 2**14, divided)
         )
 
     def of_layout(self, one: Operation) -> LayoutRates:
@@ -239,16 +251,16 @@ class TileRates:
         shared = (loaded * (1 + longer)).sum(axis=0)
         both = _norm(self._multiply, shared, latency * (1 + _LATENCY_BOTH)) + barriers
         in_l2 = K_BYTES / _L2_BYTES * self.cluster_tile * carried * (1 + multicast * (self._multicast - 1))
-        across = self.of_sides(a.across, b.across)[1]
+        mn_major = self.of_sides(a.mn_major, b.mn_major)[1]
         features = np.column_stack(
             (
                 np.log2((self._multiply, loaded.sum(axis=0), latency) / both).T,
                 np.log2(loaded[0] / loaded[1]),
-                across * np.log2(K_BYTES / self._row),
+                mn_major * np.log2(K_BYTES / self._row),
             )
         )
         writes *= 1 + _WIDER * (result_item - 2)
-        write, once = writes * self.write_tile, writes * self.write_last + self.once
+        write, once = writes * self.write_tile + self.publish, writes * self.write_last + self.once
         # As the correction was fitted: with what is added where both load.
         return LayoutRates(alone, alone + (both - alone), in_l2.sum(axis=0) * self.gpu.l2, write, once, features)
 
@@ -264,7 +276,7 @@ def _narrow(row: int, lines: OperandLayout) -> float:
 
     Twice as many rows touch fewer than twice the lines of memory where those begin anywhere.
     """
-    if not lines.across or row == K_BYTES:
+    if not lines.mn_major or row == K_BYTES:
         return 1.0
     begin = K_BYTES >> lines.begin
 
@@ -290,17 +302,17 @@ def parts_of_k(clusters: Any, tiles: Any, k_tiles: int) -> Any:
     return np.maximum(np.minimum(clusters // tiles, math.isqrt(k_tiles) // 2 + 1), 1)
 
 
-#: Time of a config that is not for a product.
-_NOT_SUITABLE = np.array([np.inf])
+#: Time of a config that is not offered to a product.
+_NOT_OFFERED = np.array([np.inf])
 
 
-def places_among(configs: Sequence[HopperGemmConfig], suitable: Sequence[HopperGemmConfig], first: int) -> Numbers:
-    """Return the places of configs among suitable ones, which are counted from `first` on, and -1 of others."""
-    places = {one: place for place, one in enumerate(suitable, first)}
-    return np.array([places.get(one, -1) for one in configs], np.intp)
+def positions_among(configs: Sequence[HopperGemmConfig], offered: Sequence[HopperGemmConfig], first: int) -> Numbers:
+    """Return the index of each config among those offered, counted from `first`; -1 of others."""
+    indices = {one: index for index, one in enumerate(offered, first)}
+    return np.array([indices.get(one, -1) for one in configs], np.intp)
 
 
-def at_places(times: Any, places: Numbers) -> Numbers:
-    """Return the times at `places_among`: infinite at -1."""
-    found: Numbers = np.concatenate((times, _NOT_SUITABLE))
-    return found.take(places)
+def times_at(times: Any, positions: Numbers) -> Numbers:
+    """Return the times at `positions_among`: infinite at -1."""
+    found: Numbers = np.concatenate((times, _NOT_OFFERED))
+    return found.take(positions)

@@ -21,14 +21,13 @@ from .rates import Numbers, Operation, TileRates, parts_of_k
 _QUANTITIES = 12
 #: How many configs the correction is evaluated for: up to a number all, else so many, of each of two products fewer,
 #: or half where there are not twice as many; and at least a share of all. Of 8-bit floats, promotions are added then.
-_ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 6, 3
-#: What stream-K adds: bytes a microsecond of sums that all multiprocessors leave and read, which is assumed; and, as
+_ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 7, 3
+#: What stream-K adds: bytes a microsecond of sums that all SMs leave and read, which is assumed; and, as
 #: measured on an H200 within a sixth, of sums that one of them reads.
 _LEFT, _LEFT_TO_ONE = 5.5e6, 0.028e6
-#: What `split_k` adds: publishing partial sums, and, for each part that the last one adds, 64 x 64 sums of a warpgroup.
-#: Fitted to record 20261129T054750, an H200. The first is added where K stays in one piece, too: of
-#: products whose choice it changed, those took longer with it than without.
-_PUBLISH, _PART_SUMS = 2.0, 0.4
+#: What `split_k` adds for each part that the last one adds, of 64 x 64 sums of a warpgroup. Fitted to record
+#: 20261129T054750, an H200.
+_PART_SUMS = 0.4
 
 
 @cache_for_configs
@@ -103,7 +102,7 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     delivered *= layout.carried
     if of.split_k.size:
         once = _divide(of, tiles, each, once, one.k_tiles)
-    in_turn = tiles / of.clusters
+    in_turn = tiles / of.max_active_clusters
     np.ceil(in_turn, out=waves)
     np.divide(in_turn, waves, out=quantities[7])
     both = np.greater(tiles, of.alone)
@@ -135,21 +134,23 @@ def _divide(of: TileRates, tiles: Numbers, each: Numbers, once: Numbers, k_tiles
     places = of.split_k
     whole = tiles.take(places)
     parts = parts_of_k(of.split_clusters, whole, k_tiles)
+    if parts.max() == 1:
+        return once
     tiles[places] = whole * parts
     each[places] = np.ceil(k_tiles / parts)
     once = once.copy()
-    once[places] += (_PUBLISH + _PART_SUMS * of.split_sums * (parts - 1)) * of.gpu.load
+    once[places] += _PART_SUMS * of.gpu.load * of.split_sums * (parts - 1)
     return once
 
 
 def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:
     """Return waves, k-tiles of each, and what is added, where stream-K shares out the last waves' k-tiles evenly."""
-    at_once = of.clusters
+    at_once = of.max_active_clusters
     splits = of.stream_k & (tiles % at_once > 0)
     sharers = np.minimum(at_once, tiles * k_tiles)
     fewer = np.maximum(tiles / at_once, 1)
     every = (tiles * k_tiles + (sharers - 1)) // sharers
-    moved = 2 * of.sum_bytes * sharers * of.cluster / _LEFT
+    moved = 2 * of.sum_bytes * sharers * of.cluster_size / _LEFT
     read = of.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
     left = splits * np.maximum(moved, read)
     return np.where(splits, fewer, waves), np.where(splits, every / fewer, each), left

@@ -13,9 +13,9 @@ from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.tile_config import CLUSTERS, CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, WarpScheduleConfig
 from gemmule.kernels.parts.hopper_facts import SMS
 
-#: What a search tries: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, columns, and clusters.
+#: Search space: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, tile_n, and cluster shapes.
 _MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
-_COLUMNS = tuple(range(8, 257, 8))
+_TILES_N = tuple(range(8, 257, 8))
 _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
 _LEAST_STAGES, _MOST_STAGES = 3, 16
 
@@ -47,8 +47,8 @@ class HopperGemmConfig(WarpScheduleConfig):
     def _why_not_cluster(self) -> str | None:
         if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4):
             return "cluster_m and cluster_n must be 1, 2 or 4"
-        if self.cluster > (most := min(8, self.ctas)):
-            return f"cluster_m * cluster_n * cluster_k is {self.cluster}, of at most {most} (8, or fewer ctas)"
+        if self.cluster_size > (most := min(8, self.ctas)):
+            return f"cluster_m * cluster_n * cluster_k is {self.cluster_size}, of at most {most} (8, or fewer ctas)"
         if self.tile_n % (8 * self.cluster_m):
             return (
                 f"tile_n must be a multiple of 8 * cluster_m = {8 * self.cluster_m}: each CTA loads whole 8 rows of B"
@@ -66,7 +66,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         return 8
 
     @property
-    def cluster(self) -> int:
+    def cluster_size(self) -> int:
         return self.cluster_m * self.cluster_n * self.cluster_k
 
     @property
@@ -74,18 +74,17 @@ class HopperGemmConfig(WarpScheduleConfig):
         return self.tile_m // self.cluster_n
 
     @property
-    def divides_early(self) -> bool:
-        """Whether CTAs compute what tiles' numbers are divided by before they wait for the predecessor grid.
+    def precomputes_divisors(self) -> bool:
+        """Whether CTAs with 8-bit floats compute the raster's fast divisors before they wait for the predecessor grid.
 
-        That is of 8-bit floats, where the divisions would delay the first loads of up to 128 rows; with other types the
-        kernel does so for small tiles.
+        Divisions would delay the first loads of up to 128 rows there; with other types small tiles do so.
         """
         return (self.tile_m, self.tile_n) == (128, 128) and not (self.pingpong or self.swap_ab)
 
     @property
-    def clusters(self) -> int:
-        """Clusters that run at the same time."""
-        return min(self.ctas // self.cluster, CLUSTERS[self.cluster])
+    def max_active_clusters(self) -> int:
+        """Most clusters that are resident at once."""
+        return min(self.ctas // self.cluster_size, CLUSTERS[self.cluster_size])
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
@@ -160,14 +159,14 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, swap_ab=1),
-    # With room for scales by blocks.
+    # With shared memory left for block scales.
     HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1),
-    # With a scale for each column, of which tall tiles read fewer by product.
+    # With a scale for each column, of which tall tiles load fewer per FLOP.
     HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=2, group=4),
-    # Few rows: a tile has 128 columns of D. Many CTAs read memory faster with fewer loads in flight, few with more.
+    # Skinny GEMMs: a tile has 128 columns of D. Many CTAs read memory faster with fewer loads in flight, few with more.
     HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=32, stages=9, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=16, stages=11, cluster_m=1, swap_ab=1),
@@ -195,8 +194,8 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=32, stages=10, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=128, tile_n=32, stages=10, cluster_m=1, cluster_n=4, swap_ab=1),
 )
-#: Configs for elements of 16 bits, of which alone they were timed: for products of which others leave much of a wave
-#: idle, or with which cuBLASLt was faster. The cost model offers them to no other type.
+#: Configs for 16-bit elements, timed with these only: for GEMMs of which other configs leave much of a wave idle, or
+#: where cuBLASLt was faster. The cost model offers them to no other type.
 FOR_16_BIT = (
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=176, stages=5, pingpong=1, cluster_m=1),
@@ -214,14 +213,32 @@ FOR_16_BIT = (
     HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=2),
     HopperGemmConfig(tile_m=64, tile_n=40, stages=15, pingpong=1, cluster_m=1, cluster_n=4),
+    # Widths and clusters for what draws lost: one side of the result of few tiles, or a little more than a wave.
+    HopperGemmConfig(tile_m=192, tile_n=80, stages=5, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=192, tile_n=80, stages=5, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=192, tile_n=40, stages=7, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=224, stages=4, cluster_m=4),
+    HopperGemmConfig(tile_m=128, tile_n=176, stages=5, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=4),
+    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=144, stages=6, pingpong=1, cluster_m=2, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=2, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=4),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=2, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=72, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=160, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=144, stages=7, pingpong=1, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1, split_k=1),
 )
-#: Configs for few tiles by a long K, of 16-bit elements and TF32, in clusters that share loads: with parts of K as rows
-#: of the grid, and split among CTAs of a cluster.
+#: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
+#: over CTAs of a cluster.
 FOR_LONG_K = (
     HopperGemmConfig(tile_m=256, tile_n=80, stages=5, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=192, tile_n=64, stages=5, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=192, tile_n=48, stages=6, pingpong=1, cluster_m=1, cluster_n=4, split_k=1),
-    HopperGemmConfig(tile_m=192, tile_n=48, stages=6, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2, split_k=1),
@@ -238,7 +255,6 @@ FOR_LONG_K = (
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=96, stages=5, cluster_m=1, cluster_n=2, cluster_k=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_k=4),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_k=4, swap_ab=1),
@@ -278,7 +294,6 @@ CONFIGS = (
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=2),
     HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=1),
     HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2),
     HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2, cluster_n=4),
@@ -323,7 +338,7 @@ CONFIGS = (
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1),
-    # Layers of models with 64 to 512 rows, and products like those that draws lost.
+    # Layers of models with 64 to 512 rows, and shapes like those of draws where cuBLASLt was faster.
     HopperGemmConfig(tile_m=192, tile_n=128, stages=4, pingpong=1, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=192, tile_n=112, stages=5, pingpong=1, cluster_m=1),
     HopperGemmConfig(tile_m=192, tile_n=96, stages=4, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
@@ -337,13 +352,11 @@ CONFIGS = (
     HopperGemmConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=112, stages=9, pingpong=1, cluster_m=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2),
     HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2),
     HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4),
     HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=4, cluster_n=2),
     HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
@@ -369,11 +382,11 @@ def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
     return dtype.itemsize == 2 or config not in FOR_16_BIT
 
 
-def every_config() -> tuple[HopperGemmConfig, ...]:
-    """Return every tile, cluster and schedule that fits, with as many stages as there is memory for."""
+def search_space() -> tuple[HopperGemmConfig, ...]:
+    """Return every tile, cluster shape and schedule that fits, with as many stages as shared memory holds."""
     found = []
     for (mma_tiles, pingpong), tile_n, cluster, swap_ab in itertools.product(
-        _MMA_TILES_M, _COLUMNS, _CLUSTER_SHAPES, (0, 1)
+        _MMA_TILES_M, _TILES_N, _CLUSTER_SHAPES, (0, 1)
     ):
         cluster_m, cluster_n, cluster_k = cluster
         for stages in range(_MOST_STAGES, _LEAST_STAGES - 1, -1):

@@ -93,7 +93,7 @@ class HopperGemm:
         promotes = types["a"].startswith("float8")
         small = not promotes and self.tile_m * self.mma_n <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
-        self.divides_early = small or config.divides_early
+        self.precomputes_divisors = small or config.precomputes_divisors
         if config.stream_k:
             scheduler = functools.partial(StreamKScheduler, config.warpgroups_per_tile)
         if config.split_k:
@@ -160,7 +160,7 @@ class HopperGemm:
         smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         divisors = ()
-        if cutlass.const_expr(self.divides_early):
+        if cutlass.const_expr(self.precomputes_divisors):
             divisors = self.scheduler.divisors(tma.d.tensor)
         if warp == 0:
             for matrix in (tma.a, tma.b, tma.d, b_up):
@@ -173,6 +173,7 @@ class HopperGemm:
                 )
                 self.epi_layout.init(c_full)
                 self.reduction.init(reduce_barriers)
+                self.scheduler.init(table)
             cute.arch.mbarrier_init_fence()
         self.sync_after_init(warp)
         # Wait for the predecessor grid's writes, then let the dependent grid launch.

@@ -38,8 +38,8 @@ from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
-from gemmule.kernels.hopper.cost.pauses import crowded, finish_us, promote_us, scaled_us
-from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, at_places, parts_of_k, places_among
+from gemmule.kernels.hopper.cost.pauses import epilogue_us, fp8_contention, promote_us, scaled_us
+from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, parts_of_k, positions_among, times_at
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
@@ -65,7 +65,7 @@ from gemmule.kernels.mma_sync.spec import is_faster
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
-from .config import CONFIGS, HopperGemmConfig, every_config, offered_to
+from .config import CONFIGS, HopperGemmConfig, offered_to, search_space
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -80,20 +80,20 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 _BY_TMA = ("a", "b", "c", "d", SECOND)
 #: Bytes of operands that stay in the L2 cache, and rows and columns of products that memory does not limit.
 _L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
-#: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip; rows of one of 8-bit
-#: floats whose divisions are early.
-_SKINNY_ROWS, _MAX_IDLE_SMS, _EARLY_ROWS = 64, 8, 128
+#: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip; rows of a product of 8-bit
+#: floats that precomputes divisors.
+_SKINNY_ROWS, _MAX_IDLE_SMS, _PRECOMPUTED_ROWS = 64, 8, 128
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
 #: Most columns of which wgmma on 8-bit integers takes any multiple of 8.
 _INT8_COLUMNS = 24
-#: Accumulators of a thread, by columns of its wgmma tiles, and those of a CTA tile, beside fragments of A in registers.
-_MAX_COLUMNS_BESIDE_A, _MAX_OUTPUTS_BESIDE_A = 256, 128 * 256
-#: What an MN-major A in registers adds to predicted times, as a share of them: so many columns over the tile's, or over
-#: these at least, as its elements are read once for all columns; more where CTAs share the loads of A; and where a
-#: cluster splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
+#: With A in registers: most columns of a warpgroup's wgmma tiles, and accumulators of a CTA tile.
+_MAX_COLUMNS_RS, _MAX_ACCUMULATORS_RS = 256, 128 * 256
+#: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
+#: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
+#: splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
 #: (H200s).
 _COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
 #: Microseconds: predicted times up to which `mma_sync_small` is considered, what they are too long by there (record
@@ -108,9 +108,9 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         return reason
     if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
-    if config.stream_k and k_tiles * 2 * config.clusters >= 2**31:
+    if config.stream_k and k_tiles * 2 * config.max_active_clusters >= 2**31:
         return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
-    if config.split_k and k_tiles * config.clusters >= 2**31:
+    if config.split_k and k_tiles * config.max_active_clusters >= 2**31:
         return (
             f"K={problem.k} has more k-tiles than the 32-bit numbers of split_k=1 count, in as many parts as clusters"
         )
@@ -130,7 +130,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     if num_b_of(problem.epilogue) > 1:
         if config.stream_k or config.split_k:
             return "stream_k=1 and split_k=1 compute no gated epilogue"
-        return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.lies_in_cols)
+        return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.has_contiguous_cols)
     return None
 
 
@@ -149,8 +149,8 @@ def _why_not_registers(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> 
         return None
     if not k_major[1]:
         return f"config {config}: swap_ab must be {1 - config.swap_ab}, for wgmma to take 32-bit B K-major"
-    if config.mma_tiles_m * config.tile_n > _MAX_COLUMNS_BESIDE_A or config.outputs > _MAX_OUTPUTS_BESIDE_A:
-        return f"config {config}: registers hold no more than 128 x 256 accumulators beside an MN-major A of 32 bits"
+    if config.mma_tiles_m * config.tile_n > _MAX_COLUMNS_RS or config.tile_elements > _MAX_ACCUMULATORS_RS:
+        return f"config {config}: registers hold no more than 128 x 256 accumulators with an MN-major A of 32 bits"
     return None
 
 
@@ -228,7 +228,7 @@ def _scale_bytes(problem: GemmProblem, config: HopperGemmConfig) -> int:
 def _k_major(problem: GemmProblem, config: HopperGemmConfig) -> tuple[bool, bool]:
     """Return whether the kernel's A (M, K) and B (N, K) are K-major."""
     oriented, _, _ = row_result(problem)
-    a, b = oriented.a.lies_in_rows, oriented.b.lies_in_cols
+    a, b = oriented.a.has_contiguous_rows, oriented.b.has_contiguous_cols
     return (b, a) if config.swap_ab else (a, b)
 
 
@@ -276,8 +276,8 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     num_b = num_b_of(epilogue)
     tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
     # Shares of stream-K have a k-tile at least.
-    clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.clusters)
-    parts = int(parts_of_k(config.clusters, tiles, k_tiles_of(problem))) if config.split_k else 1
+    clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.max_active_clusters)
+    parts = int(parts_of_k(config.max_active_clusters, tiles, k_tiles_of(problem))) if config.split_k else 1
     slots = clusters if config.stream_k else 0
     if config.split_k:
         # The sums of the last part stay in registers.
@@ -302,10 +302,10 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     if epilogue is not None:
         params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(
-        grid=(clusters * config.cluster, parts, 1),
+        grid=(clusters * config.cluster_size, parts, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes + _scale_bytes(problem, config),
-        cluster=(config.cluster, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         overlaps=_uses_pdl(problem, tiles, clusters * parts, config),
         params=params,
         workspaces=workspaces,
@@ -316,24 +316,26 @@ def _workspaces(
     clusters: int, config: HopperGemmConfig, itemsize: int
 ) -> tuple[tuple[Workspace, ...], tuple[TensorParam, ...]]:
     """Return the workspaces of stream-K and their parameters; `itemsize` is that of accumulators."""
-    return stream_k_workspaces(clusters * config.cluster, config.outputs, itemsize, config.warpgroups_per_tile)
+    return stream_k_workspaces(
+        clusters * config.cluster_size, config.tile_elements, itemsize, config.warpgroups_per_tile
+    )
 
 
 def _uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGemmConfig) -> bool:
     """Return whether to launch with programmatic dependent launch (PDL), which saves tenths of a microsecond.
 
     Memory-bound CTAs that begin one by one read memory less in order: there PDL pays for skinny products only, where
-    every CTA has one tile and the CTAs fill the chip, or not even half of it. With early divisions it pays however many
-    there are. absmax is zeroed by a memset, which PDL does not wait for.
+    every CTA has one tile and the CTAs fill the chip, or not even half of it. With precomputed divisors it pays however
+    many there are. absmax is zeroed by a memset, which PDL does not wait for.
     """
     if problem.epilogue is not None and problem.epilogue.absmax:
         return False
     if problem.bytes_min <= _L2_RESIDENT_BYTES or min(problem.m, problem.n) >= _COMPUTE_BOUND_ROWS:
         return True
     few = min(problem.m, problem.n)
-    if problem.a.dtype.is_float8 and config.divides_early and tiles <= clusters and few <= _EARLY_ROWS:
+    if problem.a.dtype.is_float8 and config.precomputes_divisors and tiles <= clusters and few <= _PRECOMPUTED_ROWS:
         return True
-    idle = config.ctas - clusters * config.cluster
+    idle = config.ctas - clusters * config.cluster_size
     fills = idle <= _MAX_IDLE_SMS or 2 * idle >= config.ctas
     return few <= _SKINNY_ROWS and tiles <= clusters and fills
 
@@ -344,33 +346,30 @@ def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
 
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
-    """Return roughly the times in microseconds: tiles that a CTA computes one after another, and what each costs.
-
-    They are infinite for configs that are not for a product's types.
-    """
+    """Return the predicted time of each config, in microseconds: infinite for configs not offered to the types."""
     return _costs(problem, operation_of(problem), configs, gpu)[0]
 
 
-def costs_with_prepared(problem: GemmProblem, gpu: GpuRates) -> list[Numbers]:
-    """Return `costs` of a product of TF32, and of that of K-major copies of its MN-major operands.
+def costs_with_k_major_copies(problem: GemmProblem, gpu: GpuRates) -> list[Numbers]:
+    """Return `costs` of a TF32 product, and of the product of K-major copies of its MN-major operands.
 
     Predicting both at once takes less time than one after the other.
     """
     configs: Sequence[Any] = SPEC.configs_on(gpu)
     own, others = _costs(problem, operation_of(problem, prepares=True), configs, gpu)
-    SPEC.keep_costs(problem, configs, gpu, own)
+    SPEC.cache_costs(problem, configs, gpu, own)
     return [own, others]
 
 
 def _costs(
     problem: GemmProblem, operation: Operation, configs: Sequence[HopperGemmConfig], gpu: GpuRates
 ) -> list[Numbers]:
-    """Return `costs` of a product, and those of the prepared one if the operation has one."""
+    """Return `costs` of a product, and those with K-major copies if the operation has them."""
     dtype = problem.a.dtype
-    across = operation.a.across, operation.b.across
-    rates, every = _suitable(configs, gpu, dtype, across, operation.prepared is not None)
+    mn_major = operation.a.mn_major, operation.b.mn_major
+    rates, positions = _offered(configs, gpu, dtype, mn_major, operation.prepared is not None)
     if not rates.count:
-        return [at_places((), places) for places in every]
+        return [times_at((), one) for one in positions]
     times = times_us(operation, rates)
     if dtype.is_float8:
         times += promote_us(operation, rates)
@@ -378,59 +377,64 @@ def _costs(
         if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
-        times *= crowded(operation, rates)
+        times *= fp8_contention(operation, rates)
         if lines is None or lines[1] != 1:
             # Only with a scale for each column were tall tiles found to pay.
-            times += rates.remembered("tall", lambda: rates.each(lambda one: math.inf if one.mma_tiles_m > 1 else 0.0))
-    if dtype == FLOAT32 and any(across):
-        times *= _registers_factors(across, rates)
+            times += rates.cached("tall", lambda: rates.each(lambda one: math.inf if one.mma_tiles_m > 1 else 0.0))
+    if dtype == FLOAT32 and any(mn_major):
+        times *= _registers_factors(mn_major, rates)
     if problem.epilogue is not None or problem.c is not None:
-        times += finish_us(operation, rates)
-    return [at_places(times, places) for places in every]
+        times += epilogue_us(operation, rates)
+    return [times_at(times, one) for one in positions]
 
 
-class _Suitable(NamedTuple):
-    """Configs for a product, and for that of its prepared operands if it has them."""
+class _Offered(NamedTuple):
+    """Configs offered to a product, and to that of K-major copies if the operation has them."""
 
-    rates: TileRates  #: What they decide on a GPU: those of the product, then those of the prepared one.
-    #: For each product, the place of every config's time among those of `rates`, after which follows that of others.
-    every: tuple[Numbers, ...]
+    rates: TileRates  #: Of the product's configs, then of those for copies.
+    #: For each product, the index among `rates` of every config's time; -1 where it is not offered.
+    positions: tuple[Numbers, ...]
 
 
 @cache_for_configs
-def _suitable(
-    configs: Sequence[HopperGemmConfig], gpu: GpuRates, dtype: DType, across: tuple[bool, bool], prepares: bool
-) -> _Suitable:
-    """Return the configs for a type, some of which pay for 8-bit floats only, whatever the SMs of the GPU.
+def _offered(
+    configs: Sequence[HopperGemmConfig], gpu: GpuRates, dtype: DType, mn_major: tuple[bool, bool], prepares: bool
+) -> _Offered:
+    """Return the configs for a type, some of which are for 8-bit floats only, whatever the SMs of the GPU.
 
-    `across` is whether the operands that give rows and columns of a result in rows are MN-major; prepared ones are not.
+    `mn_major`: whether the operands that give a row-major result's rows and columns are MN-major; copies are not.
     """
 
-    def suits(one: HopperGemmConfig, across: tuple[bool, bool]) -> bool:
-        k_major = not across[one.swap_ab], not across[1 - one.swap_ab]
+    def supports(one: HopperGemmConfig, mn_major: tuple[bool, bool]) -> bool:
+        k_major = not mn_major[one.swap_ab], not mn_major[1 - one.swap_ab]
         return not _why_not_columns(dtype, k_major, one) and offered_to(dtype, one.on(SMS))
 
-    found = [[one for one in configs if suits(one, lies)] for lies in (across, (False, False))[: 1 + prepares]]
-    every, before = [], 0
-    for suitable in found:
-        every.append(places_among(configs, suitable, before))
-        before += len(suitable)
-    return _Suitable(rates_of(tuple(itertools.chain(*found)), gpu, len(found[0])), tuple(every))
+    found = [[one for one in configs if supports(one, major)] for major in _majors(mn_major, prepares)]
+    positions, before = [], 0
+    for offered in found:
+        positions.append(positions_among(configs, offered, before))
+        before += len(offered)
+    return _Offered(rates_of(tuple(itertools.chain(*found)), gpu, len(found[0])), tuple(positions))
 
 
-def _registers_factors(across: tuple[bool, bool], rates: TileRates) -> Numbers:
-    """Return `_registers_factor` of all configs; prepared operands are K-major."""
-
-    def work_out() -> Numbers:
-        of_lies = (functools.partial(_registers_factor, lies) for lies in (across, (False, False)))
-        return rates.of_each([rates.each(factor) for factor in of_lies])
-
-    return rates.remembered(across, work_out)
+def _majors(mn_major: tuple[bool, bool], prepares: bool = True) -> tuple[tuple[bool, bool], ...]:
+    """Return whether operands are MN-major, then the same of their K-major copies."""
+    return (mn_major, (False, False))[: 1 + prepares]
 
 
-def _registers_factor(across: tuple[bool, bool], config: HopperGemmConfig) -> float:
+def _registers_factors(mn_major: tuple[bool, bool], rates: TileRates) -> Numbers:
+    """Return `_registers_factor` of all configs; copies are K-major."""
+
+    def compute() -> Numbers:
+        factors = (functools.partial(_registers_factor, major) for major in _majors(mn_major))
+        return rates.of_each([rates.each(factor) for factor in factors])
+
+    return rates.cached(mn_major, compute)
+
+
+def _registers_factor(mn_major: tuple[bool, bool], config: HopperGemmConfig) -> float:
     """Return the factor of predicted times where one 32-bit operand, of rows or of columns, is MN-major."""
-    if not any(across):
+    if not any(mn_major):
         return 1.0
     if config.cluster_k > 1:
         return 1 + _SPLIT_A
@@ -450,9 +454,9 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
 
 
 @functools.cache
-def further() -> tuple[HopperGemmConfig, ...]:
-    """Return the configs that a search tries beyond those below."""
-    return tuple(one for one in every_config() if one not in SPEC.configs)
+def extra_configs() -> tuple[HopperGemmConfig, ...]:
+    """Return the configs of the search space that are not registered."""
+    return tuple(one for one in search_space() if one not in SPEC.configs)
 
 
 SPEC = KernelSpec(
@@ -471,7 +475,7 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    further=further,
+    extra_configs=extra_configs,
     faster_alternative=faster_alternative,
     epilogues=True,
     gated=True,

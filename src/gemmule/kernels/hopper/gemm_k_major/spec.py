@@ -18,7 +18,7 @@ from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
-from gemmule.kernels.hopper.gemm.spec import costs_with_prepared
+from gemmule.kernels.hopper.gemm.spec import costs_with_k_major_copies
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_repacked.spec import packing_us, written_back_us
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
@@ -123,7 +123,7 @@ def _may_be_direct(problem: GemmProblem) -> bool:
 
 
 #: The times of `hopper_gemm` with an operand from registers, and of K-major operands.
-_times = cache_last_call(costs_with_prepared)
+_times = cache_last_call(costs_with_k_major_copies)
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

@@ -92,7 +92,9 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if _by_fma(problem):
         if not (problem.a.is_col_major and problem.b.is_row_major):
             return "A or B is K-major; FMA units multiply float32 faster where it is transposed"
-    elif problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
+    elif problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (
+        problem.a.has_contiguous_rows and problem.b.has_contiguous_cols
+    ):
         return "wgmma takes only 16-bit operands MN-major, also of matrices that are repacked"
     if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
         return reason
@@ -144,7 +146,7 @@ def written_back_us(nbytes: int, gpu: GpuRates) -> float:
 
 
 def packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
-    """Return roughly the time of packing so many bytes, beside a result of so many."""
+    """Return roughly the time of packing so many bytes, and of writing a result of so many."""
     moved = gpu.moved_us(2 * nbytes, _BYTES[config.threads > _FEW_THREADS])
     return _LAUNCH * gpu.launch + _vectors_us(config) + moved + min(result, _UNSETTLED) / _SETTLED
 

@@ -60,7 +60,7 @@ class HopperGemmUnaligned:
         self.mma_tiles_m = config.mma_tiles_m
         # Words of 32 bits from one row of the tile in shared memory to the next.
         self.row_words = self.element.width // 8 * (self.tile_n + PAD) // 4
-        # Rows that a warp writes together, as far as there are registers beside the accumulators.
+        # Rows that a warp writes together, as far as registers besides the accumulators allow.
         self.together = 4 if self.mma_tiles_m * self.tile_n <= 256 else 2
 
     @cute.jit

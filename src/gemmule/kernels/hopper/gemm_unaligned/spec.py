@@ -29,7 +29,7 @@ DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if problem.a.dtype == FLOAT32 and not (problem.a.lies_in_rows and problem.b.lies_in_cols):
+    if problem.a.dtype == FLOAT32 and not (problem.a.has_contiguous_rows and problem.b.has_contiguous_cols):
         return "A or B is float32 and not contiguous along K; wgmma takes only 16-bit operands MN-major"
     return refuse_hopper(problem, arch, tma="ab")
 
@@ -110,7 +110,7 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     """
     m, n = (problem.m, problem.n) if problem.d.is_row_major else (problem.n, problem.m)
     k_tiles, batch = -(-problem.k * problem.a.dtype.itemsize // K_BYTES), (problem.batch or (1,))[0]
-    mn_major = (not problem.a.lies_in_rows) + problem.b.lies_in_rows
+    mn_major = (not problem.a.has_contiguous_rows) + problem.b.has_contiguous_rows
     k_tiles_us = gpu.multiply * _K_TILE * k_tiles * (1 + _MN_MAJOR * mn_major)
     launched, next_tile, found = gpu.launch * _LAUNCH, gpu.load * _NEXT, []
     # Words of float32 are written as fast as pairs of 16 bits. C, which is read as D is written, is not measured.
@@ -133,7 +133,7 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
 def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[tuple[int, int, int, int, float, float]]:
     """Return of each config its rows, columns, ping-pong, CTAs, outputs by 128 x 128, and the rate of its tile."""
     return [
-        (x.tile_m, x.tile_n, x.pingpong, x.ctas, x.outputs / 2**14, _RATES.get((x.tile_m, x.tile_n), 0.5))
+        (x.tile_m, x.tile_n, x.pingpong, x.ctas, x.tile_elements / 2**14, _RATES.get((x.tile_m, x.tile_n), 0.5))
         for x in configs
     ]
 

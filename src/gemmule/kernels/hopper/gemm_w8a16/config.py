@@ -45,7 +45,7 @@ class W8A16Config(Config):
             raise ArgumentError(reason)
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_w * self.tile_n
 
     @property
@@ -61,12 +61,12 @@ class W8A16Config(Config):
     @property
     def own_memory(self) -> bool:
         """Whether the cluster's accumulators have memory of their own; larger ones are written to stages."""
-        return self.cluster_k > 1 and self.outputs <= _MAX_OWN_MEMORY
+        return self.cluster_k > 1 and self.tile_elements <= _MAX_OWN_MEMORY
 
     def shared_bytes(self, itemsize: int) -> int:
         """Return a CTA's shared memory: barriers, stages with elements of A of so many bytes, slots, accumulators."""
         stages = (self.tile_w + self.tile_n * itemsize) * TILE_K * self.stages
-        sums = self.cluster_k * -(-self.outputs // (4 * self.cluster_k)) * 16 if self.own_memory else 0
+        sums = self.cluster_k * -(-self.tile_elements // (4 * self.cluster_k)) * 16 if self.own_memory else 0
         return BARRIER_BYTES + stages + self.slots * self.tile_n * TILE_K * _UPCAST_BYTES + -(-sums // 128) * 128
 
     def why_not_rows(self, itemsize: int) -> str | None:

@@ -24,7 +24,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import THREADS, TILE_K, W8A16Config
 
-#: Types of weights, of rows beside them, and of C and the result.
+#: Types of weights, of the other operand's rows, and of C and the result.
 NARROW, OUTPUTS = (FLOAT8_E4M3, FLOAT8_E5M2), (BFLOAT16, FLOAT16, FLOAT32)
 ROWS = (*NARROW, FLOAT16, BFLOAT16)
 
@@ -65,7 +65,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if d not in OUTPUTS or (problem.c is not None and problem.c.dtype != d):
         return f"the output is {d}; this kernel makes {', '.join(map(str, OUTPUTS))}, with a C of the same type"
     for name, matrix in ((first, oriented.a), (second, oriented.b.transposed())):
-        if not matrix.lies_in_rows:
+        if not matrix.has_contiguous_rows:
             return f"{name.upper()} is not contiguous along K; this kernel reads K-major operands only"
     return why_not_inputs(problem) or refuse_hopper(problem, arch, tma="ab")
 
@@ -139,7 +139,7 @@ def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -
     memory = problem.bytes_min / gpu.memory_rate(_MEMORY)
 
     def time(config: W8A16Config) -> float:
-        cluster, kilobytes = config.cluster_k, config.outputs * 4 / 1024
+        cluster, kilobytes = config.cluster_k, config.tile_elements * 4 / 1024
         ctas = math.prod(_grid(oriented, config))
         at_once = max(CLUSTERS[cluster] * config.residents * gpu.multiprocessors // SMS, 1) * cluster
         waves = math.ceil(ctas / at_once)
@@ -178,7 +178,7 @@ _SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (64, 4, 3, 1, 2),
     (128, 3, 2, 1, 2),
 )
-#: Those for which there is room if rows of A are of 16 bits.
+#: Those whose stages fit if A has 16 bits.
 _FOR_16_BITS = ((64, 3, 3, 1, 2), (128, 2, 2, 1, 2))
 
 

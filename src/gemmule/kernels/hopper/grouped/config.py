@@ -13,6 +13,8 @@ from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 #: Shared memory for the running sum of the groups' tiles. The last entry, for what is beyond all groups, and the ring
 #: of dynamic scheduling are where the barriers leave room.
 TABLE_BYTES = 4 * MAX_GROUPS
+#: Words of 64 bits of the counter of dynamic scheduling: a flag and a number.
+COUNTER_WORDS = 2
 
 
 #: What a search tries: rows and columns of a tile and whether it is ping-pong, and clusters; with most stages.
@@ -57,7 +59,7 @@ class GroupedConfig(HopperGemmConfig):
     def _why_not_cluster(self) -> str | None:
         if self.swap_ab or self.stream_k or self.split_k or self.cluster_k > 1:
             return "swap_ab, stream_k and split_k must be 0, cluster_k 1"
-        if self.dynamic and self.cluster > 1:
+        if self.dynamic and self.cluster_size > 1:
             return "with dynamic=1 each CTA takes tiles of its own: cluster_m and cluster_n must be 1"
         return super()._why_not_cluster()
 
@@ -66,7 +68,7 @@ class GroupedConfig(HopperGemmConfig):
         return super().bytes_without_epi_tiles + TABLE_BYTES
 
 
-def every_config() -> tuple[GroupedConfig, ...]:
+def search_space() -> tuple[GroupedConfig, ...]:
     """Return what a search tries, each with as many stages as there is memory for."""
     found = []
     for (tile_m, tile_n, pingpong), (cluster_m, cluster_n, dynamic) in itertools.product(_TILES, _CLUSTERS):

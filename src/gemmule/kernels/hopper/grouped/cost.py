@@ -21,8 +21,9 @@ from .config import GroupedConfig
 #: longer time wins. Fitted to 62 configs of 8 groups on an H100, and to 4 of 64 groups.
 _L2_BYTES, _MISSED_BYTES, _SHARP = 10.7e6, 11.4e6, 8
 #: Tiles that the last CTA computes beyond the mean: with dynamic scheduling, of whole and of half tiles, and of whole
-#: ones; how much of that shows, and microseconds in which the counter is zeroed.
-_LAST_DYNAMIC, _LAST_HALVES, _LAST, _LAST_SHARE, _ZEROED_US = 0.2, 1.4, 0.7, 0.75, 4.0
+#: ones; how much of that shows, and microseconds of a launch for it: without these, of 38 choices that change more
+#: lost than won on an H200.
+_LAST_DYNAMIC, _LAST_HALVES, _LAST, _LAST_SHARE, _DYNAMIC_US = 0.2, 1.4, 0.7, 0.75, 4.0
 #: The same as a factor for groups along K, whose tiles differ, and microseconds of a tile in which the counter is read;
 #: measured for 8 and 64 groups on an H200.
 _UNEQUAL_K, _FETCH_US = 1.05, 0.37
@@ -39,17 +40,18 @@ def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRat
     plain = GemmProblem(problem.m, problem.n * problem.num_b, k, (), problem.a, problem.b, None, problem.d)
     read, written = expected_bytes(problem)
     rates = rates_of(configs, gpu)
-    pairs = zip(configs, rates.clusters.tolist(), strict=True)
+    pairs = zip(configs, rates.max_active_clusters.tolist(), strict=True)
     busy, last = np.array([_waves(problem, one, count) for one, count in pairs]).T
     operation = operation_of(plain)._replace(read=int(read), written=written)
     # Between whole waves.
     whole = np.maximum(np.floor(busy), 1)
     fewer, more = (
-        times_us(operation._replace(tiles=(waves * rates.clusters).tolist()), rates) for waves in (whole, np.ceil(busy))
+        times_us(operation._replace(tiles=(waves * rates.max_active_clusters).tolist()), rates)
+        for waves in (whole, np.ceil(busy))
     )
     times = fewer + (more - fewer) * (busy - whole).clip(0)
     if problem.a.dtype.is_float8:
-        times = times + promote_us(operation._replace(tiles=(busy * rates.clusters).tolist()), rates)
+        times = times + promote_us(operation._replace(tiles=(busy * rates.max_active_clusters).tolist()), rates)
     k_tiles = -(-k * problem.a.dtype.itemsize // K_BYTES)
     delivered = np.array([_delivered(problem, one) * k_tiles for one in configs])
     missed = (read + written) / _MISSED_BYTES
@@ -60,7 +62,7 @@ def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRat
         between = np.array([_BETWEEN_US[one.pingpong] for one in configs])
         times = (read + written) / gpu.memory + busy * between
     # A producer that waits for the counter is behind the consumers where a tile has few k-tiles.
-    fetches = np.array([one.dynamic * (_ZEROED_US + _FETCH_US * count * (k_tiles < one.stages))
+    fetches = np.array([one.dynamic * (_DYNAMIC_US + _FETCH_US * count * (k_tiles < one.stages))
                         for one, count in zip(configs, busy, strict=True)])  # fmt: skip
     found: list[float] = (times + fetches).tolist()
     return found
@@ -70,7 +72,7 @@ def _delivered(problem: GroupedProblem, config: GroupedConfig) -> float:
     """Return the bytes that the L2 cache delivers for one k-tile of every tile."""
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
     lines = config.tile_m / config.cluster_n + config.tile_n / config.cluster_m
-    return expected_tiles(problem, rows, cols) * config.cluster * K_BYTES * lines
+    return expected_tiles(problem, rows, cols) * config.cluster_size * K_BYTES * lines
 
 
 def _waves(problem: GroupedProblem, config: GroupedConfig, clusters: int) -> tuple[float, float]:

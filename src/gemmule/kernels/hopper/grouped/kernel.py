@@ -101,11 +101,12 @@ class HopperGroupedGemm(HopperGemm):
             queue = self.scheduler.work_counter
             # In a dynamic `while` the DSL would treat `queue` as an SSA value: bind the methods before it.
             publish, fetch, slot = queue.publish, queue.fetch, queue.producer_state()
+            queue.begin(schedule.counter, start)
             work_index = start
             while work_index < end:
                 slot = publish(schedule.ring, slot, work_index)
                 state = load(state, work_index)
-                work_index = stride + fetch(schedule.counter)
+                work_index = stride + fetch(schedule.counter, end)
             # In ping-pong each warpgroup reads an index for itself and one for the other.
             for _ in cutlass.range_constexpr(CONSUMERS if self.pingpong else 1):
                 slot = publish(schedule.ring, slot, end)
@@ -234,7 +235,7 @@ def buildable(config: GroupedConfig, types: dict[str, str]) -> Buildable:
     a, b = (tensor(operand, 1 if types[f"{operand}_major"] == "k" else 0) for operand in "ab")
     d = tensor("d", 1, None if kernel.by_tma else 1)
     offsets = cute.runtime.make_fake_compact_tensor(Int32, (cute.sym_int32(),), assumed_align=4)
-    counter = tensor_1d("int32") if config.dynamic else None
+    counter = tensor_1d("uint64") if config.dynamic else None
     aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
     b_up = tensor("b", 1 if types["b_major"] == "k" else 0) if kernel.num_b > 1 else None
     return Buildable(kernel, ((a, b, d), offsets, counter, Int32(1), aux_args, b_up))

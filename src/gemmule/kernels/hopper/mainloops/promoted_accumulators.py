@@ -2,10 +2,10 @@
 
 wgmma truncates its addends, its own accumulators included, 13 bits below the largest. So it accumulates one k-tile, 128
 of K, and CUDA cores add the result to float32 accumulators (DeepGEMM: promotion). Cooperative warpgroups overlap: one
-promotes while the other multiplies, in turns where promotions are long. Ping-pong ones do not, as the order barrier is
-held over all k-tiles of a tile, promotions included. The columns of wide tiles are multiplied and promoted in halves,
-which need half the registers; where there are registers for both, the second is multiplied while the first is promoted.
-Tall tiles are multiplied and promoted by 64 rows of a warpgroup.
+promotes while the other multiplies; they alternate where promotions are long. Ping-pong ones do not, as the order
+barrier is held over all k-tiles of a tile, promotions included. The columns of wide tiles are multiplied and promoted
+in halves, which need half the registers; where there are registers for both, the second is multiplied while the first
+is promoted. Tall tiles are multiplied and promoted by 64 rows of a warpgroup.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class PromotedMainloop(Mainloop):
         return state
 
     def read_scales(self, fragments: Any, stage: Any) -> Any:
-        """Return what a full stage has for the promotion beside operands; here nothing."""
+        """Return what a full stage has for the promotion besides operands; here nothing."""
         del fragments, stage
 
     def promote(self, fragments: Any, scales: Any, part: int) -> None:

@@ -37,7 +37,7 @@ class Mainloop(Pipeline):
         The first of two named barriers for ping-pong.
     """
 
-    #: Whether cooperative warpgroups multiply k-tiles in turns; in ping-pong they take turns by tiles in any case.
+    #: Whether cooperative warpgroups alternate by k-tiles; in ping-pong they alternate by tiles in any case.
     takes_turns = False
     #: Arrivals at the full barrier of a stage, and threads of a consumer of which one releases it.
     producer_arrivals, releasing = 1, WARPGROUP
@@ -120,7 +120,7 @@ class Mainloop(Pipeline):
     def consumer_start(self, scheduler, mD: cute.Tensor, num_k_tiles, warpgroup_idx):
         """Return a consumer's first pipeline state, and the indices of its work tiles: first, stride and end.
 
-        In ping-pong a warpgroup has every other one of its CTA's work tiles. In turns, warpgroup 0 multiplies first.
+        In ping-pong a warpgroup has every other one of its CTA's work tiles, and warpgroup 0 multiplies first.
         """
         # In a dynamic `if` the DSL would treat `scheduler` as an SSA value: bind the method before it.
         k_tile_count = scheduler.k_tile_count

@@ -53,14 +53,9 @@ class _Grouped(PersistentScheduler):
         super().__init__(*shape)
         self.work_counter = WorkCounter() if dynamic else None
 
-    @cute.jit
-    def schedule_of(self, tma, offsets, table, extent):
-        """Return what the other methods read, where there is no running sum; by all threads of the CTA."""
+    def schedule_of(self, tma: Any, offsets: Any, table: Any, extent: Any) -> GroupedWork:
+        """Return what the other methods read, where there is no running sum."""
         (offsets, counter), (_, ring) = offsets, table
-        if cutlass.const_expr(self.work_counter is not None):
-            if cute.arch.warp_idx() == 0:
-                self.init_ring(ring)
-            cute.arch.sync_threads()
         return GroupedWork(tma.d.tensor, offsets, extent, None, counter, ring)
 
     def matrix(self, work: Any, group: Any) -> Any:
@@ -77,11 +72,10 @@ class _Grouped(PersistentScheduler):
         """Allocate the running sum of the groups' tiles; None here."""
         del smem
 
-    @cute.jit
-    def init_ring(self, ring):
-        """Initialise the ring of dynamic scheduling, by warp 0, before the CTA synchronises."""
-        if cutlass.const_expr(self.work_counter is not None):
-            self.work_counter.init_ring(ring)
+    def init(self, table: Any) -> None:
+        """Initialise the barriers of dynamic scheduling's ring, by one thread."""
+        if self.work_counter is not None:
+            self.work_counter.init_ring(table[1])
 
     @cute.jit
     def bounds(self, work, group):
@@ -141,7 +135,6 @@ class GroupedScheduler(_Grouped):
         (offsets, counter), (table, ring) = offsets, table
         work = GroupedWork(tma.d.tensor, offsets, tma.d.tensor.shape[self.axis], table, counter, ring)
         if cute.arch.warp_idx() == 0:
-            self.init_ring(ring)
             lane, before, num_groups = cute.arch.lane_idx(), Int32(0), offsets.shape[0]
             for first in cutlass.range(0, num_groups + 1, _WARP, unroll=1):
                 group, tiles = first + lane, Int32(0)
@@ -224,7 +217,7 @@ class GroupedKScheduler(_Grouped):
         self.tile_k = tile_k
 
     def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
-        """Return what the other methods read; by all threads of the CTA."""
+        """Return what the other methods read."""
         return self.schedule_of(tma, offsets, table, tma.a.tensor.shape[1])
 
     def work(self, work: Any, num_k_tiles: Any) -> Any:
@@ -255,7 +248,7 @@ class RowScheduler(_Grouped):
     """
 
     def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
-        """Return what the other methods read, the number of matrices as `extent`; by all threads of the CTA."""
+        """Return what the other methods read, the number of matrices as `extent`."""
         return self.schedule_of(tma, offsets, table, tma.b.tensor.shape[2])
 
     def matrix(self, work: Any, group: Any) -> Any:

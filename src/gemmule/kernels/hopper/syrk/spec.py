@@ -41,7 +41,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: SyrkConfig) -> str | None:
         return f"config {config}: the result has more than {_MOST_TILES} tiles, which 32-bit numbers count"
     if not _by_threads(problem):
         return gemm.why_not(problem, arch, config)
-    if config.epi_tile_n(problem.d.dtype.itemsize) < EPI_TILE_N or config.cluster > 1:
+    if config.epi_tile_n(problem.d.dtype.itemsize) < EPI_TILE_N or config.cluster_size > 1:
         return f"config {config}: threads write epilogue tiles of {EPI_TILE_N} columns, without clusters"
     if not config.holds_rows:
         return f"config {config}: there is no shared memory for the rows that threads write"
@@ -76,7 +76,7 @@ def signature(problem: GemmProblem, config: SyrkConfig) -> Signature:
     """Specialise for the types, and the direction in which A is contiguous."""
     del config
     oriented, _, _ = row_result(problem)
-    major = "k" if oriented.a.lies_in_rows else "m"
+    major = "k" if oriented.a.has_contiguous_rows else "m"
     return _signature(problem.a.dtype, problem.d.dtype, major, "threads" if _by_threads(problem) else "boxes")
 
 
@@ -98,7 +98,7 @@ def launch(problem: GemmProblem, config: SyrkConfig) -> Launch:
     plain = gemm.launch(problem, config)
     oriented, _, _ = row_result(problem)
     batch, d = problem.batch or (1,), oriented.d
-    clusters = min(config.tiles(problem.m, batch[0]), config.clusters)
+    clusters = min(config.tiles(problem.m, batch[0]), config.max_active_clusters)
     if _by_threads(problem):
         written: tuple[Param, ...] = (row_param("d", d, batch),)
     else:
@@ -106,7 +106,7 @@ def launch(problem: GemmProblem, config: SyrkConfig) -> Launch:
         box = (K_BYTES // item, config.epi_tile_n(item))
         written = (*result_params("d", d, batch, box, swap_ab=True), *plain.params[6:8])
     params = (*plain.params[:4], *written, *plain.params[8:])
-    return dataclasses.replace(plain, grid=(clusters * config.cluster, 1, 1), params=params)
+    return dataclasses.replace(plain, grid=(clusters * config.cluster_size, 1, 1), params=params)
 
 
 def costs(problem: GemmProblem, configs: Sequence[SyrkConfig], gpu: GpuRates) -> list[float]:
@@ -120,7 +120,7 @@ def costs(problem: GemmProblem, configs: Sequence[SyrkConfig], gpu: GpuRates) ->
 
 def _wider(config: SyrkConfig, tiles: int) -> float:
     """Return how much longer tiles of several waves take than is predicted for those of `hopper_gemm`."""
-    return 1 + _WIDER * max(config.tile_n - 128, 0) / 64 if tiles > config.clusters else 1.0
+    return 1 + _WIDER * max(config.tile_n - 128, 0) / 64 if tiles > config.max_active_clusters else 1.0
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -148,7 +148,7 @@ SPEC = KernelSpec(
         SyrkConfig(tile_m=64, tile_n=64, stages=12),
         SyrkConfig(tile_m=64, tile_n=64, stages=8, cluster_k=2),
         SyrkConfig(tile_m=64, tile_n=64, stages=8, cluster_k=4),
-        # With room for the lines that threads write.
+        # With shared memory left for the lines that threads write.
         SyrkConfig(stages=5),
         SyrkConfig(tile_m=64, tile_n=128, stages=6),
         SyrkConfig(tile_m=64, tile_n=64, stages=8),

@@ -13,7 +13,7 @@ Data movement
     byte from L2; 4 warps read the same part of B, from the L1 cache, into which unused copies prefetch it;
     8 reads of shared memory and 2 of L1 for 64 multiply-adds.
 Limits
-    The register file: a multiply-add reads three operands of 8 bytes, and loads write their results beside them.
+    The register file: a multiply-add reads three operands of 8 bytes, and loads write their results at the same time.
     And registers: 64 accumulators of 8 bytes are 128 of the 255, so that 8 warps an SM are left.
 Sources
     Liang, Ren, Guo and Liu, "Design and Implementation of Matrix Multiplication on GPU", section 3.2, where a thread

@@ -5,7 +5,7 @@ Idea
     full ones, multiply them, and release them. No CTA-wide barrier remains.
 Change from the rung before
     Empty barriers instead of the barrier of all threads; three warpgroups. The producer gives its registers to the
-    consumers: room for the accumulators of a tile of 128 x 256.
+    consumers: enough for the accumulators of a tile of 128 x 256.
 Data movement
     The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types.
 Limits

@@ -42,7 +42,7 @@ class GemvConfig(Config):
             raise ArgumentError(f"config {self}: a thread has {self.pieces} pieces in flight, of {_MOST_PIECES}")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_n
 
     @property

@@ -53,24 +53,19 @@ class SmallMmaConfig(Config):
         if self.cluster_k > PORTABLE_CLUSTER:
             raise ArgumentError(f"config {self}: cluster_k must be at most {PORTABLE_CLUSTER}")
         loaded = self.k_tiles * (self.tile_m + self.tile_n) * self.depth
-        if (loaded + self.warps_k * self.outputs) // self.threads > _MOST_REGISTERS:
+        if (loaded + self.warps_k * self.tile_elements) // self.threads > _MOST_REGISTERS:
             raise ArgumentError(f"config {self}: a thread has more than {_MOST_REGISTERS} elements and accumulators")
         if min(self.tile_m, self.tile_n) * self.k_bytes % (FRAGMENT * self.threads):
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {FRAGMENT} bytes a thread")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n
 
     @property
     def threads(self) -> int:
         """Threads of a CTA."""
         return 32 * self.warps_m * self.warps_n * self.warps_k
-
-    @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
 
     @property
     def stages(self) -> int:

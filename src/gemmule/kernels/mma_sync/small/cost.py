@@ -19,7 +19,7 @@ _LAUNCH, _INSTRUCTION, _OUTPUT, _WAIT, _LONGER = 0.2189, 2.217e-3, 1.041e-4, 0.1
 _REDUCTION, _PARTIALS, _CTA, _FRONT, _BYTES = 0.8943, 5.433e-3, 0.517, 5.123e-4, 2.72e6
 #: Share of its time that a further round of clusters takes, and CTAs of an SM that begin in one, by those of a cluster.
 _ROUND, _BEGIN = 0.3975, {2: 2.0, 4: 1.6, 8: 1.6}
-#: Bytes of a product that L2 holds, beside other products of a record; twice as many are read from device memory.
+#: Bytes of a product that L2 holds between a record's other products; twice as many are read from device memory.
 _CACHED = 8.42e4
 #: Counted (`gemmule explain`, PTX): instructions of a warp for its start and end, for each k-tile that is loaded with
 #: others, each element of D that it writes, each word that it loads by elements and each asynchronous copy, and each
@@ -56,11 +56,11 @@ def _facts(config: SmallMmaConfig, copies: tuple[int, int]) -> _Facts:
         count = side * config.k_bytes / (max(copied, _WORD_BYTES) * config.threads)
         k_tile += count * (_WORD if by_element else _COPY)
         fronts += count * (_WORD_FRONTS if by_element else _COPY_FRONTS)
-    elements = config.outputs / (config.threads * parts)
+    elements = config.tile_elements / (config.threads * parts)
     instructions = _START + _TOGETHER * config.k_tiles + _ELEMENT * elements
     reduction = _REDUCTION + _PARTIALS * parts if parts > 1 else 0.0
     return _Facts(
-        instructions * _INSTRUCTION + config.outputs * _OUTPUT + reduction,
+        instructions * _INSTRUCTION + config.tile_elements * _OUTPUT + reduction,
         k_tile * _INSTRUCTION,
         _CTA + (_END_FRONTS + _ELEMENT_FRONTS * elements * warps) * _FRONT,
         fronts * warps * _FRONT,

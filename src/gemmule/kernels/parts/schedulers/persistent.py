@@ -69,6 +69,10 @@ class PersistentScheduler:
         """Allocate what the schedule has in shared memory; None here."""
         del smem
 
+    def init(self, table: Any) -> None:
+        """Initialise the barriers in what `allocate` returned, by one thread; there are none here."""
+        del table
+
     def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
         """Return what the other methods read of the work, by all threads; here D, for its extents.
 
@@ -139,7 +143,7 @@ class PersistentScheduler:
         return WorkTile(self.tile_coord(mD, work_index), k_range)
 
     def divisors(self, mD: Any) -> tuple[Any, ...]:
-        """Return what `work_tile` may take beside, for consumers of many tiles; nothing here."""
+        """Return what else `work_tile` may take, for consumers of many tiles; nothing here."""
         del mD
         return ()
 

@@ -11,26 +11,12 @@ from typing import Any
 
 from cutlass import Int32, cute
 
-from .persistent import KTileRange, PersistentScheduler, WorkRange
-from .stream_k_fixup import StreamKPartials
+from .persistent import KTileRange, WorkRange
+from .stream_k_fixup import FixupScheduler
 
 
-class SplitKScheduler(PersistentScheduler):
-    """Every cluster computes a part of a tile's K; where K is in one piece, it computes every n-th tile.
-
-    Parameters
-    ----------
-    warpgroups : int
-        Warpgroups that share a CTA's tile.
-    shape : int
-        The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
-    """
-
-    requires_fixup = True
-
-    def __init__(self, warpgroups: int, *shape: int) -> None:
-        super().__init__(*shape)
-        self.partials = StreamKPartials(warpgroups)
+class SplitKScheduler(FixupScheduler):
+    """Every cluster computes a part of a tile's K; where K is in one piece, it computes every n-th tile."""
 
     @cute.jit
     def k_range(self, num_k_tiles):
@@ -55,7 +41,7 @@ class SplitKScheduler(PersistentScheduler):
         """Do what `fixup` says."""
         column, part, _ = cute.arch.block_idx()
         columns, parts, _ = cute.arch.grid_dim()
-        warpgroup_idx = ctx.warpgroup_idx if self.partials.warpgroups > 1 else 0
+        warpgroup_idx = self.warpgroup_idx(ctx)
         is_last, cta = part == parts - 1, part * columns + column
         if is_last:
             if parts > 1:

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import cutlass
 from cutlass import Int32, cute
 
-from .persistent import KTileRange, PersistentScheduler, WorkRange, WorkTile
-from .stream_k_fixup import StreamKPartials
+from .persistent import KTileRange, WorkRange, WorkTile
+from .stream_k_fixup import FixupScheduler
 
 
 class Division(NamedTuple):
@@ -42,22 +42,8 @@ class Share(NamedTuple):
     end: Any
 
 
-class StreamKScheduler(PersistentScheduler):
-    """Every cluster computes whole tiles of the data-parallel waves, and its share of the stream-K tiles.
-
-    Parameters
-    ----------
-    warpgroups : int
-        Warpgroups that share a CTA's tile.
-    shape : int
-        The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
-    """
-
-    requires_fixup = True
-
-    def __init__(self, warpgroups: int, *shape: int) -> None:
-        super().__init__(*shape)
-        self.partials = StreamKPartials(warpgroups)
+class StreamKScheduler(FixupScheduler):
+    """Every cluster computes whole tiles of the data-parallel waves, and its share of the stream-K tiles."""
 
     @cute.jit
     def work(self, mD: cute.Tensor, num_k_tiles):
@@ -119,7 +105,7 @@ class StreamKScheduler(PersistentScheduler):
         """
         start, count = k_range
         cta, _, _ = cute.arch.block_idx()
-        warpgroup_idx = ctx.warpgroup_idx if self.partials.warpgroups > 1 else 0
+        warpgroup_idx = self.warpgroup_idx(ctx)
         is_owner = start + count == num_k_tiles
         if is_owner:
             if start > 0:

@@ -15,6 +15,7 @@ from cutlass import Int64, cute
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
+from .persistent import PersistentScheduler
 from .stream_k_workspaces import FLAG_BYTES, READY
 
 #: Bytes that a thread moves at once; and most peers whose loads `add_all` issues together, and partials of theirs.
@@ -122,10 +123,8 @@ class StreamKPartials:
     def wait_for(self, flags: cute.Tensor, cta, warpgroup_idx):
         """Wait for a warpgroup's flag, and reset it."""
         flag = self.flag(flags, cta, warpgroup_idx)
-        found = self.load_flag(flag)
-        while found != READY:
-            found = self.load_flag(flag)
-        cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[flag, Int64(0)])
+        wait_for_flag(flag)
+        reset_flag(flag)
 
     def address(self, partials: Any, accumulators: Any, cta: Any, warpgroup_idx: Any) -> Any:
         """Return the address of a thread's first vector of a CTA's partials: those of all threads are contiguous."""
@@ -138,11 +137,46 @@ class StreamKPartials:
         """Return the address of a flag."""
         return flags.iterator.toint() + (cta * self.warpgroups + warpgroup_idx) * FLAG_BYTES
 
-    def load_flag(self, address: Any) -> Any:
-        """Load a flag; where it is set, the writes before it are visible."""
-        return cute.arch.inline_ptx(
-            "ld.acquire.gpu.global.b64 {$w0}, [{$r0}];", write_only_types=[Int64], read_only_args=[address]
-        )
+
+@cute.jit
+def wait_for_flag(address):
+    """Wait until a flag is set, by a thread; the writes before it are visible then."""
+    found = _load_flag(address)
+    while found != READY:
+        found = _load_flag(address)
+
+
+def reset_flag(address: Any) -> None:
+    """Reset a flag, by a thread."""
+    cute.arch.inline_ptx("st.relaxed.gpu.global.b64 [{$r0}], {$r1};", read_only_args=[address, Int64(0)])
+
+
+def _load_flag(address: Any) -> Any:
+    return cute.arch.inline_ptx(
+        "ld.acquire.gpu.global.b64 {$w0}, [{$r0}];", write_only_types=[Int64], read_only_args=[address]
+    )
+
+
+class FixupScheduler(PersistentScheduler):
+    """Every cluster computes parts of tiles' K; one CTA of a tile adds the others' partial sums.
+
+    Parameters
+    ----------
+    warpgroups : int
+        Warpgroups that share a CTA's tile.
+    shape : int
+        The parameters of `PersistentScheduler`; CTAs of a cluster do not split K.
+    """
+
+    requires_fixup = True
+
+    def __init__(self, warpgroups: int, *shape: int) -> None:
+        super().__init__(*shape)
+        self.partials = StreamKPartials(warpgroups)
+
+    def warpgroup_idx(self, ctx: Any) -> Any:
+        """Return the warpgroup's index among those that share a tile."""
+        return ctx.warpgroup_idx if self.partials.warpgroups > 1 else 0
 
 
 def _vector(accumulators: Any) -> tuple[int, str]:

@@ -17,19 +17,19 @@ FLAG_BYTES = 8
 
 
 def stream_k_workspaces(
-    ctas: int, outputs: int, itemsize: int, warpgroups: int
+    ctas: int, tile_elements: int, itemsize: int, warpgroups: int
 ) -> tuple[tuple[Workspace, Workspace], tuple[TensorParam, TensorParam]]:
     """Return the workspaces, and the parameters that name them, in the order of `StreamKPartials`.
 
     Parameters
     ----------
-    ctas, outputs : int
+    ctas, tile_elements : int
         CTAs of the grid, each of which has a slot, and elements of a CTA's tile.
     itemsize : int
         Bytes of an accumulator.
     warpgroups : int
         Warpgroups that share a tile: each has its own flag.
     """
-    sums, flags = ctas * outputs, ctas * warpgroups
+    sums, flags = ctas * tile_elements, ctas * warpgroups
     workspaces = Workspace("stream-K partials", sums * itemsize), Workspace("flags", flags * FLAG_BYTES)
     return workspaces, (TensorParam(workspaces[0].name, (sums,), ()), TensorParam(workspaces[1].name, (flags,), ()))

@@ -71,7 +71,7 @@ class BatchedConfig(Config):
             raise ArgumentError(f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.tile_m * self.tile_n * self.matrices
 
     @property
@@ -88,11 +88,6 @@ class BatchedConfig(Config):
     def threads(self) -> int:
         """Threads of a CTA."""
         return self.lanes_m * self.lanes_n * self.matrices
-
-    @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster_k
 
     @property
     def writers(self) -> int:
@@ -121,7 +116,7 @@ class BatchedConfig(Config):
         """Return the shared memory of a CTA: no more stages than a CTA has k-tiles."""
         a, b = self.stage("a", a_k_major, itemsize), self.stage("b", b_k_major, itemsize)
         stages = min(self.stages, max(-(-k // (self.tile_k * self.cluster_k)), 1))
-        partials = self.outputs * itemsize if self.cluster_k > 1 else 0
+        partials = self.tile_elements * itemsize if self.cluster_k > 1 else 0
         return max((a.matrix_bytes + b.matrix_bytes) * self.matrices * stages, partials)
 
 

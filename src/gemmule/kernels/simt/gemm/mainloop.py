@@ -136,7 +136,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
             return 1
         if unaligned or (self.transposes and (config.tile_k == SECTOR or min(config.tile_m, config.tile_n) == PANEL)):
             return 2
-        return 1 if config.outputs == LARGEST and config.tile_k > SECTOR and not self.transposes else steps
+        return 1 if config.tile_elements == LARGEST and config.tile_k > SECTOR and not self.transposes else steps
 
     @cute.jit
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
@@ -255,7 +255,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         The compiler moves loads down to where their registers are needed, but not beyond a barrier: that of the next
         step leaves them a quarter of a k-tile at least.
         """
-        copies, alone, last = operand.copies, self.config.outputs == LARGEST, self.copy_steps - 1
+        copies, alone, last = operand.copies, self.config.tile_elements == LARGEST, self.copy_steps - 1
         first = self.steps // 4
         for p in range(copies.count):
             stored = first + p * (last - first) // copies.count

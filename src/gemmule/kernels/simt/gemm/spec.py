@@ -136,7 +136,7 @@ def predict_with_copies(problem: GemmProblem, copied: Collection[str], gpu: GpuR
     """Return the kernel and its costs with MN-major copies of some operands; those of the product itself are cached."""
     configs = SPEC.configs_on(gpu)
     own, others = costs_with_copies(problem, copied, configs, gpu)
-    SPEC.keep_costs(problem, configs, gpu, own)
+    SPEC.cache_costs(problem, configs, gpu, own)
     return SPEC, others
 
 

@@ -3,15 +3,17 @@
 Idea
     Where the axes that are contiguous in source and target are short, a tile of two axes is a few bytes. A CTA moves a
     block of up to four axes: those that are contiguous in the source, and those that are contiguous in the target, as
-    many elements of each as make long runs on both sides. The block is read in the source's order and written in the
-    target's.
+    many elements of each as are predicted to be fastest. The block is read in the source's order and written in the
+    target's, by vectors that may extend over several axes.
 Data movement
-    A thread moves elements of each block along one of its axes: it decodes its first place once, and adds strides. The
-    lanes of a warp decode the origins of 32 blocks at once. The next block is in flight while the last one is written.
-    Pitches in shared memory keep lanes in different banks. Blocks that would end beyond an axis begin earlier: nothing
-    that is read needs a predicate, and what the neighbour moves is not written.
+    A thread has the offset of each of its accesses to a block, and the places of its elements in shared memory, in
+    registers: they are the same for all blocks. Asynchronous copies read two blocks ahead; elements of 1 and 2 bytes
+    whose vectors are shorter than a word are read into registers instead. The lanes of a warp compute the origins of 32
+    blocks at once. Pitches in shared memory keep lanes in different banks. Blocks that would end beyond an axis begin
+    earlier: nothing that is read needs a predicate, and what the neighbour moves is not written.
 Limits
-    Device memory; with elements of 1 and 2 bytes the number of accesses.
+    Device memory, and in small problems the offsets that each CTA computes; with elements of 1 and 2 bytes the number
+    of accesses.
 Sources
     A. Lyakh, "An efficient tensor transpose algorithm for multicore CPU, Intel Xeon Phi, and NVidia Tesla GPU"; A.
     Hynninen and D. Lyakh, "cuTT: A High-Performance Tensor Transpose Library for CUDA Compatible GPUs".
@@ -19,21 +21,21 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.dtype import opaque_dtype
 from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.async_copy import copy_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed
-from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, BlocksConfig
+from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES
+from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.tile_config import WARP, packed_rows
-
-# The highest bits of both halves of a word.
-_BORROWS = 0x80008000
+from gemmule.kernels.transpose.tile_config import WARP, WORD, packed_rows
 
 
 class BlocksTranspose:
@@ -42,7 +44,7 @@ class BlocksTranspose:
     Parameters
     ----------
     config : BlocksConfig
-        Threads, and elements of each.
+        Threads, and bytes of each.
     types : dict
         ``element``, an opaque type; ``read`` and ``write``, the bytes of an access to source and target.
     """
@@ -50,165 +52,277 @@ class BlocksTranspose:
     def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.item = self.element.width // 8
-        self.threads = config.threads
-        # Accesses of a thread to source and target, and elements of one to the target.
-        self.reads, self.writes = (config.count(int(types[way])) for way in ("read", "write"))
-        self.vector = int(types["write"]) // self.item
-        self.read_word = cute_type(opaque_dtype(int(types["read"])).name)
+        self.threads, self.resident = config.threads, config.resident
+        self.read_bytes, write_bytes = int(types["read"]), int(types["write"])
+        # Accesses of a thread to source and target, and elements of them.
+        self.reads, self.writes = config.count(self.read_bytes), config.count(write_bytes)
+        self.vectors = self.read_bytes // self.item, write_bytes // self.item
+        # Narrower words are read into registers.
+        self.asynchronous = self.read_bytes >= WORD
+        self.stages = config.stages(self.read_bytes)
         # A word is an element if those are larger.
-        self.pack = min(packed_rows(self.item), self.vector)
+        self.pack = min(packed_rows(self.item), self.vectors[1])
         self.write_word = Uint32 if self.pack > 1 else self.element
 
     @cute.jit
-    def __call__(
-        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]
-    ):
-        self.kernel(mS, mD, mSource, mTarget, numbers).launch(grid=(1, 1, 1), block=(self.threads, 1, 1))
+    def __call__(self, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]):
+        self.kernel(mSource, mTarget, numbers).launch(
+            grid=(1, 1, 1),
+            block=(self.threads, 1, 1),
+            min_blocks_per_mp=self.resident,
+            # Given, so that the compiler needs no driver.
+            preferred_smem_carveout=100,
+        )
 
     @cute.kernel
-    def kernel(
-        self, mS: cute.Tensor, mD: cute.Tensor, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]
-    ):
+    def kernel(self, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]):
         """Move blocks.
 
-        `mS` and `mD` are a block's axes in the source's order and in the target's, but for that which a thread moves
-        elements along, which is the last; `mSource` has all axes, `mTarget` as its extents those of a block. `numbers`
-        are the pitches of the axes of `mS` and of `mD` in shared memory, the factors of coordinates along the axes of
-        `mD`, and those along all axes, in a word of two halves; and the bytes of a block in shared memory.
+        `mSource` and `mTarget` have the blocks along each axis as their extents. `numbers` are, of a block's axes in
+        the source's order and in the target's, the divisors, extents, strides in memory and strides in shared memory;
+        of those in the target's order the coordinates that the last block leaves to its neighbour; of all axes the
+        divisors and shifts, a block's extents, the elements that the last block begins earlier, and its bit; the
+        accesses of a block to source and target, its bytes in shared memory, those before its first element in source
+        and target, and the blocks.
         """
-        pitches_read, pitches_write = numbers[:BLOCK_AXES], numbers[BLOCK_AXES : 2 * BLOCK_AXES]
-        halves, all_halves = numbers[2 * BLOCK_AXES : 3 * BLOCK_AXES], numbers[3 * BLOCK_AXES : -1]
-        # Shared memory holds two blocks: what is read of one does not wait for what is written of the other.
-        stage, stages = Int32(0), numbers[-1]
+        order = cutlass.const_expr(4 * BLOCK_AXES)
+        reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
+        overlaps, outer, rest = rest[:BLOCK_AXES], rest[BLOCK_AXES:-6], rest[-6:]
+        read_count, write_count, stage_bytes, before_source, before_target, blocks = rest
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
         sT = SmemAllocator().allocate_tensor(self.element, cute.make_layout(self.threads), 16).iterator.toint()
-        blocks = Int32(1)
-        found = []
-        for axis in cutlass.range_constexpr(AXES):
-            found.append((mSource.shape[axis] + mTarget.shape[axis] - 1) // mTarget.shape[axis])
-            blocks = blocks * found[axis]
-        counts = tuple(found)
-        read_first, put, read_count, _ = self.place(mS, (pitches_read, halves), tid, self.reads)
-        write_first, get, write_count, coordinates = self.place(mD, (pitches_write, halves), tid, self.writes)
-        last = cutlass.const_expr(BLOCK_AXES - 1)
-        put_step, get_step, half = pitches_read[last] * self.item, pitches_write[last] * self.item, Uint32(halves[last])
-        read_step, write_step = Int64(mS.stride[last]) * self.item, Int64(mD.stride[last]) * self.item
-        overlap_predecessor()
-        source, target = mSource.iterator.toint() + read_first, mTarget.iterator.toint() + write_first
-        words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.read_word)
-        # From an element of an access to the next, in shared memory.
-        apart = pitches_write[0] // self.vector * self.item
+        every = mSource, mTarget, outer
+        # Of each access to the source its offset, and its place in shared memory, two in a word; a bit for those of the
+        # thread.
+        sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
+        puts = cute.make_rmem_tensor(cute.make_layout((self.reads + 1) // 2), Uint32)
+        # Few axes need few divisions.
+        for axes in cutlass.range_constexpr(2, BLOCK_AXES + 1):
+            if self.has_axes(reading, axes):
+                self.put_sources((sources, puts), tid, (reading, before_source), axes)
+        is_read = self.bits_below(tid, read_count, self.reads)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
-        block, number = Int32(cta), Int32(0)
-        reads, writes, skips = self.origin(block + lane * ctas, counts, mSource, mTarget, all_halves)
-        read_at, write_at, skipped = self.of_lane((reads, writes, skips), number)
-        self.read(source + read_at, (read_step, read_count), words)
+        origins = self.origin(cta + lane * ctas, every)
+        overlap_predecessor()
+        source, target = mSource.iterator.toint() - before_source, mTarget.iterator.toint() - before_target
+        words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.element)
+        ahead = cutlass.const_expr(self.stages - 1)
+        queue: tuple[Any, ...] = ()
+        for s in cutlass.range_constexpr(ahead):
+            read_at, write_at, edges = self.of_lane(origins, s)
+            queue = (*queue, (write_at, edges))
+            if cta + s * ctas < blocks:
+                self.read((sources, puts, is_read), source + read_at, sT + s * stage_bytes, words)
+            self.commit()
+        # The same of each access to the target, and the place of each of its elements, two in a word.
+        size = cutlass.const_expr(self.writes * self.vectors[1])
+        targets = cute.make_rmem_tensor(cute.make_layout(self.writes), Uint32)
+        gets = cute.make_rmem_tensor(cute.make_layout((size + 1) // 2), Uint32)
+        owns = cute.make_rmem_tensor(cute.make_layout(BLOCK_AXES), Uint32)
+        owns.fill(0)
+        for axes in cutlass.range_constexpr(2, BLOCK_AXES + 1):
+            if self.has_axes(writing, axes):
+                self.put_targets((targets, gets, owns), tid, (writing, before_target, overlaps), axes)
+        is_written = self.bits_below(tid, write_count, self.writes)
+        block, number, stage = Int32(cta), Int32(ahead), Int32(0)
+        next_stage = Int32(ahead)
         while block < blocks:
-            held = sT + stage + put * self.item
-            for p in cutlass.range_constexpr(self.reads):
-                if p < read_count:
-                    place = self.shared(self.read_word, held)
-                    place[0] = words[p]
-                held += put_step
+            if cutlass.const_expr(self.asynchronous):
+                cute.arch.cp_async_wait_group(self.stages - 2)
+            else:
+                self.put_words((puts, is_read), sT + stage * stage_bytes, words)
             cute.arch.sync_threads()
-            at, before = target + write_at, skipped
+            if number == WARP:
+                number = Int32(0)
+                origins = self.origin(block + (ahead + lane) * ctas, every)
+            read_at, write_at, edges = self.of_lane(origins, number)
+            queue = (*queue, (write_at, edges))
+            write_at, edges = queue[0]
+            if block + ahead * ctas < blocks:
+                self.read((sources, puts, is_read), source + read_at, sT + next_stage * stage_bytes, words)
+            self.commit()
+            own = is_written
+            for axis in cutlass.range_constexpr(BLOCK_AXES):
+                own &= owns[axis] if (edges & (1 << axis)) != 0 else Uint32(0xFFFFFFFF)
+            self.write((targets, gets, own), target + write_at, sT + stage * stage_bytes)
+            queue = queue[1:]
+            number += 1
             block += ctas
-            number = (number + 1) % WARP
-            if number == 0:
-                reads, writes, skips = self.origin(block + lane * ctas, counts, mSource, mTarget, all_halves)
-            read_at, write_at, skipped = self.of_lane((reads, writes, skips), number)
-            if block < blocks:
-                self.read(source + read_at, (read_step, read_count), words)
-            # Sums in turn, as multiples of the steps would take a register each.
-            held, own = sT + stage + get * self.item, coordinates - before
-            for p in cutlass.range_constexpr(self.writes):
-                # A half that is less than what the neighbour moves borrows from its highest bit.
-                if (own & _BORROWS) == _BORROWS and p < write_count:
-                    self.write(at, held, apart)
-                held, at, own = held + get_step, at + write_step, own + half
-            stage = stages - stage
+            stage = stage + 1 if stage + 1 < self.stages else Int32(0)
+            next_stage = next_stage + 1 if next_stage + 1 < self.stages else Int32(0)
 
     def of_lane(self, values, lane):
         """Return values of one of the warp's lanes."""
         return tuple(cute.arch.shuffle_sync(value, lane) for value in values)
 
     @cute.jit
-    def read(self, origin, steps, words: cute.Tensor):
-        """Read a thread's words of a block; `steps` are the bytes from one to the next, and their count."""
-        for p in cutlass.range_constexpr(self.reads):
-            if p < steps[1]:
-                words[p] = device_memory(self.read_word, origin)[0]
-            origin += steps[0]
+    def commit(self):
+        """Close the group of this block's copies."""
+        if cutlass.const_expr(self.asynchronous):
+            cute.arch.cp_async_commit_group()
 
     @cute.jit
-    def shared(self, kind: cutlass.Constexpr, address):
-        """Return a place in shared memory."""
-        place = cute.make_ptr(kind, address, cute.AddressSpace.smem, assumed_align=kind.width // 8)
+    def read(self, accesses, origin, stage, words: cute.Tensor):
+        """Begin to copy a thread's part of a block to shared memory, or read it into registers."""
+        sources, puts, is_read = accesses
+        for k in cutlass.range_constexpr(self.reads):
+            if (is_read & (1 << k)) != 0:
+                if cutlass.const_expr(self.asynchronous):
+                    copy_async(half_beyond(stage, puts, k), origin + Int64(sources[k]), self.read_bytes)
+                else:
+                    words[k] = device_memory(self.element, origin + Int64(sources[k]))[0]
+
+    @cute.jit
+    def put_words(self, accesses, stage, words: cute.Tensor):
+        """Store a thread's words to shared memory."""
+        puts, is_read = accesses
+        for k in cutlass.range_constexpr(self.reads):
+            if (is_read & (1 << k)) != 0:
+                place = self.shared(half_beyond(stage, puts, k))
+                place[0] = words[k]
+
+    @cute.jit
+    def shared(self, address):
+        """Return an element's place in shared memory."""
+        place = cute.make_ptr(self.element, address, cute.AddressSpace.smem, assumed_align=self.item)
         return cute.make_tensor(place, cute.make_layout(1))
 
     @cute.jit
-    def write(self, target, address, apart):
-        """Write elements to the target, which are so many bytes apart in shared memory."""
-        elements = cute.make_rmem_tensor(cute.make_layout((self.pack, self.vector // self.pack)), self.element)
-        for e in cutlass.range_constexpr(self.vector):
-            elements[e] = self.shared(self.element, address + e * apart)[0]
-        words = cute.make_rmem_tensor(cute.make_layout(self.vector // self.pack), self.write_word)
-        for w in cutlass.range_constexpr(self.vector // self.pack):
-            words[w] = elements[0, w] if cutlass.const_expr(self.pack == 1) else Uint32(packed(elements[None, w]))
-        device_memory(self.write_word, target, self.vector // self.pack).store(words.load())
+    def write(self, accesses, origin, stage):
+        """Gather a thread's part of a block from shared memory, and write it."""
+        targets, gets, own = accesses
+        vector = cutlass.const_expr(self.vectors[1])
+        for k in cutlass.range_constexpr(self.writes):
+            if (own & (1 << k)) != 0:
+                elements = cute.make_rmem_tensor(cute.make_layout((self.pack, vector // self.pack)), self.element)
+                for e in cutlass.range_constexpr(vector):
+                    number = cutlass.const_expr(k * vector + e)
+                    elements[e] = self.shared(half_beyond(stage, gets, number))[0]
+                words = cute.make_rmem_tensor(cute.make_layout(vector // self.pack), self.write_word)
+                for w in cutlass.range_constexpr(vector // self.pack):
+                    words[w] = (
+                        elements[0, w] if cutlass.const_expr(self.pack == 1) else Uint32(packed(elements[None, w]))
+                    )
+                device_memory(self.write_word, origin + Int64(targets[k]), vector // self.pack).store(words.load())
+
+    def has_axes(self, order: tuple[Int32, ...], axes: int):
+        """Return whether a block has so many axes, or up to 2; those that it lacks have no divisors."""
+        divisors = order[2:BLOCK_AXES]
+        if axes == 2:
+            return divisors[0] == 0
+        return divisors[axes - 3] != 0 if axes == BLOCK_AXES else (divisors[axes - 3] != 0) & (divisors[axes - 2] == 0)
 
     @cute.jit
-    def place(self, mBlock: cute.Tensor, factors: tuple[tuple[Int32, ...], ...], tid, each: cutlass.Constexpr[int]):
-        """Return a thread's first access: its offset in bytes, place in shared memory, how many there are, coordinates.
-
-        `factors` are those of coordinates in shared memory, and in a word of two halves.
-        """
-        pitches, halves = factors
-        rest, out, held, halved = Int32(tid), Int64(0), Int32(0), Uint32(_BORROWS)
-        for axis in cutlass.range_constexpr(BLOCK_AXES):
-            extent, digit = mBlock.shape[axis], rest
-            if cutlass.const_expr(axis + 1 < BLOCK_AXES):
-                rest = rest // extent
-                digit = digit - rest * extent
-            else:
-                # Parts of the axis, of almost one size.
-                parts = (extent + each - 1) // each
-                part = (extent + parts - 1) // parts
-                digit = rest * part
-                count = cutlass.min(part, extent - digit)
-            out += Int64(digit) * mBlock.stride[axis]
-            held += digit * pitches[axis]
-            halved += Uint32(digit * halves[axis])
-        return out * self.item, held, count, halved
+    def bits_below(self, tid, count, accesses: cutlass.Constexpr[int]):
+        """Return the bits of a thread's accesses, of so many of all threads."""
+        found = Uint32(0)
+        for k in cutlass.range_constexpr(accesses):
+            found |= Uint32(1 << k) if tid + k * self.threads < count else Uint32(0)
+        return found
 
     @cute.jit
-    def origin(
-        self, block, counts: tuple[Int32, ...], mSource: cute.Tensor, mTarget: cute.Tensor, halves: tuple[Int32, ...]
-    ):
-        """Return the offsets in bytes of a block in source and target, and the coordinates that a neighbour moves."""
-        rest, read_at, write_at, skipped = Int32(block), Int64(0), Int64(0), Uint32(0)
+    def put_sources(self, accesses, tid, where, axes: cutlass.Constexpr[int]):
+        """Store the offsets of a thread's accesses to the source, and their places in shared memory."""
+        sources, puts = accesses
+        order, before = where
+        for k in cutlass.range_constexpr(self.reads):
+            coordinates = self.coordinates((tid + k * self.threads) * self.vectors[0], order, axes)
+            offset, place = self.offsets(coordinates, order)
+            sources[k] = Uint32(offset + before)
+            put_half(puts, k, place)
+
+    @cute.jit
+    def put_targets(self, accesses, tid, where, axes: cutlass.Constexpr[int]):
+        """Store the same of accesses to the target, the places of their elements, and bits of those that are own."""
+        targets, gets, owns = accesses
+        order, before, overlaps = where
+        vector = cutlass.const_expr(self.vectors[1])
+        for k in cutlass.range_constexpr(self.writes):
+            first = (tid + k * self.threads) * vector
+            coordinates = self.coordinates(first, order, axes)
+            offset, place = self.offsets(coordinates, order)
+            targets[k] = Uint32(offset + before)
+            put_half(gets, k * vector, place)
+            for axis in cutlass.range_constexpr(axes):
+                owns[axis] |= Uint32(1 << k) if coordinates[axis] >= overlaps[axis] else Uint32(0)
+            if cutlass.const_expr(vector > 1):
+                if order[BLOCK_AXES] % vector == 0:
+                    # All along the first axis.
+                    for e in cutlass.range_constexpr(1, vector):
+                        put_half(gets, k * vector + e, place + e * order[3 * BLOCK_AXES])
+                else:
+                    for e in cutlass.range_constexpr(1, vector):
+                        _, other = self.offsets(self.coordinates(first + e, order, axes), order)
+                        put_half(gets, k * vector + e, other)
+
+    @cute.jit
+    def coordinates(self, element, order: tuple[Int32, ...], axes: cutlass.Constexpr[int]):
+        """Return the coordinates of an element of a block along its axes in an order."""
+        rest, found = Uint32(element), []
+        for axis in cutlass.range_constexpr(axes - 1):
+            above = Uint32(cute.arch.mul_hi(rest, Uint32(order[axis])))
+            found.append(Int32(rest - above * Uint32(order[BLOCK_AXES + axis])))
+            rest = above
+        return (*found, Int32(rest))
+
+    @cute.jit
+    def offsets(self, coordinates, order: tuple[Int32, ...]):
+        """Return the offsets in bytes of an element in memory and in shared memory."""
+        memory, shared = Int32(0), Int32(0)
+        for axis in cutlass.range_constexpr(len(coordinates)):
+            memory += coordinates[axis] * order[2 * BLOCK_AXES + axis]
+            shared += coordinates[axis] * order[3 * BLOCK_AXES + axis]
+        return memory, shared
+
+    @cute.jit
+    def origin(self, block, every):
+        """Return the offsets in bytes of a block in source and target, and bits of the axes along which it is last."""
+        mSource, mTarget, numbers = every
+        rest, read_at, write_at, edges = Uint32(block), Int64(0), Int64(0), Int32(0)
         for axis in cutlass.range_constexpr(AXES):
-            digit = rest
-            rest = rest // counts[axis]
-            digit = digit - rest * counts[axis]
-            wanted = digit * mTarget.shape[axis]
-            first = cutlass.min(wanted, mSource.shape[axis] - mTarget.shape[axis])
-            skipped += Uint32((wanted - first) * halves[axis])
-            read_at += first * mSource.stride[axis]
-            write_at += first * mTarget.stride[axis]
-        return read_at * self.item, write_at * self.item, skipped
+            divisor, shift, extent, earlier, bit = (numbers[AXES * number + axis] for number in range(5))
+            above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor))) >> shift
+            digit = Int32(rest - above * Uint32(mSource.shape[axis]))
+            rest = above
+            first = digit * extent
+            if digit + 1 == mSource.shape[axis]:
+                first -= earlier
+                edges |= bit
+            read_at += Int64(first) * mSource.stride[axis]
+            write_at += Int64(first) * mTarget.stride[axis]
+        return read_at * self.item, write_at * self.item, edges
+
+
+@cute.jit
+def put_half(words: cute.Tensor, number: cutlass.Constexpr[int], value):
+    """Store a number of 16 bits as a half of a word, the lower half first."""
+    if cutlass.const_expr(number % 2 == 0):
+        words[number // 2] = Uint32(value)
+    else:
+        words[number // 2] = words[number // 2] | (Uint32(value) << 16)
+
+
+@cute.jit
+def half_beyond(base, words: cute.Tensor, number: cutlass.Constexpr[int]):
+    """Return a base plus a half of a word: as a whole, so that no half has a register of its own."""
+    extract = cutlass.const_expr("shr.u32 half, {$r1}, 16;" if number % 2 else "and.b32 half, {$r1}, 0xffff;")
+    return cute.arch.inline_ptx(
+        f"{{{{ .reg .b32 half; {extract} add.s32 {{$w0}}, {{$r0}}, half; }}}}",
+        write_only_types=[Int32],
+        read_only_args=[base, words[number // 2]],
+    )
 
 
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
-    tensors = [_strided(types["element"], rank) for rank in (BLOCK_AXES, BLOCK_AXES, AXES, AXES)]
-    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (3 * BLOCK_AXES + AXES + 1)))
+    tensors = [_strided(types["element"]) for _ in range(2)]
+    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (9 * BLOCK_AXES + 5 * AXES + 6)))
 
 
-def _strided(name: str, rank: int) -> cute.Tensor:
+def _strided(name: str) -> cute.Tensor:
     """Return a fake tensor of any strides, with extents of 32 bits."""
-    extents, strides = tuple(cute.sym_int32() for _ in range(rank)), tuple(cute.sym_int64() for _ in range(rank))
+    extents, strides = tuple(cute.sym_int32() for _ in range(AXES)), tuple(cute.sym_int64() for _ in range(AXES))
     return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)

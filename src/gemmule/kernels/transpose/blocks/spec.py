@@ -8,29 +8,37 @@ from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import INT32
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.row_major import VECTOR_BYTES
-from gemmule.core.spec import Signature
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import (
     AXES,
     BLOCK_AXES,
-    BlocksConfig,
-    accesses_of,
+    Block,
     axes_of,
-    loop_of,
+    in_units,
     pitches_of,
+    sizes_of,
     stage_bytes,
-    vectors_of,
 )
-from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
+from gemmule.kernels.transpose.blocks.block_choice import predicted_us
+from gemmule.kernels.transpose.blocks.config import BlocksConfig
+from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_short, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
+from gemmule.kernels.transpose.tile_config import TileConfig
+from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
+from gemmule.kernels.transpose.tiled.spec import refuse_byte_tiles
+from gemmule.kernels.transpose.whole_sectors.spec import SPEC as WHOLE_SECTORS
+from gemmule.kernels.transpose.whole_sectors.spec import refuse_sector_tiles
 
-# Bytes of the largest matrix whose tiles are too small, and the matrices from which on their CTAs take longer than
-# blocks: measured on an H200.
-_SMALL, _MANY = 4096, 8192
-# Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on blocks are used.
-_NARROW, _SOME = 128, 64
+# Bytes of both sides of matrices, and of all their elements, from which on tiles are full.
+_LONG, _LARGE = 512, 64 << 10
+# Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on tiles are slower.
+_NARROW, _MANY = 128, 64
+# What other configs must gain to be chosen; what tiles take longer than predicted, as a factor and in seconds.
+_OTHERS, _TILES, _LATENCY = 1.03, 1.05, 1.5e-6
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -40,69 +48,127 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if not 3 <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
     if problem.source.col_stride == problem.target.col_stride == 1:
-        if problem.cols * problem.itemsize < VECTOR_BYTES:
-            return None
-        return "source and target are contiguous along the same axis: rows are faster"
-    size, count = problem.rows * problem.cols * problem.itemsize, math.prod(problem.batch)
-    if min(problem.rows, problem.cols) * problem.itemsize <= _NARROW and count >= _SOME:
-        return None
-    if size > _SMALL or count < _MANY:
-        return f"{count} matrices of {size} bytes: tiles are as fast, but for {_MANY} matrices of up to {_SMALL} bytes"
+        return None if rows_are_short(problem) else "source and target are contiguous along one axis: rows are faster"
+    sides = problem.rows * problem.itemsize, problem.cols * problem.itemsize
+    if min(sides) >= _LONG and sides[0] * problem.cols >= _LARGE:
+        return f"matrices with sides of {sides[1]} and {sides[0]} bytes fill tiles, which are faster"
     return None
 
 
-def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
-    block = config.of(problem)
-    pitches = dict(zip(block.inner, pitches_of(block, problem.itemsize), strict=True))
-    read, write = (
-        _looped(order, loop_of(block.units(order), config.each, vector * problem.itemsize))
-        for order, vector in zip((block.read, block.inner), block.vectors, strict=True)
+def blocks_seconds(problem: TransposeProblem, gpu: GpuRates) -> float | None:
+    """Return about the seconds of a transpose in blocks, or None where there are no blocks for it."""
+    if _refuses(problem) is not None:
+        return None
+    return min(_cost(problem, config, gpu) for config in _CONFIGS)
+
+
+def _cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> float:
+    preferred = 1.0 if config == _CONFIGS[0].on(gpu.multiprocessors) else _OTHERS
+    return preferred * predicted_us(problem, config.threads, config.held) * 1e-6 * SMS / gpu.multiprocessors
+
+
+def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel of tiles that is predicted to be faster, or None."""
+    if problem.source.row_stride != 1 or problem.target.col_stride != 1:
+        return None
+    if min(problem.rows, problem.cols) * problem.itemsize <= _NARROW and math.prod(problem.batch) >= _MANY:
+        return None
+    for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
+        if refuse(problem) is None and (least := _least_seconds(spec, problem, gpu)) is not None:
+            return spec.name if _TILES * least + _LATENCY < cost else None
+    return None
+
+
+def _least_seconds(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> float | None:
+    """Return the seconds of a kernel's fastest config by prediction, or None where no config takes a problem."""
+    assert spec.cost is not None
+    taken = (
+        config for config in spec.configs_on(gpu) if isinstance(config, TileConfig) and not config.why_not(problem)
     )
-    # The first axis of each side is accessed in vectors.
-    of_read, of_write = {block.read[0]: block.vectors[0]}, {block.inner[0]: block.vectors[1]}
+    return min((spec.cost(problem, config, gpu) for config in taken), default=None)
 
-    def along(order: Sequence[int | None], side: str, operand: str, vectors: dict[int, int]) -> TensorParam:
-        strides = [getattr(block.axes[one], side) * vectors.get(one, 1) if one is not None else 0 for one in order]
-        extents = [block.extents[one] // vectors.get(one, 1) if one is not None else 1 for one in order]
-        return TensorParam(operand, tuple(extents), tuple(strides))
 
-    def numbers(order: Sequence[int | None], values: dict[int, int], vectors: dict[int, int]) -> list[int]:
-        return [values.get(one, 0) * vectors.get(one, 1) if one is not None else 0 for one in order]
+def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
+    block, item = config.of(problem), in_units(problem).itemsize
+    pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
+    stage = stage_bytes(block, item)
 
-    def outer(extents: Sequence[int], side: str, operand: str) -> TensorParam:
-        strides = [getattr(axis, side) for axis in block.axes]
-        return TensorParam(operand, _filled(extents, AXES, 1), _filled(strides, AXES, 0))
+    def order(numbers: Sequence[int], side: str) -> list[int]:
+        """Return divisors of coordinates, extents, and the bytes from an element to the next, in memory and a stage."""
+        extents = [block.extents[number] for number in numbers]
+        strides = [getattr(block.axes[number], side) * item for number in numbers]
+        places = [pitches[number] * item for number in numbers]
+        divisors = [-(-(1 << 32) // extent) for extent in extents]
+        return [
+            *_filled([_signed(one) for one in divisors], BLOCK_AXES, 0),
+            *_filled(extents, BLOCK_AXES, 1),
+            *_filled(strides, BLOCK_AXES, 0),
+            *_filled(places, BLOCK_AXES, 0),
+        ]
 
-    # Blocks overlap along axes that they divide: at most one of each side, whose coordinates have a half of a word.
-    divided = [number for number in block.inner if block.extents[number] < block.axes[number].extent]
-    halves = {number: 1 << (16 * place) for place, number in enumerate(divided)}
-    stage = stage_bytes(block, problem.itemsize)
+    # Axes with one block have the last places: what is left to divide is 0 there.
+    outer = sorted(range(len(block.axes)), key=lambda number: block.counts[number] == 1)
+    earlier = [
+        count * size - axis.extent for count, size, axis in zip(block.counts, block.extents, block.axes, strict=True)
+    ]
+
+    def blocks(side: str, operand: str) -> TensorParam:
+        strides = [getattr(block.axes[number], side) for number in outer]
+        counts = [block.counts[number] for number in outer]
+        return TensorParam(operand, _filled(counts, AXES, 1), _filled(strides, AXES, 0))
+
+    bits = {number: 1 << place for place, number in enumerate(block.inner) if earlier[number]}
+    divisors = [divisor_of(block.counts[number]) for number in outer]
     scalars = (
-        *numbers(read, pitches, of_read),
-        *numbers(write, pitches, of_write),
-        *numbers(write, halves, of_write),
-        *_filled([halves.get(number, 0) for number in range(len(block.axes))], AXES, 0),
+        *order(block.read, "source"),
+        *order(block.inner, "target"),
+        *_filled([earlier[number] for number in block.inner], BLOCK_AXES, 0),
+        *_filled([divisor for divisor, _ in divisors], AXES, 0),
+        *_filled([shift for _, shift in divisors], AXES, 0),
+        *_filled([block.extents[number] for number in outer], AXES, 1),
+        *_filled([earlier[number] for number in outer], AXES, 0),
+        *_filled([bits.get(number, 0) for number in outer], AXES, 0),
+        *block.accesses,
         stage,
+        *(_before(block, side) * item for side in ("source", "target")),
+        math.prod(block.counts),
     )
     return Launch(
         grid=config.grid(problem),
         block=(config.threads, 1, 1),
-        shared_bytes=2 * stage,
+        shared_bytes=config.stages(block.vectors[0] * item) * stage,
         params=(
-            along(read, "source", "a", of_read),
-            along(write, "target", "d", of_write),
-            outer([axis.extent for axis in block.axes], "source", "a"),
-            outer(block.extents, "target", "d"),
+            blocks("source", "a"),
+            blocks("target", "d"),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
         ),
         overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
     )
 
 
-def _looped(order: Sequence[int], place: int) -> list[int | None]:
-    """Return a block's axes in an order, the one of a place, along which a thread accesses it, as the last of four."""
-    others = [number for number in order if number != order[place]]
-    return [*others, *(None,) * (BLOCK_AXES - 1 - len(others)), order[place]]
+def divisor_of(count: int) -> tuple[int, int]:
+    """Return a factor, as a signed number, and a shift: the upper 32 bits of products with numbers below 2**31.
+
+    Shifted, they are quotients by a count (T. Granlund and P. Montgomery, "Division by invariant integers using
+    multiplication").
+    """
+    if count == 1:
+        return 0, 0
+    bits = (count - 1).bit_length()
+    return _signed(-(-(1 << (31 + bits)) // count)), bits - 1
+
+
+def _before(block: Block, side: str) -> int:
+    """Return the elements from the lowest address of a block to its first element."""
+    strides = [getattr(block.axes[number], side) for number in block.inner]
+    return sum(
+        max(-stride, 0) * (block.extents[number] - 1) for stride, number in zip(strides, block.inner, strict=True)
+    )
+
+
+def _signed(number: int) -> int:
+    """Return an unsigned number of 32 bits as a signed one of the same bits."""
+    return number - (1 << 32) if number >= 1 << 31 else number
 
 
 def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
@@ -110,9 +176,8 @@ def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
 
 
 def _signature(problem: TransposeProblem, config: BlocksConfig) -> Signature:
-    del config
-    read, write = vectors_of(problem)
-    return _accesses_signature(problem.itemsize, read * problem.itemsize, write * problem.itemsize)
+    (read, write), item = config.of(problem).vectors, in_units(problem).itemsize
+    return _accesses_signature(item, read * item, write * item)
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -120,7 +185,7 @@ def _signatures(arch: Arch) -> tuple[Signature, ...]:
     # The widest and the narrowest on both sides say that the others compile.
     found = []
     for item in ITEMSIZES:
-        pairs = dict.fromkeys(itertools.product(*((sizes[0], item) for sizes in accesses_of(item))))
+        pairs = dict.fromkeys(itertools.product((sizes_of(item)[0], item), repeat=2))
         found += [_accesses_signature(item, *pair) for pair in pairs]
     return tuple(found)
 
@@ -129,15 +194,19 @@ def _accesses_signature(itemsize: int, read: int, write: int) -> Signature:
     return (*element_signature(itemsize), ("read", str(read)), ("write", str(write)))
 
 
+_CONFIGS = (BlocksConfig(), BlocksConfig(256, 64, 2, 2 * SMS))
+
 SPEC = transpose_spec(
     name="transpose_blocks",
     summary="many short axes, elements of 1 to 16 bytes, any strides: blocks of up to 4 axes in shared memory",
     package=__package__,
-    configs=(BlocksConfig(),),
+    configs=_CONFIGS,
     itemsizes=ITEMSIZES,
     signatures=_signatures,
     signature=_signature,
     refuses=_refuses,
     launch=_launch,
+    cost=_cost,
+    faster_alternative=_faster_alternative,
     batch_dims=AXES - 2,
 )

@@ -82,7 +82,7 @@ class RowsConfig(TileConfig):
             raise ArgumentError(f"config {self}: vector must be 4, 8 or 16")
 
     @property
-    def outputs(self) -> int:
+    def tile_elements(self) -> int:
         return self.threads * self.passes * self.vector
 
     def lanes(self, runs: Runs) -> int:

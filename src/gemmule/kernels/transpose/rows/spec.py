@@ -14,7 +14,7 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.blocks.block import AXES, axes_of
-from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
+from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_short, why_not_itemsize
 from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, runs_of
 from gemmule.kernels.transpose.spec import (
     OVERLAPPING_SPANS,
@@ -34,8 +34,8 @@ def _refuses(problem: TransposeProblem) -> str | None:
     source, target = problem.source.col_stride, problem.target.col_stride
     if (source, target) != (1, 1):
         return f"elements of a row have a stride of {source} in the source and {target} in the target; they must be 1"
-    if problem.cols * problem.itemsize < VECTOR_BYTES and 3 <= len(axes_of(problem)) <= AXES:
-        return f"rows of {problem.cols * problem.itemsize} bytes are less than {VECTOR_BYTES}: blocks are faster"
+    if rows_are_short(problem) and 3 <= len(axes_of(problem)) <= AXES:
+        return f"rows of {problem.cols * problem.itemsize} bytes are short: blocks of several axes are faster"
     return None
 
 

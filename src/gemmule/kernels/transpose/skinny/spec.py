@@ -6,9 +6,11 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import INT32
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
+from gemmule.kernels.transpose.blocks.spec import blocks_seconds
 from gemmule.kernels.transpose.cost import skinny_cost
 from gemmule.kernels.transpose.refusals import (
     ITEMSIZES,
@@ -26,6 +28,8 @@ _LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 64, 2:
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
+# Bytes of matrices that a few spans hold, and the time of blocks of them below which those are used.
+_SMALL, _BLOCKS = 64 << 10, 0.715
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 
@@ -48,6 +52,14 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if item in (4, 8) and side == "target" and short * item % _SECTOR_ROW == 0:
         return f"structures of {short} elements are whole rows of {_SECTOR_ROW} bytes: tiles of them are faster"
     return None
+
+
+def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel of blocks where matrices are small and it is predicted to be faster."""
+    if problem.rows * problem.cols * problem.itemsize > _SMALL:
+        return None
+    blocks = blocks_seconds(problem, gpu)
+    return "transpose_blocks" if blocks is not None and blocks < _BLOCKS * cost else None
 
 
 def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:
@@ -101,4 +113,5 @@ SPEC = transpose_spec(
     refuses=_refuses,
     launch=_launch,
     cost=skinny_cost,
+    faster_alternative=_faster_alternative,
 )

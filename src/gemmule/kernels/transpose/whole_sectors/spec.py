@@ -23,7 +23,8 @@ _MIN_ROW = 64
 _NARROW = 128
 
 
-def _refuses(problem: TransposeProblem) -> str | None:
+def refuse_sector_tiles(problem: TransposeProblem) -> str | None:
+    """Return why no sector tiles can be moved, or None where that depends on the config."""
     item = problem.itemsize
     if reason := why_not_itemsize(problem, _LARGE) or why_not_contiguous(problem) or why_not_separate(problem, WORD):
         return reason
@@ -53,6 +54,6 @@ SPEC = transpose_spec(
         SectorTileConfig(1, 64, 128, 0),
     ),
     itemsizes=tuple(_LARGE),
-    refuses=_refuses,
+    refuses=refuse_sector_tiles,
     cost=sector_cost,
 )

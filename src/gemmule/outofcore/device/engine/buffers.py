@@ -14,12 +14,12 @@ from .staging import Part
 #: Factors, target, alpha, beta and what is added.
 
 
-#: Kinds of buffers of which one is allocated before anything else: what comes first would come more slowly beside it.
+#: Kinds of buffers of which one is allocated before anything else: the first copies would be slower during it.
 FIRST = ("a", "b", "sum")
 
 
 class _Kind:
-    """Buffers of one size. Each is allocated when it is first asked for: most of that takes place beside products."""
+    """Buffers of one size. Each is allocated when it is first asked for: most of that overlaps with products."""
 
     def __init__(self, device: DeviceStreams, count: int, nbytes: int) -> None:
         self._device, self._nbytes = device, nbytes

@@ -48,14 +48,14 @@ class Staged:
     #: source, sink: Bytes a second that reach the device, and that leave it, alone.
     source: float
     sink: float
-    beside: tuple[float, float]  #: The same while both work.
+    duplex: tuple[float, float]  #: The same while both work.
     pin: float  #: Seconds in which a byte of pinned memory is made.
     rings: Rings  #: The buffers.
 
     @property
     def figures(self) -> tuple[float, ...]:
         """What was measured, without the buffers."""
-        return self.source, self.sink, *self.beside, self.pin
+        return self.source, self.sink, *self.duplex, self.pin
 
     @classmethod
     def of(cls, figures: Sequence[float], pinned: int, threads: int) -> Staged:
@@ -69,7 +69,7 @@ class Staged:
             rates,
             source=without_handing(self.source, self.rings[AB_IN]),
             sink=without_handing(self.sink, self.rings[C_OUT]),
-            crowded=(min(self.beside[0] / self.source, 1.0), min(self.beside[1] / self.sink, 1.0)),
+            duplex_shares=(min(self.duplex[0] / self.source, 1.0), min(self.duplex[1] / self.sink, 1.0)),
             pin=self.pin,
         )
 

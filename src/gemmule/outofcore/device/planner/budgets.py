@@ -35,7 +35,7 @@ class Budgets:
 
     device: int  #: Bytes of each device's memory.
     pinned: int  #: Bytes of pinned memory for staging, for all devices together.
-    #: Bytes of host memory: pinned buffers, what reading and writing take beside them, and the memory of a device that
+    #: Bytes of host memory: pinned buffers, what reading and writing take besides them, and the memory of a device that
     #: is the host.
     memory: int
 
@@ -50,7 +50,7 @@ class Staging:
 
     staged: tuple[str, ...] = ()  #: Which of ``a``, ``b``, ``c`` and ``out`` pass through pinned buffers.
     threads: int = 1  #: Most threads that fill buffers, and as many that empty them; all devices share them.
-    scratch: int = 0  #: Bytes that one thread of each kind takes beside the buffers.
+    scratch: int = 0  #: Bytes that one thread of each kind takes besides the buffers.
     on_host: bool = False  #: Whether the device's memory is host memory.
 
 

@@ -29,7 +29,7 @@ _WAVES = 4096
 #: Most buffers of panels of one side.
 _MOST_PANELS = 128
 _STRIPS = 8
-#: Heights of the strips that tiles on the diagonal are computed in, and streams that compute them beside each other.
+#: Heights of the strips that tiles on the diagonal are computed in, and streams that compute them concurrently.
 _CUTS, _LANES = (2048, 1024, 512), 4
 #: Where a tile on the diagonal is one product two are enough.
 _FEW_LANES = 2

@@ -93,7 +93,7 @@ def _whole_seconds(plan: DevicePlan, whole: _Whole, rates: Rates, count: int) ->
 
 
 class _Whole:
-    """What all tiles of a plan take of each part of a device, and what one takes beside others."""
+    """What all tiles of a plan take of each part of a device, and what one takes besides others."""
 
     def __init__(self, plan: DevicePlan, rates: Rates, bytes_in: int | None = None) -> None:
         self._plan, self._rates = plan, rates

@@ -69,7 +69,7 @@ class DevicePlan:
     #: Height of the strips that a symmetric plan's tiles on the diagonal are computed in, each as wide as the triangle
     #: is there; 0 for whole tiles.
     cut: int = 0
-    #: Streams that compute beside each other: products of different parts of the result, so that one fills what another
+    #: Streams that compute concurrently: products of different parts of the result, so that one fills what another
     #: one leaves idle at its end.
     lanes: int = 1
     #: Where kernels leave out what lies above a staircase, the rows and columns of its steps; else 0. Then a tile on

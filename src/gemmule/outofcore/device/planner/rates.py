@@ -8,7 +8,7 @@ import math
 from gemmule.core.block_triangle import BlockTriangle
 from gemmule.core.dataclass import dataclass
 
-#: Waves of CTAs that a product leaves idle beside those of another stream, on one of several, times how many these are:
+#: Waves of CTAs that a product leaves idle while another stream computes, on one of several, times how many these are:
 #: as measured with 20 to 65 products of float32 on two and on four streams of an H200.
 _LEFT_IDLE = 0.17
 
@@ -59,12 +59,12 @@ class Rates:
     join: float = 0.0
     pin: float = 0.0  #: Seconds in which a byte of pinned memory is made.
     #: Shares of `source` and `sink` that are left while the other one works, too.
-    crowded: tuple[float, float] = (1.0, 1.0)
+    duplex_shares: tuple[float, float] = (1.0, 1.0)
     #: slow, fast: `source` and `sink` as they were in the slowest and the fastest part of what was measured, as shares
     #: of them.
     slow: tuple[float, float] = (1.0, 1.0)
     fast: tuple[float, float] = (1.0, 1.0)
-    ready: float = 0.0  #: Seconds that go by before anything else, beside those that the device's memory takes.
+    ready: float = 0.0  #: Seconds that go by before anything else, besides those that the device's memory takes.
 
     def seconds(
         self, m: int, n: int, k: int, *, added: bool, lanes: int = 1, needed: BlockTriangle | None = None
@@ -114,11 +114,11 @@ class Rates:
         """Return the rates with such shares of `source` and `sink`."""
         return dataclasses.replace(self, source=self.source * share[0], sink=self.sink * share[1])
 
-    def beside(self, bytes_in: int, bytes_out: int) -> Rates:
+    def duplex(self, bytes_in: int, bytes_out: int) -> Rates:
         """Return the rates at which so much comes and goes, at the same time for as long as there is both."""
-        if self.one_disk or self.crowded == (1.0, 1.0) or math.inf in (self.source, self.sink):
+        if self.one_disk or self.duplex_shares == (1.0, 1.0) or math.inf in (self.source, self.sink):
             return self
-        source, sink = (rate * share for rate, share in zip((self.source, self.sink), self.crowded, strict=True))
+        source, sink = (rate * share for rate, share in zip((self.source, self.sink), self.duplex_shares, strict=True))
         both = min(bytes_in / source, bytes_out / sink)
         come = both + (bytes_in - both * source) / self.source
         leave = both + (bytes_out - both * sink) / self.sink

@@ -48,8 +48,8 @@ def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
     Of a plan of very many operations a part is simulated. Searches within several budgets try the same plans: each is
     simulated once in a process.
     """
-    if rates.crowded != (1.0, 1.0):
-        rates = rates.beside(roughly_in(plan), bytes_out(plan))
+    if rates.duplex_shares != (1.0, 1.0):
+        rates = rates.duplex(roughly_in(plan), bytes_out(plan))
     return extrapolated(plan, rates, count) if is_long(plan, count) else _slowest(plan, rates, count)
 
 
@@ -74,8 +74,8 @@ def expected(plan: DevicePlan, rates: Rates, count: int, most: int = MOST_OF_CHO
 
     Bytes are those of the operations, and a bound only for several devices or a symmetric plan of very many tiles.
     """
-    if rates.crowded != (1.0, 1.0):
-        rates = rates.beside(roughly_in(plan), bytes_out(plan))
+    if rates.duplex_shares != (1.0, 1.0):
+        rates = rates.duplex(roughly_in(plan), bytes_out(plan))
     if not is_long(plan, count, most):
         return _slowest(plan, rates, count)
     prediction = extrapolated(plan, rates, count)

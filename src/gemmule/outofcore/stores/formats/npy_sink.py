@@ -22,7 +22,7 @@ from .npy_source import NpySource
 
 
 class NpySink:
-    """A matrix that is written to a .npy file through a temporary file beside it.
+    """A matrix that is written to a .npy file through a temporary file next to it.
 
     Used as a context manager: leaving the block without a commit removes the temporary file.
 
@@ -50,7 +50,7 @@ class NpySink:
     OverlapError
         If the file is one of `inputs`.
     FileAccessError
-        If the directory cannot be written to or has no room.
+        If the directory cannot be written to or has no space.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class NpySink:
         os.close(descriptor)
 
     def _reserve(self) -> None:
-        """Take the room for the whole file now, so that it cannot run out later."""
+        """Reserve the space of the whole file now, so that it cannot run out later."""
         if os.fstat(self._fd).st_size > self._bytes:
             os.ftruncate(self._fd, self._bytes)
         try:
@@ -179,7 +179,7 @@ class NpySink:
             if error.errno == errno.ENOSPC:
                 raise FileAccessError(
                     errno.ENOSPC,
-                    f"no room for the {self._bytes} bytes of the result; free some or choose another disk",
+                    f"no space for the {self._bytes} bytes of the result; free some or choose another disk",
                     self.name,
                 ) from None
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):

@@ -1,0 +1,72 @@
+"""The config of transposes in blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from gemmule.core.dataclass import dataclass
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import MAX_EXTENT
+from gemmule.kernels.parts.hopper_facts import SMS
+from gemmule.kernels.transpose.blocks.block import Block, count_of, in_units, stage_bytes
+from gemmule.kernels.transpose.blocks.block_choice import block_of
+from gemmule.kernels.transpose.tile_config import MAX_SHARED, WORD, TileConfig
+
+# Bytes of a stage whose places are halves of words.
+_MAX_STAGE = 1 << 16
+
+
+@dataclass(frozen=True)
+class BlocksConfig(TileConfig):
+    """Threads of a CTA, and bytes of a thread."""
+
+    threads: int = 128  #: Threads of a CTA.
+    held: int = 64  #: Bytes of a block that a thread moves, at most, in up to 16 accesses.
+    resident: int = 5  #: CTAs of an SM.
+    ctas: int = 5 * SMS  #: CTAs that share all blocks.
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_threads()
+
+    @property
+    def tile_elements(self) -> int:
+        return self.threads * self.held
+
+    def on(self, multiprocessors: int) -> BlocksConfig:
+        return dataclasses.replace(self, ctas=self.resident * multiprocessors)
+
+    def of(self, problem: TransposeProblem) -> Block:
+        """Return the block that a CTA moves, of elements as `in_units` says."""
+        return block_of(problem, self.threads, self.held)
+
+    def count(self, nbytes: int) -> int:
+        """Return the accesses of so many bytes of a thread, at most."""
+        return count_of(self.held, nbytes)
+
+    def stages(self, nbytes: int) -> int:
+        """Return the blocks in shared memory, where accesses to the source are of so many bytes."""
+        return 3 if nbytes >= WORD else 2
+
+    def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
+        return math.prod(self.of(problem).counts), 1
+
+    def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
+        return min(self.tiles(problem)[0], self.ctas), 1, 1
+
+    def why_not(self, problem: TransposeProblem) -> str | None:
+        problem = in_units(problem)
+        block, item = self.of(problem), problem.itemsize
+        spans = [
+            item * sum(abs(getattr(block.axes[one], side)) * (block.extents[one] - 1) for one in block.inner)
+            for side in ("source", "target")
+        ]
+        if max(spans) > MAX_EXTENT:
+            return f"a block spans {max(spans)} bytes, more than {MAX_EXTENT}"
+        stage = stage_bytes(block, item)
+        if stage > _MAX_STAGE or self.stages(block.vectors[0] * item) * stage > MAX_SHARED:
+            return f"blocks of {stage} bytes take more shared memory than there is, {MAX_SHARED} bytes"
+        if (count := self.tiles(problem)[0]) > MAX_EXTENT - self.ctas:
+            return f"there are {count} blocks, more than {MAX_EXTENT - self.ctas}"
+        return super().why_not(problem)

@@ -1,0 +1,95 @@
+"""Blocks of several axes: which problems they move, and the numbers of their launches."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.layout import compact_strides
+from gemmule.core.permutation import transpose_problem
+from gemmule.core.problem import inner_problem
+from gemmule.dispatch.select import choose
+from gemmule.kernels.transpose.blocks.block import block_bytes, in_units, pitches_of
+from gemmule.kernels.transpose.blocks.spec import SPEC, divisor_of
+
+HOPPER = Arch(9, 0, True)
+
+
+def permutation_of(shape, axes, itemsize, alignment=256):
+    moved, strides = tuple(shape[axis] for axis in axes), compact_strides(shape)
+    source = tuple(strides[axis] for axis in axes)
+    return transpose_problem(moved, source, compact_strides(moved), itemsize, (alignment, alignment))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "itemsize", "kernel"),
+    [
+        # Many small matrices, of which spans and tiles would fill small parts.
+        ((16, 64, 2, 2, 128, 128), (0, 1, 4, 2, 5, 3), 4, "transpose_blocks"),
+        ((2, 2, 2, 2, 2, 2, 1 << 18), (6, 5, 4, 3, 2, 1, 0), 8, "transpose_blocks"),
+        ((3000, 7, 9, 11), (3, 2, 0, 1), 16, "transpose_blocks"),
+        # Rows of a few bytes, and longer ones.
+        ((256, 32, 7, 32, 7), (0, 1, 3, 2, 4), 4, "transpose_blocks"),
+        ((64, 197, 3, 12, 64), (2, 0, 3, 1, 4), 4, "transpose_rows"),
+        # Long rows with a short side, and matrices that fill tiles.
+        ((64, 224, 224, 3), (0, 3, 1, 2), 1, "transpose_skinny"),
+        ((400, 300, 200), (2, 1, 0), 4, "transpose_tiled"),
+    ],
+)
+def test_the_kernel_of_a_permutation(shape, axes, itemsize, kernel):
+    problem = permutation_of(shape, axes, itemsize)
+    assert choose(problem, HOPPER, multiprocessors=132).spec.name == kernel
+
+
+def test_division_by_multiplication(rng):
+    limit = 2**31
+    counts = [2, 3, 5, 7, 2**15 + 1, 2**30 - 1, 2**30, *map(int, rng.integers(2, 2**30, 300))]
+    for count in counts:
+        factor, shift = divisor_of(count)
+        numbers = [0, 1, count - 1, count, limit - 1, limit // count * count, limit // count * count - 1]
+        for number in [*numbers, *map(int, rng.integers(0, limit, 20))]:
+            number = min(number, limit - 1)
+            assert (number * (factor % 2**32) >> 32) >> shift == number // count
+
+
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+def test_accesses_are_aligned_and_cover_a_block(config, itemsize, rng):
+    """Random permutations: an access's elements are contiguous, its address is a multiple of its size."""
+    for _ in range(20):
+        rank = int(rng.integers(3, 7))
+        shape = tuple(map(int, rng.integers(2, 24, rank)))
+        problem = permutation_of(shape, tuple(map(int, rng.permutation(rank))), itemsize, int(rng.choice([16, 2, 8])))
+        inner = in_units(inner_problem(problem, SPEC.batch_dims))
+        block, item = config.of(inner), inner.itemsize
+        assert all(
+            count <= config.threads * config.count(vector * item)
+            for count, vector in zip(block.accesses, block.vectors, strict=True)
+        )
+        sides = (block.read, "source", block.vectors[0]), (block.inner, "target", block.vectors[1])
+        for order, side, vector in sides:
+            extents = [block.extents[number] for number in order]
+            strides = [getattr(block.axes[number], side) for number in order]
+            # Coordinates in an order, the first axis fastest.
+            coordinates = [place[::-1] for place in itertools.product(*(range(extent) for extent in extents[::-1]))]
+            offsets = np.array([np.dot(place, strides) for place in coordinates]).reshape(-1, vector)
+            assert (np.diff(offsets, axis=1) == 1).all()
+            assert (offsets[:, 0] * item % (vector * item) == 0).all()
+            # Where blocks begin, the last ones too.
+            for axis, extent in zip(block.axes, block.extents, strict=True):
+                for first in (extent, axis.extent - extent):
+                    if extent < axis.extent:
+                        assert first * getattr(axis, side) * item % (vector * item) == 0
+        pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
+        steps = [pitches[number] for number in block.read]
+        extents = [block.extents[number] for number in block.read]
+        places = [np.dot(place[::-1], steps) for place in itertools.product(*(range(n) for n in extents[::-1]))]
+        groups = np.array(places).reshape(-1, block.vectors[0])
+        # No two elements share a place, and those of an access are contiguous.
+        assert len(set(places)) == len(places)
+        assert (max(places) + 1) * item == block_bytes(block, item)
+        assert (np.diff(groups, axis=1) == 1).all()
+        assert (groups[:, 0] % block.vectors[0] == 0).all()
