@@ -13,6 +13,7 @@ from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import inner_problem
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.blocks.block import block_bytes, in_units, pitches_of
+from gemmule.kernels.transpose.blocks.block_choice import LARGEST, tried_blocks
 from gemmule.kernels.transpose.blocks.spec import SPEC, divisor_of
 
 HOPPER = Arch(9, 0, True)
@@ -57,6 +58,20 @@ def test_offsets_within_a_block_are_of_32_bits(config):
         block = config.of(inner)
         spans = (abs(axis.source) * (extent - 1) for axis, extent in zip(block.axes, block.extents, strict=True))
         assert 8 * sum(spans) < 2**31
+
+
+@pytest.mark.parametrize("shape", [(9, 106, 21228, 64), (264, 5, 11693), (7, 8, 9, 10, 11, 12), (2,) * 8, (3,) * 8])
+@pytest.mark.parametrize("itemsize", [1, 16])
+def test_few_blocks_are_compared(shape, itemsize):
+    """A plan's time is that of its comparisons: they are made once for all configs, and their number is limited."""
+    tried_blocks.cache_clear()
+    problem = inner_problem(permutation_of(shape, (1, 0, *range(len(shape) - 1, 1, -1)), itemsize), SPEC.batch_dims)
+    for config in SPEC.configs:
+        config.of(problem)
+    assert tried_blocks.cache_info().misses == 1
+    tried = tried_blocks(in_units(problem), LARGEST)
+    assert tried_blocks.cache_info().misses == 1
+    assert 10 < len(tried.sizes) < 8000
 
 
 def test_division_by_multiplication(rng):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
@@ -460,36 +462,33 @@ class SkinnyConfig(TileConfig):
 def _row_units(short: int, itemsize: int, span_bytes: int) -> int:
     """Return the units from a long row to the next with which lanes that gather structures have fewest conflicts."""
     unit, pack = max(itemsize, WORD), packed_rows(itemsize)
-    lanes = range(WARP * WORD // unit)
-
-    def conflicts(units: int) -> int:
-        # The elements of a unit are read one after another.
-        found = 0
-        for e in range(pack):
-            places = [divmod(lane * pack + e, short) for lane in lanes]
-            found += most_words_of_a_bank([row * units * unit + i * itemsize for i, row in places])
-        return found
-
+    # The elements of a unit are read one after another.
+    rows, places = np.divmod(np.arange(WARP * WORD // unit) * pack + np.arange(pack)[:, None], short)[::-1]
     least = span_bytes // unit
-    return min(range(least, least + WARP), key=conflicts)
+    tried = np.arange(least, least + WARP)
+    conflicts = most_words_of_a_bank(rows * unit * tried[:, None, None] + places * itemsize)
+    return int(tried[conflicts.sum(axis=1).argmin()])
 
 
 @functools.lru_cache(maxsize=256)
 def _padding(short: int, unit: int) -> int | None:
     """Return the padding with which lanes that read a unit of every structure have fewest conflicts, and the least."""
-    lanes = [lane * short for lane in range(LINE // unit)]
-
-    def conflicts(padding: int) -> int:
-        return most_words_of_a_bank([(place + (place >> padding)) * unit for place in lanes])
-
     # Lanes of a row are half a warp at least, and structures of an odd number of units need none.
-    return None if short % 2 else min(range(5, 0, -1), key=conflicts)
+    if short % 2:
+        return None
+    lanes, tried = np.arange(LINE // unit) * short, np.arange(5, 0, -1)
+    conflicts = most_words_of_a_bank((lanes + (lanes >> tried[:, None])) * unit)
+    return int(tried[conflicts.argmin()])
 
 
-def most_words_of_a_bank(offsets: Sequence[int]) -> int:
-    """Return the most words of one bank that lanes access at such offsets in bytes."""
-    banks: dict[int, set[int]] = {}
-    for offset in offsets:
-        word = offset // WORD
-        banks.setdefault(word % (LINE // WORD), set()).add(word)
-    return max(map(len, banks.values()))
+def most_words_of_a_bank(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the most words of one bank that lanes access at offsets in bytes, those of a warp along the last axis."""
+    banks = LINE // WORD
+    words = np.sort(offsets.reshape(-1, offsets.shape[-1]) // WORD)
+    bank = words % banks
+    # Lanes that share a word count once.
+    bank[:, 1:][words[:, 1:] == words[:, :-1]] = banks
+    warps = np.arange(len(words))[:, None] * (banks + 1)
+    counts = np.bincount((warps + bank).ravel(), minlength=len(words) * (banks + 1)).reshape(-1, banks + 1)
+    most: npt.NDArray[np.int64] = counts[:, :banks].max(axis=1).reshape(offsets.shape[:-1])
+    return most

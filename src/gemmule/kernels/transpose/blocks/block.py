@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.layout import StridedMatrix
@@ -17,12 +19,15 @@ from gemmule.kernels.transpose.tile_config import LINE, WORD, most_words_of_a_ba
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 8, 4
-# Bytes of wide accesses to source and target, the widest first; asynchronous copies are of 4 bytes and more.
-_WIDE = (16, 8, 4)
+#: Accesses of a thread to a block, at most.
+MOST_ACCESSES = 16
 # Pitches that are tried along an axis: accesses beyond the elements of a smaller axis.
 _PITCHES = 17
 # Share of an axis that its padding takes at most, but for a single access.
 _PADDED = 4
+
+#: Extents of blocks, those of one in each row; or a number of each.
+Extents: TypeAlias = npt.NDArray[np.int64]
 
 
 class Axis(NamedTuple):
@@ -56,12 +61,7 @@ class Block(NamedTuple):
 
 def count_of(held: int, nbytes: int) -> int:
     """Return the accesses of so many bytes of a thread that moves `held` bytes, at most."""
-    return min(16, held // nbytes)
-
-
-def sizes_of(itemsize: int) -> tuple[int, ...]:
-    """Return the bytes of an access, the widest first, an element last."""
-    return (*(size for size in _WIDE if size > itemsize), itemsize)
+    return min(MOST_ACCESSES, held // nbytes)
 
 
 def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
@@ -90,11 +90,10 @@ def in_units(problem: TransposeProblem) -> TransposeProblem:
 
 
 class Side(NamedTuple):
-    """Source or target of a problem: its axes' strides, their order, and the bytes of an access, the widest first."""
+    """Source or target of a problem: its axes' strides, their order, and its memory's alignment."""
 
     strides: tuple[int, ...]
     order: tuple[int, ...]
-    sizes: tuple[int, ...]
     alignment: int
 
     def span(self, extents: Sequence[int]) -> int:
@@ -104,32 +103,47 @@ class Side(NamedTuple):
 
 def sides_of(problem: TransposeProblem) -> tuple[Side, Side]:
     """Return the source and the target of a problem."""
-    axes, item = axes_of(problem), problem.itemsize
-    sizes = sizes_of(item)
+    axes = axes_of(problem)
 
     def side(name: str) -> Side:
         strides = tuple(getattr(axis, name) for axis in axes)
         order = tuple(sorted(range(len(axes)), key=lambda number: abs(strides[number])))
-        return Side(strides, order, sizes, getattr(problem, name).alignment)
+        return Side(strides, order, getattr(problem, name).alignment)
 
     return side("source"), side("target")
 
 
-def run_of(axes: Sequence[Axis], extents: Sequence[int], side: Side, item: int) -> tuple[int, int]:
-    """Return the contiguous elements of a block on a side, and the bytes that all such runs are aligned to."""
-    known, run, held = side.alignment, 1, 0
+def runs_of(axes: Sequence[Axis], extents: Extents, side: Side, item: int) -> tuple[Extents, Extents]:
+    """Return the contiguous elements of blocks of each extents on a side, and the bytes that such runs are aligned to.
+
+    Bytes are the largest power of 2 that divides the distances between all runs.
+    """
+    # Axes that follow one another without gaps where blocks hold all of those before; elements of the latter.
+    chain, before = [], [1]
     for number in side.order:
-        if side.strides[number] != run:
+        if side.strides[number] != before[-1]:
             break
-        run *= extents[number]
-        held += 1
-        if extents[number] < axes[number].extent:
-            for step in (extents[number], axes[number].extent - extents[number]):
-                known = math.gcd(known, item * step * side.strides[number])
-            break
-    for number in side.order[held:]:
-        known = math.gcd(known, item * side.strides[number])
-    return run, known
+        chain.append(number)
+        before.append(before[-1] * axes[number].extent)
+    beyond = [0]
+    for number in side.order[::-1]:
+        beyond.append(beyond[-1] | side.strides[number])
+    if not chain:
+        aligned = lowest_bit(side.alignment | item * beyond[-1])
+        return np.ones(len(extents), np.int64), np.full(len(extents), aligned)
+    parts, whole = extents[:, chain], np.array([axes[number].extent for number in chain])
+    is_part = parts < whole
+    is_part[:, -1] = True
+    last = is_part.argmax(axis=1)
+    part, stride = parts[np.arange(len(parts)), last], np.array(before)[last]
+    left = whole[last] - part
+    steps = np.array(beyond[::-1])[last + 1] | np.where(left > 0, stride * (part | left), 0)
+    return stride * part, lowest_bit(side.alignment | item * steps)
+
+
+def lowest_bit(number: Any) -> Any:
+    """Return the largest power of 2 that divides a number, or each of many."""
+    return number & -number
 
 
 @functools.lru_cache(maxsize=256)
@@ -140,36 +154,27 @@ def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
     bank conflicts.
     """
     lanes = _lanes(block, itemsize)
-    pitches = dict.fromkeys(block.inner, 0)
+    pitches = np.zeros(len(block.inner), np.int64)
     size = 1
     for number in block.read:
         place = block.inner.index(number)
         # Accesses to the source are written as they are.
         unit = max(WORD // itemsize, block.vectors[0])
         most = size + min(size // _PADDED + unit, (_PITCHES - 1) * unit)
-        tried: Sequence[int] = range(size, most + 1, unit)
-        if size % unit or number == block.read[0] or all(lane[place] == 0 for lane in lanes):
-            tried = [size]
-
+        tried = np.arange(size, most + 1, unit)
+        if size % unit or number == block.read[0] or not lanes[place].any():
+            tried = tried[:1]
         # The first without conflicts, else that with the fewest.
-        fewest = math.inf
-        for pitch in tried:
-            strides = [(pitches | {number: pitch})[one] * itemsize for one in block.inner]
-            if (found := _conflicts(lanes, strides)) < fewest:
-                fewest, pitches[number] = found, pitch
-            if fewest == 1:
-                break
-        size = pitches[number] * block.extents[number]
-    return tuple(pitches[number] for number in block.inner)
+        conflicts = most_words_of_a_bank((pitches @ lanes + tried[:, None] * lanes[place]) * itemsize)
+        pitches[place] = tried[conflicts.argmin()]
+        size = int(pitches[place]) * block.extents[number]
+    return tuple(pitches.tolist())
 
 
 def conflicts_of(block: Block, itemsize: int) -> int:
     """Return the words of a bank that a warp reads at once."""
-    return _conflicts(_lanes(block, itemsize), [pitch * itemsize for pitch in pitches_of(block, itemsize)])
-
-
-def _conflicts(lanes: Sequence[Sequence[int]], strides: Sequence[int]) -> int:
-    return most_words_of_a_bank([sum(map(operator.mul, lane, strides)) for lane in lanes])
+    pitches = np.array(pitches_of(block, itemsize), np.int64)
+    return int(most_words_of_a_bank(pitches @ _lanes(block, itemsize) * itemsize))
 
 
 def block_bytes(block: Block, itemsize: int) -> int:
@@ -183,13 +188,13 @@ def stage_bytes(block: Block, itemsize: int) -> int:
     return -(-block_bytes(block, itemsize) // VECTOR_BYTES) * VECTOR_BYTES
 
 
-def _lanes(block: Block, itemsize: int) -> list[tuple[int, ...]]:
-    """Return the coordinates of the first elements of a warp's first accesses to the target, as many as meet."""
-    found = []
-    for lane in range(min(LINE // max(itemsize, WORD), block.accesses[1])):
-        rest, place = lane * block.vectors[1], []
-        for number in block.inner:
-            place.append(rest % block.extents[number])
-            rest //= block.extents[number]
-        found.append(tuple(place))
+def _lanes(block: Block, itemsize: int) -> Extents:
+    """Return the coordinates, along each inner axis, of the first elements of a warp's first accesses to the target.
+
+    They are of as many lanes as read from shared memory at once.
+    """
+    rest = np.arange(min(LINE // max(itemsize, WORD), block.accesses[1])) * block.vectors[1]
+    found = np.zeros((len(block.inner), len(rest)), np.int64)
+    for place, number in enumerate(block.inner):
+        rest, found[place] = np.divmod(rest, block.extents[number])
     return found

@@ -11,6 +11,7 @@ from gemmule.core.dtype import INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import (
@@ -20,7 +21,6 @@ from gemmule.kernels.transpose.blocks.block import (
     axes_of,
     in_units,
     pitches_of,
-    sizes_of,
     stage_bytes,
 )
 from gemmule.kernels.transpose.blocks.block_choice import predicted_us
@@ -185,7 +185,7 @@ def _signatures(arch: Arch) -> tuple[Signature, ...]:
     # The widest and the narrowest on both sides say that the others compile.
     found = []
     for item in ITEMSIZES:
-        pairs = dict.fromkeys(itertools.product((sizes_of(item)[0], item), repeat=2))
+        pairs = dict.fromkeys(itertools.product((VECTOR_BYTES, item), repeat=2))
         found += [_accesses_signature(item, *pair) for pair in pairs]
     return tuple(found)
 
