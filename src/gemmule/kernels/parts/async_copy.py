@@ -42,6 +42,16 @@ def copy_async(target, source, size: cutlass.Constexpr[int]):
 
 
 @cute.jit
+def copy_part_async(target, source, size: cutlass.Constexpr[int], valid):
+    """Copy the first `valid` bytes of `size`, 4, 8 or 16, into shared memory, and zeros for the others."""
+    cache = cutlass.const_expr("cg" if size == 16 else "ca")
+    cute.arch.inline_ptx(
+        f"cp.async.{cache}.shared.global [{{$r0}}], [{{$r1}}], {size}, {{$r2}};",
+        read_only_args=[target, source, valid],
+    )
+
+
+@cute.jit
 def copy_masked_async(target, source, size: cutlass.Constexpr[int], mask, bit: cutlass.Constexpr[int]):
     """Copy `size` bytes, 4 or 16, into shared memory, or zeros where a bit of a mask is not set.
 

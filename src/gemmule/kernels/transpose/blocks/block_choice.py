@@ -37,7 +37,7 @@ LARGEST = 256 * 64
 # that is read or written.
 _LAUNCH, _PLACES, _BYTE = 1.9, 0.44, 0.245e-6
 # Of a byte of two sectors and of a line, that a run of the source shares with others; the same of a run of the target.
-_SHARED = ({128: 0.106e-6}, {64: 0.209e-6, 128: 0.051e-6})
+SHARED = ({128: 0.106e-6}, {64: 0.209e-6, 128: 0.051e-6})
 # Of a warp's access to the source, and what it costs more through registers; of one to the target, and of the words
 # of a bank that are read for it; of a block.
 _READ, _NARROW, _WRITE, _GATHER, _BLOCK = 6.0e-6, 12.1e-6, 2.8e-6, 1.0e-6, 0.05e-3
@@ -150,7 +150,7 @@ def _microseconds(
     times[size > threads * held // item] = math.inf
     # What blocks overlap is read again, and not written.
     for side, (run, aligned), shared, moved in zip(
-        sides, runs, _SHARED, (blocks * size, np.full_like(size, every)), strict=True
+        sides, runs, SHARED, (blocks * size, np.full_like(size, every)), strict=True
     ):
         known = lowest_bit(aligned | run * item)
         nbytes = np.where(known >= max(WORD, item), np.minimum(known, VECTOR_BYTES), item)

@@ -93,7 +93,7 @@ class BlocksTranspose:
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
         sT = SmemAllocator().allocate_tensor(self.element, cute.make_layout(self.threads), 16).iterator.toint()
-        every = mSource, mTarget, outer
+        every = mSource, mTarget, outer, self.item
         # Of each access to the source its offset, and its place in shared memory, two in a word; a bit for those of the
         # thread.
         sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
@@ -105,14 +105,14 @@ class BlocksTranspose:
         is_read = self.bits_below(tid, read_count, self.reads)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
-        origins = self.origin(cta + lane * ctas, every)
+        origins = block_origin(cta + lane * ctas, every)
         overlap_predecessor()
         source, target = mSource.iterator.toint() - before_source, mTarget.iterator.toint() - before_target
         words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.element)
         ahead = cutlass.const_expr(self.stages - 1)
         queue: tuple[Any, ...] = ()
         for s in cutlass.range_constexpr(ahead):
-            read_at, write_at, edges = self.of_lane(origins, s)
+            read_at, write_at, edges = of_lane(origins, s)
             queue = (*queue, (write_at, edges))
             if cta + s * ctas < blocks:
                 self.read((sources, puts, is_read), source + read_at, sT + s * stage_bytes, words)
@@ -137,8 +137,8 @@ class BlocksTranspose:
             cute.arch.sync_threads()
             if number == WARP:
                 number = Int32(0)
-                origins = self.origin(block + (ahead + lane) * ctas, every)
-            read_at, write_at, edges = self.of_lane(origins, number)
+                origins = block_origin(block + (ahead + lane) * ctas, every)
+            read_at, write_at, edges = of_lane(origins, number)
             queue = (*queue, (write_at, edges))
             write_at, edges = queue[0]
             if block + ahead * ctas < blocks:
@@ -153,10 +153,6 @@ class BlocksTranspose:
             block += ctas
             stage = stage + 1 if stage + 1 < self.stages else Int32(0)
             next_stage = next_stage + 1 if next_stage + 1 < self.stages else Int32(0)
-
-    def of_lane(self, values, lane):
-        """Return values of one of the warp's lanes."""
-        return tuple(cute.arch.shuffle_sync(value, lane) for value in values)
 
     @cute.jit
     def commit(self):
@@ -277,23 +273,33 @@ class BlocksTranspose:
             shared += coordinates[axis] * order[3 * BLOCK_AXES + axis]
         return memory, shared
 
-    @cute.jit
-    def origin(self, block, every):
-        """Return the offsets in bytes of a block in source and target, and bits of the axes along which it is last."""
-        mSource, mTarget, numbers = every
-        rest, read_at, write_at, edges = Uint32(block), Int64(0), Int64(0), Int32(0)
-        for axis in cutlass.range_constexpr(AXES):
-            divisor, shift, extent, earlier, bit = (numbers[AXES * number + axis] for number in range(5))
-            above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor))) >> shift
-            digit = Int32(rest - above * Uint32(mSource.shape[axis]))
-            rest = above
-            first = digit * extent
-            if digit + 1 == mSource.shape[axis]:
-                first -= earlier
-                edges |= bit
-            read_at += Int64(first) * mSource.stride[axis]
-            write_at += Int64(first) * mTarget.stride[axis]
-        return read_at * self.item, write_at * self.item, edges
+
+def of_lane(values, lane):
+    """Return values of one of the warp's lanes."""
+    return tuple(cute.arch.shuffle_sync(value, lane) for value in values)
+
+
+@cute.jit
+def block_origin(block, every):
+    """Return the offsets in bytes of a block in source and target, and bits of the axes along which it is last.
+
+    `every` has source and target, of all axes the divisors and shifts, a block's extents, the elements that the last
+    block begins earlier, and its bit; and the bytes of an element.
+    """
+    mSource, mTarget, numbers, item = every
+    rest, read_at, write_at, edges = Uint32(block), Int64(0), Int64(0), Int32(0)
+    for axis in cutlass.range_constexpr(AXES):
+        divisor, shift, extent, earlier, bit = (numbers[AXES * number + axis] for number in range(5))
+        above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor))) >> shift
+        digit = Int32(rest - above * Uint32(mSource.shape[axis]))
+        rest = above
+        first = digit * extent
+        if digit + 1 == mSource.shape[axis]:
+            first -= earlier
+            edges |= bit
+        read_at += Int64(first) * mSource.stride[axis]
+        write_at += Int64(first) * mTarget.stride[axis]
+    return read_at * item, write_at * item, edges
 
 
 @cute.jit
@@ -318,11 +324,11 @@ def half_beyond(base, words: cute.Tensor, number: cutlass.Constexpr[int]):
 
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
-    tensors = [_strided(types["element"]) for _ in range(2)]
+    tensors = [strided(types["element"]) for _ in range(2)]
     return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (9 * BLOCK_AXES + 5 * AXES + 6)))
 
 
-def _strided(name: str) -> cute.Tensor:
+def strided(name: str) -> cute.Tensor:
     """Return a fake tensor of any strides, with extents of 32 bits."""
     extents, strides = tuple(cute.sym_int32() for _ in range(AXES)), tuple(cute.sym_int64() for _ in range(AXES))
     return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)

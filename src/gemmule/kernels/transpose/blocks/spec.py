@@ -100,10 +100,10 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
         places = [pitches[number] * item for number in numbers]
         divisors = [-(-(1 << 32) // extent) for extent in extents]
         return [
-            *_filled([_signed(one) for one in divisors], BLOCK_AXES, 0),
-            *_filled(extents, BLOCK_AXES, 1),
-            *_filled(strides, BLOCK_AXES, 0),
-            *_filled(places, BLOCK_AXES, 0),
+            *filled([signed(one) for one in divisors], BLOCK_AXES, 0),
+            *filled(extents, BLOCK_AXES, 1),
+            *filled(strides, BLOCK_AXES, 0),
+            *filled(places, BLOCK_AXES, 0),
         ]
 
     # Axes with one block have the last places: what is left to divide is 0 there.
@@ -115,19 +115,19 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     def blocks(side: str, operand: str) -> TensorParam:
         strides = [getattr(block.axes[number], side) for number in outer]
         counts = [block.counts[number] for number in outer]
-        return TensorParam(operand, _filled(counts, AXES, 1), _filled(strides, AXES, 0))
+        return TensorParam(operand, filled(counts, AXES, 1), filled(strides, AXES, 0))
 
     bits = {number: 1 << place for place, number in enumerate(block.inner) if earlier[number]}
     divisors = [divisor_of(block.counts[number]) for number in outer]
     scalars = (
         *order(block.read, "source"),
         *order(block.inner, "target"),
-        *_filled([earlier[number] for number in block.inner], BLOCK_AXES, 0),
-        *_filled([divisor for divisor, _ in divisors], AXES, 0),
-        *_filled([shift for _, shift in divisors], AXES, 0),
-        *_filled([block.extents[number] for number in outer], AXES, 1),
-        *_filled([earlier[number] for number in outer], AXES, 0),
-        *_filled([bits.get(number, 0) for number in outer], AXES, 0),
+        *filled([earlier[number] for number in block.inner], BLOCK_AXES, 0),
+        *filled([divisor for divisor, _ in divisors], AXES, 0),
+        *filled([shift for _, shift in divisors], AXES, 0),
+        *filled([block.extents[number] for number in outer], AXES, 1),
+        *filled([earlier[number] for number in outer], AXES, 0),
+        *filled([bits.get(number, 0) for number in outer], AXES, 0),
         *block.accesses,
         stage,
         *(_before(block, side) * item for side in ("source", "target")),
@@ -155,7 +155,7 @@ def divisor_of(count: int) -> tuple[int, int]:
     if count == 1:
         return 0, 0
     bits = (count - 1).bit_length()
-    return _signed(-(-(1 << (31 + bits)) // count)), bits - 1
+    return signed(-(-(1 << (31 + bits)) // count)), bits - 1
 
 
 def _before(block: Block, side: str) -> int:
@@ -166,12 +166,13 @@ def _before(block: Block, side: str) -> int:
     )
 
 
-def _signed(number: int) -> int:
+def signed(number: int) -> int:
     """Return an unsigned number of 32 bits as a signed one of the same bits."""
     return number - (1 << 32) if number >= 1 << 31 else number
 
 
-def _filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
+def filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
+    """Return values, and as many of another one as are missing."""
     return (*values, *(rest,) * (count - len(values)))
 
 

@@ -1,0 +1,258 @@
+"""Permutations of 1- and 2-byte elements whose runs begin anywhere: blocks of several axes, by words.
+
+Idea
+    As `transpose_blocks`, but runs of source and target are copied by the aligned words that hold them, wherever they
+    begin. A thread has one word of a run, and takes that word of many runs: the places of its elements in shared memory
+    are in registers, for any beginning of a run within a word. The offsets of runs are in tables in shared memory.
+Data movement
+    Asynchronous copies of words read two blocks ahead. In shared memory runs of the source begin within words as they
+    do in device memory. Words of the target are gathered and written whole; the elements of a run's first and last
+    word, which may hold those of others, one by one.
+Limits
+    Device memory: sectors at both ends of a run are moved for others too.
+Sources
+    As of `transpose_blocks`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass
+from cutlass import Int32, Int64, Uint32, cute
+from cutlass.memory import SmemAllocator
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.parts.async_copy import copy_part_async
+from gemmule.kernels.parts.pdl import overlap_predecessor
+from gemmule.kernels.parts.tensors import cute_type
+from gemmule.kernels.parts.words import packed, shifted
+from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES
+from gemmule.kernels.transpose.blocks.kernel import block_origin, of_lane, strided
+from gemmule.kernels.transpose.frame import device_memory
+from gemmule.kernels.transpose.tile_config import WARP, WORD, packed_rows
+from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
+from gemmule.kernels.transpose.word_blocks.word_block import ENTRY
+
+
+class WordBlocksTranspose:
+    """D = S element by element, of 1 or 2 bytes.
+
+    Parameters
+    ----------
+    config : WordBlocksConfig
+        Threads and stages.
+    types : dict
+        ``element``, an opaque type.
+    """
+
+    def __init__(self, config: WordBlocksConfig, types: dict[str, str]) -> None:
+        self.element = cute_type(types["element"])
+        self.item = self.element.width // 8
+        self.pack = packed_rows(self.item)
+        self.threads, self.stages, self.resident = config.threads, config.stages, config.resident
+
+    @cute.jit
+    def __call__(self, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]):
+        self.kernel(mSource, mTarget, numbers).launch(
+            grid=(1, 1, 1),
+            block=(self.threads, 1, 1),
+            min_blocks_per_mp=self.resident,
+            # Given, so that the compiler needs no driver.
+            preferred_smem_carveout=100,
+        )
+
+    @cute.kernel
+    def kernel(self, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]):
+        """Move blocks.
+
+        `mSource` and `mTarget` have the blocks along each axis as their extents. `numbers` are, of the axes that runs
+        of the source and of the target lack, the divisors, extents, strides in memory and in shared memory, and the
+        coordinates that the last block leaves to its neighbour; the divisors, extents and strides in shared memory of a
+        run of the target; of all axes what `block_origin` takes; of source and target the runs, words of each, their
+        divisor, and runs at once; bytes of a run of both; the first element of a run in the last block along its axis,
+        and the axis's bit; the bytes of both tables and a stage, the blocks, and the words and bytes to the end of the
+        source's memory.
+        """
+        order = cutlass.const_expr(5 * BLOCK_AXES)
+        reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
+        along, rest = rest[: 3 * BLOCK_AXES], rest[3 * BLOCK_AXES :]
+        outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
+        sources, targets, (source_bytes, run, first, bit) = rest[:4], rest[4:8], rest[8:12]
+        tables, table_bytes, stage_bytes, blocks, end_words, end_bytes = rest[12:]
+        tid, _, _ = cute.arch.thread_idx()
+        cta, _, _ = cute.arch.block_idx()
+        ctas, _, _ = cute.arch.grid_dim()
+        sT = SmemAllocator().allocate_tensor(self.element, cute.make_layout(self.threads), 16).iterator.toint()
+        target_table, stages = sT + tables, sT + table_bytes
+        self.put_table(sT, tid, sources[0], reading)
+        self.put_table(target_table, tid, targets[0], writing)
+        reader, writer = self.share(tid, sources), self.share(tid, targets)
+        places = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+        self.put_places(places, writer[1], run, along)
+        # Each lane has the origin of another one of the CTA's next blocks.
+        lane = tid % WARP
+        every = mSource, mTarget, outer, self.item
+        origins = block_origin(cta + lane * ctas, every)
+        overlap_predecessor()
+        source, target = mSource.iterator.toint(), mTarget.iterator.toint()
+        end = source + Int64(end_words) * WORD + end_bytes
+        cute.arch.sync_threads()
+        ahead = cutlass.const_expr(self.stages - 1)
+        queue: tuple[Any, ...] = ()
+        for s in cutlass.range_constexpr(ahead):
+            read_at, write_at, edges = of_lane(origins, s)
+            queue = (*queue, (write_at, edges, Int32((source + read_at) & (WORD - 1))))
+            if cta + s * ctas < blocks:
+                self.read(reader, (sT, sources[0], source_bytes), (source + read_at, end), stages + s * stage_bytes)
+            cute.arch.cp_async_commit_group()
+        block, number, stage = Int32(cta), Int32(ahead), Int32(0)
+        next_stage = Int32(ahead)
+        while block < blocks:
+            cute.arch.cp_async_wait_group(self.stages - 2)
+            cute.arch.sync_threads()
+            if number == WARP:
+                number = Int32(0)
+                origins = block_origin(block + (ahead + lane) * ctas, every)
+            read_at, write_at, edges = of_lane(origins, number)
+            queue = (*queue, (write_at, edges, Int32((source + read_at) & (WORD - 1))))
+            write_at, edges, within = queue[0]
+            if block + ahead * ctas < blocks:
+                begin = stages + next_stage * stage_bytes
+                self.read(reader, (sT, sources[0], source_bytes), (source + read_at, end), begin)
+            cute.arch.cp_async_commit_group()
+            own = (first if (edges & bit) != 0 else Int32(0)), run
+            begin = stages + stage * stage_bytes + within
+            self.write(writer, (target_table, targets[0], edges), (target + write_at, own, places), begin)
+            queue = queue[1:]
+            number += 1
+            block += ctas
+            stage = stage + 1 if stage + 1 < self.stages else Int32(0)
+            next_stage = next_stage + 1 if next_stage + 1 < self.stages else Int32(0)
+
+    @cute.jit
+    def share(self, tid, runs):
+        """Return the first run of a thread, its word, and the runs from one to the next; none for threads beyond."""
+        count, words, divisor, abreast = runs
+        row = Int32(cute.arch.mul_hi(Uint32(tid), Uint32(divisor)))
+        word = tid - row * words
+        return (row if row < abreast else count), word, abreast
+
+    @cute.jit
+    def put_table(self, table, tid, count, axes):
+        """Store the offset of each run in memory, its place, and bits of the axes that it does not own at the edge."""
+        for number in cutlass.range(tid, count, self.threads, unroll=1):
+            rest, offset, place, edges = Uint32(number), Int32(0), Int32(0), Int32(0)
+            for axis in cutlass.range_constexpr(BLOCK_AXES - 1):
+                divisor, extent, stride, pitch, overlap = (axes[BLOCK_AXES * k + axis] for k in range(5))
+                above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
+                coordinate = Int32(rest - above * Uint32(extent))
+                rest = above
+                offset += coordinate * stride
+                place += coordinate * pitch
+                edges |= overlap & 0xF if coordinate < (overlap >> 4) else Int32(0)
+            entry = words_in_shared(table + number * ENTRY, 2)
+            entry[0] = Uint32(offset)
+            entry[1] = Uint32(place | (edges << 16))
+
+    @cute.jit
+    def put_places(self, places: cute.Tensor, word, run, along):
+        """Store the places of the elements that a word may have, the first of them for a run that begins last."""
+        for k in cutlass.range_constexpr(2 * self.pack - 1):
+            element = cutlass.min(cutlass.max(word * self.pack + (k + 1 - self.pack), Int32(0)), run - 1)
+            rest, place = Uint32(element), Int32(0)
+            for axis in cutlass.range_constexpr(BLOCK_AXES):
+                divisor, extent, pitch = (along[BLOCK_AXES * k + axis] for k in range(3))
+                above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
+                place += Int32(rest - above * Uint32(extent)) * pitch
+                rest = above
+            if cutlass.const_expr(k % 2 == 0):
+                places[k // 2] = Uint32(place)
+            else:
+                places[k // 2] = places[k // 2] | (Uint32(place) << 16)
+
+    @cute.jit
+    def read(self, reader, table, memory, stage):
+        """Begin to copy a thread's word of runs to shared memory."""
+        row, word, abreast = reader
+        entries, count, nbytes = table
+        origin, end = memory
+        within = Int32(origin & (WORD - 1))
+        for number in cutlass.range(row, count, abreast, unroll=4):
+            entry = words_in_shared(entries + number * ENTRY, 2)
+            begin = origin + Int64(entry[0])
+            # The words that hold a run may be one fewer.
+            if word * WORD < nbytes + Int32(begin & (WORD - 1)):
+                address = (begin & -WORD) + word * WORD
+                # Nothing beyond the end of the source's memory.
+                valid = Int32(cutlass.min(end - address, Int64(WORD)))
+                place = (stage + within + Int32(entry[1] & 0xFFFF)) & -WORD
+                copy_part_async(place + word * WORD, address, WORD, valid)
+
+    @cute.jit
+    def write(self, writer, table, memory, stage):
+        """Gather a thread's word of runs from shared memory, and write it."""
+        row, word, abreast = writer
+        entries, count, edges = table
+        origin, (first, end), places = memory
+        for number in cutlass.range(row, count, abreast, unroll=2):
+            entry = words_in_shared(entries + number * ENTRY, 2)
+            offset, rest = entry[0], entry[1]
+            if ((rest >> 16) & Uint32(edges)) == 0:
+                begin = origin + Int64(offset)
+                self.write_word((begin, word, first, end), places, stage + Int32(rest & 0xFFFF))
+
+    @cute.jit
+    def write_word(self, where, places: cute.Tensor, base):
+        """Write a word of a run, as much of it as is the run's."""
+        begin, word, first, end = where
+        late = Int32(begin & (WORD - 1)) // self.item
+        element = word * self.pack - late
+        if element < end and element + self.pack > first:
+            elements = self.gather(places, base, late)
+            address = begin + element * self.item
+            if element >= first and element + self.pack <= end:
+                whole = device_memory(Uint32, address)
+                whole[0] = Uint32(packed(elements))
+            else:
+                for e in cutlass.range_constexpr(self.pack):
+                    if element + e >= first and element + e < end:
+                        one = device_memory(self.element, address + e * self.item)
+                        one[0] = elements[e]
+
+    @cute.jit
+    def gather(self, places: cute.Tensor, base, late):
+        """Return the elements of a word of a run that begins so many elements late within a word."""
+        elements = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
+        # The first of the places is that of a run which begins last.
+        skip = self.pack - 1 - late
+        if cutlass.const_expr(self.pack == 4):
+            words = [places[k + 1] if skip >= 2 else places[k] for k in range(3)]
+            bits = (skip & 1) * 16
+            pairs = [shifted(words[k], words[k + 1], bits) for k in range(2)]
+        else:
+            pairs = [shifted(places[0], places[1], skip * 16)]
+        for pair in cutlass.range_constexpr(self.pack // 2):
+            for half in cutlass.range_constexpr(2):
+                place = Int32(pairs[pair] >> 16) if cutlass.const_expr(half) else Int32(pairs[pair] & 0xFFFF)
+                elements[2 * pair + half] = self.shared(base + place)[0]
+        return elements
+
+    @cute.jit
+    def shared(self, address):
+        """Return an element's place in shared memory."""
+        place = cute.make_ptr(self.element, address, cute.AddressSpace.smem, assumed_align=self.item)
+        return cute.make_tensor(place, cute.make_layout(1))
+
+
+@cute.jit
+def words_in_shared(address, count: cutlass.Constexpr[int]):
+    """Return words of shared memory, whose address is a multiple of their size."""
+    place = cute.make_ptr(Uint32, address, cute.AddressSpace.smem, assumed_align=WORD * count)
+    return cute.make_tensor(place, cute.make_layout(count))
+
+
+def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for a specialisation, with fake arguments."""
+    tensors = [strided(types["element"]) for _ in range(2)]
+    return Buildable(WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 18)))

@@ -1,0 +1,141 @@
+"""Permutations of 1- and 2-byte elements whose runs begin anywhere: their limits, and launch recipe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import INT32
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.problem import TransposeProblem
+from gemmule.core.spec import Signature
+from gemmule.kernels.parts.hopper_facts import SMS
+from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, axes_of, in_units
+from gemmule.kernels.transpose.blocks.spec import divisor_of, filled, signed
+from gemmule.kernels.transpose.refusals import why_not_itemsize
+from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
+from gemmule.kernels.transpose.tile_config import WORD
+from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
+from gemmule.kernels.transpose.word_blocks.word_block import ENTRY, pitches_of, stage_bytes, table_bytes, words_of
+
+_ITEMSIZES = (1, 2)
+
+
+def _refuses(problem: TransposeProblem) -> str | None:
+    if reason := why_not_itemsize(problem, _ITEMSIZES):
+        return reason
+    if (unit := in_units(problem).itemsize) not in _ITEMSIZES:
+        return f"rows are moved in units of {unit} bytes, which blocks of elements move"
+    axes = axes_of(problem)
+    if not 3 <= len(axes) <= AXES:
+        return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
+    if problem.source.alignment % WORD or min(min(axis.source, axis.target) for axis in axes) < 0:
+        return "the source's memory does not begin at a word, or axes are reversed"
+    if problem.source.col_stride == problem.target.col_stride == 1:
+        return "source and target are contiguous along one axis: rows are faster"
+    return None
+
+
+def _cost(problem: TransposeProblem, config: WordBlocksConfig, gpu: GpuRates) -> float:
+    found = config.predicted(problem)
+    return math.inf if found is None else found[1] * 1e-6 * SMS / gpu.multiprocessors
+
+
+def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
+    block, item = config.of(problem), in_units(problem).itemsize
+    axes, extents, counts = block.axes, block.extents, block.counts
+    pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
+    earlier = [count * size - axis.extent for count, size, axis in zip(counts, extents, axes, strict=True)]
+    bits = {number: 1 << place for place, number in enumerate(block.inner) if earlier[number]}
+
+    def others(side: str, run: tuple[int, ...]) -> list[int]:
+        """Return the numbers of the axes that a run lacks; coordinates left to the neighbour are above the bits."""
+        numbers = block.others(run)
+        strides = [getattr(axes[number], side) * item for number in numbers]
+        places = [pitches[number] * item for number in numbers]
+        owns = [earlier[number] << BLOCK_AXES | bits.get(number, 0) for number in numbers]
+        return [*divisors([extents[number] for number in numbers]), *zeros(strides), *zeros(places), *zeros(owns)]
+
+    def divisors(found: Sequence[int]) -> list[int]:
+        return [*zeros([signed(-(-(1 << 32) // one)) for one in found]), *filled(found, BLOCK_AXES, 1)]
+
+    def zeros(found: Sequence[int]) -> tuple[int, ...]:
+        return filled(found, BLOCK_AXES, 0)
+
+    def shares(run: tuple[int, ...]) -> list[int]:
+        """Return the runs, their words, a divisor by those, and the runs of all threads at once."""
+        words = words_of(block.run(run), item)
+        return [math.prod(extents) // block.run(run), words, -(-(1 << 32) // words), config.threads // words]
+
+    # Axes with one block have the last places: what is left to divide is 0 there.
+    outer = sorted(range(len(axes)), key=lambda number: counts[number] == 1)
+
+    def blocks(side: str, operand: str) -> TensorParam:
+        strides = [getattr(axes[number], side) for number in outer]
+        return TensorParam(operand, filled([counts[number] for number in outer], AXES, 1), filled(strides, AXES, 0))
+
+    last = block.target[-1]
+    first = earlier[last] * math.prod(extents[number] for number in block.target[:-1])
+    every = [divisor_of(counts[number]) for number in outer]
+    far = sum((axis.extent - 1) * axis.source for axis in axes) + 1
+    sources = math.prod(extents) // block.run(block.source)
+    scalars = (
+        *others("source", block.source),
+        *others("target", block.target),
+        *divisors([extents[number] for number in block.target]),
+        *zeros([pitches[number] * item for number in block.target]),
+        *filled([divisor for divisor, _ in every], AXES, 0),
+        *filled([shift for _, shift in every], AXES, 0),
+        *filled([extents[number] for number in outer], AXES, 1),
+        *filled([earlier[number] for number in outer], AXES, 0),
+        *filled([bits.get(number, 0) for number in outer], AXES, 0),
+        *shares(block.source),
+        *shares(block.target),
+        block.run(block.source) * item,
+        block.run(block.target),
+        first,
+        bits.get(last, 0),
+        ENTRY * sources,
+        table_bytes(block),
+        stage_bytes(block, item),
+        math.prod(counts),
+        *divmod(far * item, WORD),
+    )
+    return Launch(
+        grid=config.grid(problem),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared(problem),
+        params=(
+            blocks("source", "a"),
+            blocks("target", "d"),
+            *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
+        ),
+        overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
+    )
+
+
+def _signature(problem: TransposeProblem, config: WordBlocksConfig) -> Signature:
+    del config
+    return element_signature(problem.itemsize)
+
+
+def _signatures(arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    return tuple(element_signature(item) for item in _ITEMSIZES)
+
+
+SPEC = transpose_spec(
+    name="transpose_word_blocks",
+    summary="short axes of 1- and 2-byte elements, rows that begin anywhere: blocks of up to 4 axes by words",
+    package=__package__,
+    configs=(WordBlocksConfig(),),
+    itemsizes=_ITEMSIZES,
+    signatures=_signatures,
+    signature=_signature,
+    refuses=_refuses,
+    launch=_launch,
+    cost=_cost,
+    batch_dims=AXES - 2,
+)

@@ -1,0 +1,138 @@
+"""Blocks whose runs begin anywhere: their places in shared memory, and their extents by predicted time."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmule.core.problem import TransposeProblem
+from gemmule.kernels.transpose.blocks.block import Axis, Extents, axes_of, in_units, sides_of
+from gemmule.kernels.transpose.blocks.block_choice import SHARED, tried_blocks
+from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WORD, most_words_of_a_bank
+
+#: Bytes of a table's entry: a run's offset in device memory, its place in shared memory, and bits of axes.
+ENTRY = 8
+# Pitches that are tried along an axis.
+_PITCHES = 16
+# Microseconds of an H200: of a launch, of a byte that is read or written, of a block, and of a CTA's pass over runs of
+# the source and of the target.
+_LAUNCH, _BYTE, _BLOCK, _READ, _WRITE = 1.9, 0.245e-6, 0.05e-3, 0.06e-3, 0.2e-3
+
+
+class WordBlock(NamedTuple):
+    """A block that a CTA moves by the words that hold its runs."""
+
+    axes: tuple[Axis, ...]  #: All axes, in the target's order.
+    extents: tuple[int, ...]  #: Elements of a block along each.
+    source: tuple[int, ...]  #: Numbers of the axes of a run of the source, the first one fastest.
+    target: tuple[int, ...]  #: The same of a run of the target.
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Return the blocks along each axis; the last one begins earlier where extents are no multiples."""
+        return tuple(-(-axis.extent // extent) for axis, extent in zip(self.axes, self.extents, strict=True))
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """Return the numbers of the axes with more than one element, in the target's order."""
+        return tuple(number for number, extent in enumerate(self.extents) if extent > 1)
+
+    def run(self, axes: tuple[int, ...]) -> int:
+        """Return the elements of a run."""
+        return math.prod(self.extents[number] for number in axes)
+
+    def others(self, axes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the axes of a block that a run lacks."""
+        return tuple(number for number in self.inner if number not in axes)
+
+
+def words_of(run: int, itemsize: int) -> int:
+    """Return the aligned words that hold so many elements, wherever they begin."""
+    return (run * itemsize + 2 * WORD - 1 - itemsize) // WORD
+
+
+@functools.lru_cache(maxsize=256)
+def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tuple[WordBlock, float] | None:
+    """Return the block of predicted least time, and its microseconds on an H200; None if runs are short."""
+    problem = in_units(problem)
+    axes, item = axes_of(problem), problem.itemsize
+    tried = tried_blocks(problem, most_bytes)
+    every = math.prod(axis.extent for axis in axes)
+    times = np.asarray(2 * _BYTE * every * item + _BLOCK * tried.blocks, np.float64)
+    moved = tried.blocks * tried.sizes, np.full_like(tried.sizes, every)
+    for (run, aligned), shared, count, price in zip(tried.runs, SHARED, moved, (_READ, _WRITE), strict=True):
+        rates = [rate * np.maximum(width - aligned, 0) for width, rate in shared.items()]
+        times += count / run * np.sum(rates, axis=0)
+        words = words_of(run, item)
+        times[(run * item < SECTOR) | (words > threads)] = math.inf
+        abreast = np.maximum(threads // words, 1)
+        times += price * tried.blocks * -(-(tried.sizes // run) // abreast)
+    best = int(times.argmin())
+    if not math.isfinite(times[best]):
+        return None
+    extents = tuple(tried.extents[best].tolist())
+    runs = []
+    for side in sides_of(problem):
+        found, run = [], 1
+        for number in side.order:
+            if side.strides[number] != run:
+                break
+            if extents[number] > 1:
+                found.append(number)
+            run *= extents[number]
+            if extents[number] < axes[number].extent:
+                break
+        runs.append(tuple(found))
+    return WordBlock(axes, extents, *runs), _LAUNCH + float(times[best])
+
+
+@functools.lru_cache(maxsize=256)
+def pitches_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
+    """Return the strides in shared memory of a block's inner axes, in the target's order, in elements.
+
+    Along an axis that runs of the source lack, elements are as far apart modulo a word as in the source: all runs begin
+    within words as they do there.
+    """
+    pack = WORD // itemsize
+    lanes = _lanes(block, itemsize)
+    pitches = np.zeros(len(block.inner), np.int64)
+    size = 1
+    for number in block.source:
+        pitches[block.inner.index(number)] = size
+        size *= block.extents[number]
+    # The words that hold a run hold nothing of another.
+    size += pack - 1
+    for number in sorted(block.others(block.source), key=lambda one: block.axes[one].source):
+        place = block.inner.index(number)
+        size += (block.axes[number].source - size) % pack
+        tried = np.arange(size, size + _PITCHES * pack, pack)
+        conflicts = most_words_of_a_bank((pitches @ lanes + tried[:, None] * lanes[place]) * itemsize)
+        pitches[place] = tried[conflicts.argmin()]
+        size = int(pitches[place]) * block.extents[number]
+    return tuple(pitches.tolist())
+
+
+def _lanes(block: WordBlock, itemsize: int) -> npt.NDArray[np.int64]:
+    """Return the coordinates, along each inner axis, of the first elements of the words that a warp gathers."""
+    rest: Extents = np.arange(LINE // WORD) * (WORD // itemsize)
+    found = np.zeros((len(block.inner), len(rest)), np.int64)
+    for number in (*block.target, *block.others(block.target)):
+        rest, found[block.inner.index(number)] = np.divmod(rest, block.extents[number])
+    return found
+
+
+def stage_bytes(block: WordBlock, itemsize: int) -> int:
+    """Return the bytes from a block in shared memory to the next, with the words that hold the last run."""
+    pitches = zip(block.inner, pitches_of(block, itemsize), strict=True)
+    size = 1 + sum((block.extents[number] - 1) * pitch for number, pitch in pitches)
+    return -(-(size * itemsize + 2 * WORD) // 16) * 16
+
+
+def table_bytes(block: WordBlock) -> int:
+    """Return the bytes of the tables of runs of source and target."""
+    size = math.prod(block.extents)
+    return -(-ENTRY * sum(size // block.run(axes) for axes in (block.source, block.target)) // 16) * 16
