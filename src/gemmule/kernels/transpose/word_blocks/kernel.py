@@ -71,25 +71,25 @@ class WordBlocksTranspose:
         coordinates that the last block leaves to its neighbour; the divisors, extents and strides in shared memory of a
         run of the target; of all axes what `block_origin` takes; of source and target the runs, words of each, their
         divisor, and runs at once; bytes of a run of both; the first element of a run in the last block along its axis,
-        and the axis's bit; the bytes of both tables and a stage, the blocks, and the words and bytes to the end of the
-        source's memory.
+        and the axis's bit; the bytes between words' elements along the target's first axis; the bytes of the first
+        table, of both, and of a stage, the blocks, and the words and bytes to the end of the source's memory.
         """
         order = cutlass.const_expr(5 * BLOCK_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         along, rest = rest[: 3 * BLOCK_AXES], rest[3 * BLOCK_AXES :]
         outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
-        sources, targets, (source_bytes, run, first, bit) = rest[:4], rest[4:8], rest[8:12]
-        tables, table_bytes, stage_bytes, blocks, end_words, end_bytes = rest[12:]
+        sources, targets, (source_bytes, run, first, bit, skew) = rest[:4], rest[4:8], rest[8:13]
+        tables, table_bytes, stage_bytes, blocks, end_words, end_bytes = rest[13:]
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
         sT = SmemAllocator().allocate_tensor(self.element, cute.make_layout(self.threads), 16).iterator.toint()
         target_table, stages = sT + tables, sT + table_bytes
-        self.put_table(sT, tid, sources[0], reading)
-        self.put_table(target_table, tid, targets[0], writing)
+        self.put_table(sT, tid, (sources[0], skew), reading)
+        self.put_table(target_table, tid, (targets[0], Int32(0)), writing)
         reader, writer = self.share(tid, sources), self.share(tid, targets)
         places = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
-        self.put_places(places, writer[1], run, along)
+        self.put_places(places, writer[1], (run, skew), along)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
         every = mSource, mTarget, outer, self.item
@@ -139,8 +139,9 @@ class WordBlocksTranspose:
         return (row if row < abreast else count), word, abreast
 
     @cute.jit
-    def put_table(self, table, tid, count, axes):
+    def put_table(self, table, tid, runs, axes):
         """Store the offset of each run in memory, its place, and bits of the axes that it does not own at the edge."""
+        count, skew = runs
         for number in cutlass.range(tid, count, self.threads, unroll=1):
             rest, offset, place, edges = Uint32(number), Int32(0), Int32(0), Int32(0)
             for axis in cutlass.range_constexpr(BLOCK_AXES - 1):
@@ -150,21 +151,27 @@ class WordBlocksTranspose:
                 rest = above
                 offset += coordinate * stride
                 place += coordinate * pitch
+                if cutlass.const_expr(axis == 0):
+                    place += coordinate // self.pack * skew
                 edges |= overlap & 0xF if coordinate < (overlap >> 4) else Int32(0)
             entry = words_in_shared(table + number * ENTRY, 2)
             entry[0] = Uint32(offset)
             entry[1] = Uint32(place | (edges << 16))
 
     @cute.jit
-    def put_places(self, places: cute.Tensor, word, run, along):
+    def put_places(self, places: cute.Tensor, word, runs, along):
         """Store the places of the elements that a word may have, the first of them for a run that begins last."""
+        run, skew = runs
         for k in cutlass.range_constexpr(2 * self.pack - 1):
             element = cutlass.min(cutlass.max(word * self.pack + (k + 1 - self.pack), Int32(0)), run - 1)
             rest, place = Uint32(element), Int32(0)
             for axis in cutlass.range_constexpr(BLOCK_AXES):
                 divisor, extent, pitch = (along[BLOCK_AXES * k + axis] for k in range(3))
                 above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
-                place += Int32(rest - above * Uint32(extent)) * pitch
+                coordinate = Int32(rest - above * Uint32(extent))
+                place += coordinate * pitch
+                if cutlass.const_expr(axis == 0):
+                    place += coordinate // self.pack * skew
                 rest = above
             if cutlass.const_expr(k % 2 == 0):
                 places[k // 2] = Uint32(place)
@@ -255,4 +262,4 @@ def words_in_shared(address, count: cutlass.Constexpr[int]):
 def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
-    return Buildable(WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 18)))
+    return Buildable(WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 19)))

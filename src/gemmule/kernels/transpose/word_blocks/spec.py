@@ -18,7 +18,7 @@ from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
-from gemmule.kernels.transpose.word_blocks.word_block import ENTRY, pitches_of, stage_bytes, table_bytes, words_of
+from gemmule.kernels.transpose.word_blocks.word_block import ENTRY, places_of, stage_bytes, table_bytes, words_of
 
 _ITEMSIZES = (1, 2)
 
@@ -44,7 +44,8 @@ def _cost(problem: TransposeProblem, config: WordBlocksConfig, gpu: GpuRates) ->
 def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     block, item = config.of(problem), in_units(problem).itemsize
     axes, extents, counts = block.axes, block.extents, block.counts
-    pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
+    places = places_of(block, item)
+    pitches = dict(zip(block.inner, places.pitches, strict=True))
     earlier = [count * size - axis.extent for count, size, axis in zip(counts, extents, axes, strict=True)]
     bits = {number: 1 << place for place, number in enumerate(block.inner) if earlier[number]}
 
@@ -52,9 +53,9 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         """Return the numbers of the axes that a run lacks; coordinates left to the neighbour are above the bits."""
         numbers = block.others(run)
         strides = [getattr(axes[number], side) * item for number in numbers]
-        places = [pitches[number] * item for number in numbers]
+        steps = [pitches[number] * item for number in numbers]
         owns = [earlier[number] << BLOCK_AXES | bits.get(number, 0) for number in numbers]
-        return [*divisors([extents[number] for number in numbers]), *zeros(strides), *zeros(places), *zeros(owns)]
+        return [*divisors([extents[number] for number in numbers]), *zeros(strides), *zeros(steps), *zeros(owns)]
 
     def divisors(found: Sequence[int]) -> list[int]:
         return [*zeros([signed(-(-(1 << 32) // one)) for one in found]), *filled(found, BLOCK_AXES, 1)]
@@ -95,6 +96,7 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         block.run(block.target),
         first,
         bits.get(last, 0),
+        places.skew * item,
         ENTRY * sources,
         table_bytes(block),
         stage_bytes(block, item),
@@ -116,7 +118,7 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
 
 def _signature(problem: TransposeProblem, config: WordBlocksConfig) -> Signature:
     del config
-    return element_signature(problem.itemsize)
+    return element_signature(in_units(problem).itemsize)
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:

@@ -90,15 +90,25 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
     return WordBlock(axes, extents, *runs), _LAUNCH + float(times[best])
 
 
+class Places(NamedTuple):
+    """Strides in shared memory, in elements."""
+
+    pitches: tuple[int, ...]  #: Of a block's inner axes, in the target's order.
+    skew: int  #: More of it after each word's elements along the first of them.
+
+
 @functools.lru_cache(maxsize=256)
-def pitches_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
-    """Return the strides in shared memory of a block's inner axes, in the target's order, in elements.
+def places_of(block: WordBlock, itemsize: int) -> Places:
+    """Return the strides in shared memory of a block's inner axes.
 
     Along an axis that runs of the source lack, elements are as far apart modulo a word as in the source: all runs begin
     within words as they do there.
     """
     pack = WORD // itemsize
-    lanes = _lanes(block, itemsize)
+    lanes, first = _lanes(block, itemsize), block.target[0]
+    # Lanes are a word's elements apart: with even strides they would share banks.
+    skew = pack if first not in block.source and block.axes[first].source % 2 == 0 else 0
+    skews = lanes[0] // pack * skew
     pitches = np.zeros(len(block.inner), np.int64)
     size = 1
     for number in block.source:
@@ -110,10 +120,12 @@ def pitches_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
         place = block.inner.index(number)
         size += (block.axes[number].source - size) % pack
         tried = np.arange(size, size + _PITCHES * pack, pack)
-        conflicts = most_words_of_a_bank((pitches @ lanes + tried[:, None] * lanes[place]) * itemsize)
+        conflicts = most_words_of_a_bank((skews + pitches @ lanes + tried[:, None] * lanes[place]) * itemsize)
         pitches[place] = tried[conflicts.argmin()]
         size = int(pitches[place]) * block.extents[number]
-    return tuple(pitches.tolist())
+        if number == first:
+            size += block.extents[number] // pack * skew
+    return Places(tuple(pitches.tolist()), skew)
 
 
 def _lanes(block: WordBlock, itemsize: int) -> npt.NDArray[np.int64]:
@@ -127,8 +139,9 @@ def _lanes(block: WordBlock, itemsize: int) -> npt.NDArray[np.int64]:
 
 def stage_bytes(block: WordBlock, itemsize: int) -> int:
     """Return the bytes from a block in shared memory to the next, with the words that hold the last run."""
-    pitches = zip(block.inner, pitches_of(block, itemsize), strict=True)
-    size = 1 + sum((block.extents[number] - 1) * pitch for number, pitch in pitches)
+    pitches, skew = places_of(block, itemsize)
+    size = 1 + sum((block.extents[number] - 1) * pitch for number, pitch in zip(block.inner, pitches, strict=True))
+    size += block.extents[block.inner[0]] * skew * itemsize // WORD
     return -(-(size * itemsize + 2 * WORD) // 16) * 16
 
 
