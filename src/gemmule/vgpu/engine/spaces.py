@@ -118,18 +118,18 @@ def _generic(build: Build, slot: int, offset: int, size: int) -> Locator:
     return locate
 
 
-def _in_global(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
+def _in_global(build: Build, frame: Frame, address: Array, size: int | Array, alignment: int) -> tuple[Array, Array]:
     memory = frame.batch.memory
     position = address - GLOBAL_BASE
-    low, high = int(position.min()), int(position.max())
-    allocation = memory.allocation_at(low)
-    if allocation is None or high + size > allocation.end:
+    allocation = memory.allocation_at(int(position.min()))
+    if allocation is None or int((position + size).max()) > allocation.end:
         bad = memory.outside(position, size)
         if bad.any():
-            where = int(position[np.flatnonzero(bad)[0]])
+            first = np.flatnonzero(bad)[0]
+            where = int(position[first])
             raise frame.batch.fault(
                 "out of bounds",
-                f"{size} bytes at {memory.describe(where)}",
+                f"{np.broadcast_to(size, bad.shape)[first]} bytes at {memory.describe(where)}",
                 build.instruction,
                 frame.lanes,
                 bad,

@@ -2,12 +2,12 @@
 
 Idea
     As `transpose_blocks`, but runs of source and target are copied by the aligned words that hold them, wherever they
-    begin. A thread has one word of a run, and takes that word of many runs: the places of its elements in shared memory
-    are in registers, for any beginning of a run within a word. The offsets of runs are in tables in shared memory.
+    begin. A thread has one word of a run of the target, and writes that word of many runs: the places of its elements
+    in shared memory are in registers, for any beginning of a run within a word. The offsets of runs are in a table.
 Data movement
-    Asynchronous copies of words read two blocks ahead. In shared memory runs of the source begin within words as they
-    do in device memory. Words of the target are gathered and written whole; the elements of a run's first and last
-    word, which may hold those of others, one by one.
+    Bulk copies of the vectors that hold a run of the source read two blocks ahead, one for each run. In shared memory
+    runs begin within vectors as they do in device memory. Words of the target are gathered and written whole; the
+    elements of a run's first and last word, which may hold those of others, one by one.
 Limits
     Device memory: sectors at both ends of a run are moved for others too.
 Sources
@@ -22,8 +22,9 @@ import cutlass
 from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.async_copy import copy_part_async
+from gemmule.kernels.parts.async_copy import copy_bulk_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed, shifted
@@ -69,109 +70,117 @@ class WordBlocksTranspose:
         `mSource` and `mTarget` have the blocks along each axis as their extents. `numbers` are, of the axes that runs
         of the source and of the target lack, the divisors, extents, strides in memory and in shared memory, and the
         coordinates that the last block leaves to its neighbour; the divisors, extents and strides in shared memory of a
-        run of the target; of all axes what `block_origin` takes; of source and target the runs, words of each, their
-        divisor, and runs at once; bytes of a run of both; the first element of a run in the last block along its axis,
-        and the axis's bit; the bytes between words' elements along the target's first axis; the bytes of the first
-        table, of both, and of a stage, the blocks, and the words and bytes to the end of the source's memory.
+        run of the target; of all axes what `block_origin` takes; the runs of the source, and bytes of one; the runs of
+        the target, their words, a divisor by those, runs at once, and elements of one; the first of those in the last
+        block along its axis, and the axis's bit; the bytes of the table and of a stage, the blocks, and the vectors and
+        bytes to the end of the source's memory.
         """
         order = cutlass.const_expr(5 * BLOCK_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         along, rest = rest[: 3 * BLOCK_AXES], rest[3 * BLOCK_AXES :]
         outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
-        sources, targets, (source_bytes, run, first, bit, skew) = rest[:4], rest[4:8], rest[8:13]
-        tables, table_bytes, stage_bytes, blocks, end_words, end_bytes = rest[13:]
+        (sources, source_bytes), (targets, words, divisor, abreast), (run, first, bit) = rest[:2], rest[2:6], rest[6:9]
+        table_bytes, stage_bytes, blocks, end_vectors, end_bytes = rest[9:]
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
-        sT = SmemAllocator().allocate_tensor(self.element, cute.make_layout(self.threads), 16).iterator.toint()
-        target_table, stages = sT + tables, sT + table_bytes
-        self.put_table(sT, tid, (sources[0], skew), reading)
-        self.put_table(target_table, tid, (targets[0], Int32(0)), writing)
-        reader, writer = self.share(tid, sources), self.share(tid, targets)
+        smem = SmemAllocator()
+        full = smem.allocate_array(Int64, self.stages)
+        table = smem.allocate_tensor(self.element, cute.make_layout(self.threads), VECTOR_BYTES).iterator.toint()
+        stages = table + table_bytes
+        if tid == 0:
+            for s in cutlass.range_constexpr(self.stages):
+                # Each thread with a run of the source arrives.
+                cute.arch.mbarrier_init(full + s, sources)
+            cute.arch.mbarrier_init_fence()
+        self.put_table(table, tid, targets, writing)
+        row = Int32(cute.arch.mul_hi(Uint32(tid), Uint32(divisor)))
+        word = tid - row * words
+        # Threads beyond the runs at once have none.
+        row = row if row < abreast else targets
         places = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
-        self.put_places(places, writer[1], (run, skew), along)
+        self.put_places(places, word, run, along)
+        read_offset, read_place, _ = self.locate(tid, reading)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
         every = mSource, mTarget, outer, self.item
         origins = block_origin(cta + lane * ctas, every)
         overlap_predecessor()
-        source, target = mSource.iterator.toint(), mTarget.iterator.toint()
-        end = source + Int64(end_words) * WORD + end_bytes
+        source, target = mSource.iterator.toint() + Int64(read_offset), mTarget.iterator.toint()
+        end = mSource.iterator.toint() + Int64(end_vectors) * VECTOR_BYTES + end_bytes
         cute.arch.sync_threads()
         ahead = cutlass.const_expr(self.stages - 1)
         queue: tuple[Any, ...] = ()
         for s in cutlass.range_constexpr(ahead):
             read_at, write_at, edges = of_lane(origins, s)
-            queue = (*queue, (write_at, edges, Int32((source + read_at) & (WORD - 1))))
-            if cta + s * ctas < blocks:
-                self.read(reader, (sT, sources[0], source_bytes), (source + read_at, end), stages + s * stage_bytes)
-            cute.arch.cp_async_commit_group()
-        block, number, stage = Int32(cta), Int32(ahead), Int32(0)
+            queue = (*queue, (write_at, edges, self.within(mSource, read_at)))
+            if cta + s * ctas < blocks and tid < sources:
+                place = stages + s * stage_bytes + self.within(mSource, read_at) + read_place
+                self.read((source + read_at, end), source_bytes, place, full + s)
+        block, number, stage, phase = Int32(cta), Int32(ahead), Int32(0), Int32(0)
         next_stage = Int32(ahead)
         while block < blocks:
-            cute.arch.cp_async_wait_group(self.stages - 2)
+            cute.arch.mbarrier_wait(full + stage, phase)
             cute.arch.sync_threads()
             if number == WARP:
                 number = Int32(0)
                 origins = block_origin(block + (ahead + lane) * ctas, every)
             read_at, write_at, edges = of_lane(origins, number)
-            queue = (*queue, (write_at, edges, Int32((source + read_at) & (WORD - 1))))
+            queue = (*queue, (write_at, edges, self.within(mSource, read_at)))
+            if block + ahead * ctas < blocks and tid < sources:
+                place = stages + next_stage * stage_bytes + self.within(mSource, read_at) + read_place
+                self.read((source + read_at, end), source_bytes, place, full + next_stage)
             write_at, edges, within = queue[0]
-            if block + ahead * ctas < blocks:
-                begin = stages + next_stage * stage_bytes
-                self.read(reader, (sT, sources[0], source_bytes), (source + read_at, end), begin)
-            cute.arch.cp_async_commit_group()
-            own = (first if (edges & bit) != 0 else Int32(0)), run
-            begin = stages + stage * stage_bytes + within
-            self.write(writer, (target_table, targets[0], edges), (target + write_at, own, places), begin)
+            begin = first if (edges & bit) != 0 else Int32(0)
+            share = row, word, abreast
+            memory = target + write_at, (begin, run), places
+            self.write(share, (table, targets, edges), memory, stages + stage * stage_bytes + within)
             queue = queue[1:]
             number += 1
             block += ctas
-            stage = stage + 1 if stage + 1 < self.stages else Int32(0)
+            stage += 1
+            if stage == self.stages:
+                stage = Int32(0)
+                phase ^= 1
             next_stage = next_stage + 1 if next_stage + 1 < self.stages else Int32(0)
 
-    @cute.jit
-    def share(self, tid, runs):
-        """Return the first run of a thread, its word, and the runs from one to the next; none for threads beyond."""
-        count, words, divisor, abreast = runs
-        row = Int32(cute.arch.mul_hi(Uint32(tid), Uint32(divisor)))
-        word = tid - row * words
-        return (row if row < abreast else count), word, abreast
+    def within(self, mSource: cute.Tensor, read_at):
+        """Return the bytes between the beginning of a vector and a block's first element."""
+        return Int32((mSource.iterator.toint() + read_at) & (VECTOR_BYTES - 1))
 
     @cute.jit
-    def put_table(self, table, tid, runs, axes):
-        """Store the offset of each run in memory, its place, and bits of the axes that it does not own at the edge."""
-        count, skew = runs
+    def locate(self, number, axes):
+        """Return the offset of a run in memory, its place, and bits of the axes that it does not own at the edge."""
+        rest, offset, place, edges = Uint32(number), Int32(0), Int32(0), Int32(0)
+        for axis in cutlass.range_constexpr(BLOCK_AXES - 1):
+            divisor, extent, stride, pitch, overlap = (axes[BLOCK_AXES * k + axis] for k in range(5))
+            above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
+            coordinate = Int32(rest - above * Uint32(extent))
+            rest = above
+            offset += coordinate * stride
+            place += coordinate * pitch
+            edges |= overlap & 0xF if coordinate < (overlap >> 4) else Int32(0)
+        return offset, place, edges
+
+    @cute.jit
+    def put_table(self, table, tid, count, axes):
+        """Store what `locate` returns of each run."""
         for number in cutlass.range(tid, count, self.threads, unroll=1):
-            rest, offset, place, edges = Uint32(number), Int32(0), Int32(0), Int32(0)
-            for axis in cutlass.range_constexpr(BLOCK_AXES - 1):
-                divisor, extent, stride, pitch, overlap = (axes[BLOCK_AXES * k + axis] for k in range(5))
-                above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
-                coordinate = Int32(rest - above * Uint32(extent))
-                rest = above
-                offset += coordinate * stride
-                place += coordinate * pitch
-                if cutlass.const_expr(axis == 0):
-                    place += coordinate // self.pack * skew
-                edges |= overlap & 0xF if coordinate < (overlap >> 4) else Int32(0)
+            offset, place, edges = self.locate(number, axes)
             entry = words_in_shared(table + number * ENTRY, 2)
             entry[0] = Uint32(offset)
             entry[1] = Uint32(place | (edges << 16))
 
     @cute.jit
-    def put_places(self, places: cute.Tensor, word, runs, along):
+    def put_places(self, places: cute.Tensor, word, run, along):
         """Store the places of the elements that a word may have, the first of them for a run that begins last."""
-        run, skew = runs
         for k in cutlass.range_constexpr(2 * self.pack - 1):
             element = cutlass.min(cutlass.max(word * self.pack + (k + 1 - self.pack), Int32(0)), run - 1)
             rest, place = Uint32(element), Int32(0)
             for axis in cutlass.range_constexpr(BLOCK_AXES):
                 divisor, extent, pitch = (along[BLOCK_AXES * k + axis] for k in range(3))
                 above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
-                coordinate = Int32(rest - above * Uint32(extent))
-                place += coordinate * pitch
-                if cutlass.const_expr(axis == 0):
-                    place += coordinate // self.pack * skew
+                place += Int32(rest - above * Uint32(extent)) * pitch
                 rest = above
             if cutlass.const_expr(k % 2 == 0):
                 places[k // 2] = Uint32(place)
@@ -179,22 +188,21 @@ class WordBlocksTranspose:
                 places[k // 2] = places[k // 2] | (Uint32(place) << 16)
 
     @cute.jit
-    def read(self, reader, table, memory, stage):
-        """Begin to copy a thread's word of runs to shared memory."""
-        row, word, abreast = reader
-        entries, count, nbytes = table
+    def read(self, memory, nbytes, place, barrier: cute.Pointer):
+        """Begin to copy the vectors that hold a run to shared memory, and arrive at a barrier for them."""
         origin, end = memory
-        within = Int32(origin & (WORD - 1))
-        for number in cutlass.range(row, count, abreast, unroll=4):
-            entry = words_in_shared(entries + number * ENTRY, 2)
-            begin = origin + Int64(entry[0])
-            # The words that hold a run may be one fewer.
-            if word * WORD < nbytes + Int32(begin & (WORD - 1)):
-                address = (begin & -WORD) + word * WORD
-                # Nothing beyond the end of the source's memory.
-                valid = Int32(cutlass.min(end - address, Int64(WORD)))
-                place = (stage + within + Int32(entry[1] & 0xFFFF)) & -WORD
-                copy_part_async(place + word * WORD, address, WORD, valid)
+        late = Int32(origin & (VECTOR_BYTES - 1))
+        begin, size = origin - late, (late + nbytes + VECTOR_BYTES - 1) & -VECTOR_BYTES
+        place -= late
+        if begin + size > end:
+            # The end of memory is in the last vector: its elements are copied one by one.
+            size -= VECTOR_BYTES
+            for offset in cutlass.range(size, late + nbytes, self.item, unroll=1):
+                element = self.shared(place + offset)
+                element[0] = device_memory(self.element, begin + offset)[0]
+        cute.arch.mbarrier_arrive_and_expect_tx(barrier, size)
+        if size > 0:
+            copy_bulk_async(place, begin, size, barrier)
 
     @cute.jit
     def write(self, writer, table, memory, stage):
@@ -203,7 +211,7 @@ class WordBlocksTranspose:
         entries, count, edges = table
         origin, (first, end), places = memory
         for number in cutlass.range(row, count, abreast, unroll=2):
-            entry = words_in_shared(entries + number * ENTRY, 2)
+            entry = words_in_shared(entries + number * ENTRY, 2).load()
             offset, rest = entry[0], entry[1]
             if ((rest >> 16) & Uint32(edges)) == 0:
                 begin = origin + Int64(offset)
@@ -262,4 +270,4 @@ def words_in_shared(address, count: cutlass.Constexpr[int]):
 def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
-    return Buildable(WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 19)))
+    return Buildable(WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 14)))

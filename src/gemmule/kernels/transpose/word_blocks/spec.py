@@ -10,15 +10,15 @@ from gemmule.core.dtype import INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, axes_of, in_units
 from gemmule.kernels.transpose.blocks.spec import divisor_of, filled, signed
 from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
-from gemmule.kernels.transpose.tile_config import WORD
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
-from gemmule.kernels.transpose.word_blocks.word_block import ENTRY, places_of, stage_bytes, table_bytes, words_of
+from gemmule.kernels.transpose.word_blocks.word_block import pitches_of, stage_bytes, table_bytes, words_of
 
 _ITEMSIZES = (1, 2)
 
@@ -31,8 +31,8 @@ def _refuses(problem: TransposeProblem) -> str | None:
     axes = axes_of(problem)
     if not 3 <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
-    if problem.source.alignment % WORD or min(min(axis.source, axis.target) for axis in axes) < 0:
-        return "the source's memory does not begin at a word, or axes are reversed"
+    if problem.source.alignment % VECTOR_BYTES or min(min(axis.source, axis.target) for axis in axes) < 0:
+        return "the source's memory does not begin at a vector, or axes are reversed"
     return None
 
 
@@ -44,8 +44,7 @@ def _cost(problem: TransposeProblem, config: WordBlocksConfig, gpu: GpuRates) ->
 def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     block, item = config.of(problem), in_units(problem).itemsize
     axes, extents, counts = block.axes, block.extents, block.counts
-    places = places_of(block, item)
-    pitches = dict(zip(block.inner, places.pitches, strict=True))
+    pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
     earlier = [count * size - axis.extent for count, size, axis in zip(counts, extents, axes, strict=True)]
     bits = {number: 1 << place for place, number in enumerate(block.inner) if earlier[number]}
 
@@ -63,11 +62,6 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     def zeros(found: Sequence[int]) -> tuple[int, ...]:
         return filled(found, BLOCK_AXES, 0)
 
-    def shares(run: tuple[int, ...]) -> list[int]:
-        """Return the runs, their words, a divisor by those, and the runs of all threads at once."""
-        words = words_of(block.run(run), item)
-        return [math.prod(extents) // block.run(run), words, -(-(1 << 32) // words), config.threads // words]
-
     # Axes with one block have the last places: what is left to divide is 0 there.
     outer = sorted(range(len(axes)), key=lambda number: counts[number] == 1)
 
@@ -79,7 +73,7 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     first = earlier[last] * math.prod(extents[number] for number in block.target[:-1])
     every = [divisor_of(counts[number]) for number in outer]
     far = sum((axis.extent - 1) * axis.source for axis in axes) + 1
-    sources = math.prod(extents) // block.run(block.source)
+    size, words = math.prod(extents), words_of(block.run(block.target), item)
     scalars = (
         *others("source", block.source),
         *others("target", block.target),
@@ -90,18 +84,19 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         *filled([extents[number] for number in outer], AXES, 1),
         *filled([earlier[number] for number in outer], AXES, 0),
         *filled([bits.get(number, 0) for number in outer], AXES, 0),
-        *shares(block.source),
-        *shares(block.target),
+        size // block.run(block.source),
         block.run(block.source) * item,
+        size // block.run(block.target),
+        words,
+        -(-(1 << 32) // words),
+        config.threads // words,
         block.run(block.target),
         first,
         bits.get(last, 0),
-        places.skew * item,
-        ENTRY * sources,
         table_bytes(block),
         stage_bytes(block, item),
         math.prod(counts),
-        *divmod(far * item, WORD),
+        *divmod(far * item, VECTOR_BYTES),
     )
     return Launch(
         grid=config.grid(problem),
@@ -131,6 +126,7 @@ SPEC = transpose_spec(
     summary="short axes of 1- and 2-byte elements, rows that begin anywhere: blocks of up to 4 axes by words",
     package=__package__,
     configs=(WordBlocksConfig(),),
+    archs=(Arch(9, 0, True), Arch(10, 0, True)),
     itemsizes=_ITEMSIZES,
     signatures=_signatures,
     signature=_signature,

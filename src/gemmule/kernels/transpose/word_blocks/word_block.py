@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.kernels.transpose.blocks.block import Axis, Extents, axes_of, in_units, sides_of
 from gemmule.kernels.transpose.blocks.block_choice import SHARED, tried_blocks
 from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WORD, most_words_of_a_bank
@@ -17,10 +18,10 @@ from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WORD, most_words
 #: Bytes of a table's entry: a run's offset in device memory, its place in shared memory, and bits of axes.
 ENTRY = 8
 # Pitches that are tried along an axis.
-_PITCHES = 16
-# Microseconds of an H200: of a launch, of a byte that is read or written, of a block, and of a CTA's pass over runs of
-# the source and of the target.
-_LAUNCH, _BYTE, _BLOCK, _READ, _WRITE = 1.9, 0.245e-6, 0.05e-3, 0.06e-3, 0.2e-3
+_PITCHES = 8
+# Microseconds of an H200: of a launch, of a byte that is read or written, of a block, of a run of the source, and of a
+# thread's word.
+_LAUNCH, _BYTE, _BLOCK, _READ, _WRITE = 1.9, 0.245e-6, 0.05e-3, 0.02e-3, 0.4e-6
 
 
 class WordBlock(NamedTuple):
@@ -50,8 +51,8 @@ class WordBlock(NamedTuple):
         return tuple(number for number in self.inner if number not in axes)
 
 
-def words_of(run: int, itemsize: int) -> int:
-    """Return the aligned words that hold so many elements, wherever they begin."""
+def words_of(run: Any, itemsize: int) -> Any:
+    """Return the aligned words that hold so many elements, wherever they begin; of each number of many."""
     return (run * itemsize + 2 * WORD - 1 - itemsize) // WORD
 
 
@@ -64,68 +65,57 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
     every = math.prod(axis.extent for axis in axes)
     times = np.asarray(2 * _BYTE * every * item + _BLOCK * tried.blocks, np.float64)
     moved = tried.blocks * tried.sizes, np.full_like(tried.sizes, every)
-    for (run, aligned), shared, count, price in zip(tried.runs, SHARED, moved, (_READ, _WRITE), strict=True):
+    for (run, aligned), shared, count in zip(tried.runs, SHARED, moved, strict=True):
         rates = [rate * np.maximum(width - aligned, 0) for width, rate in shared.items()]
         times += count / run * np.sum(rates, axis=0)
-        words = words_of(run, item)
-        times[(run * item < SECTOR) | (words > threads)] = math.inf
-        abreast = np.maximum(threads // words, 1)
-        times += price * tried.blocks * -(-(tried.sizes // run) // abreast)
+        times[run * item < SECTOR] = math.inf
+    source, target = (tried.sizes // run for run, _ in tried.runs)
+    words = words_of(tried.runs[1][0], item)
+    times[(source > threads) | (words > threads)] = math.inf
+    times += tried.blocks * (_READ * source + _WRITE * threads * -(-target // np.maximum(threads // words, 1)))
     best = int(times.argmin())
     if not math.isfinite(times[best]):
         return None
     extents = tuple(tried.extents[best].tolist())
     runs = []
     for side in sides_of(problem):
-        found, run = [], 1
+        found, size = [], 1
         for number in side.order:
-            if side.strides[number] != run:
+            if side.strides[number] != size:
                 break
             if extents[number] > 1:
                 found.append(number)
-            run *= extents[number]
+            size *= extents[number]
             if extents[number] < axes[number].extent:
                 break
         runs.append(tuple(found))
     return WordBlock(axes, extents, *runs), _LAUNCH + float(times[best])
 
 
-class Places(NamedTuple):
-    """Strides in shared memory, in elements."""
-
-    pitches: tuple[int, ...]  #: Of a block's inner axes, in the target's order.
-    skew: int  #: More of it after each word's elements along the first of them.
-
-
 @functools.lru_cache(maxsize=256)
-def places_of(block: WordBlock, itemsize: int) -> Places:
-    """Return the strides in shared memory of a block's inner axes.
+def pitches_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
+    """Return the strides in shared memory of a block's inner axes, in the target's order, in elements.
 
-    Along an axis that runs of the source lack, elements are as far apart modulo a word as in the source: all runs begin
-    within words as they do there.
+    Along an axis that runs of the source lack, elements are as far apart modulo a vector as in the source: all runs
+    begin within vectors as they do there.
     """
-    pack = WORD // itemsize
-    lanes, first = _lanes(block, itemsize), block.target[0]
-    # Lanes are a word's elements apart: with even strides they would share banks.
-    skew = pack if first not in block.source and block.axes[first].source % 2 == 0 else 0
-    skews = lanes[0] // pack * skew
+    vector = VECTOR_BYTES // itemsize
+    lanes = _lanes(block, itemsize)
     pitches = np.zeros(len(block.inner), np.int64)
     size = 1
     for number in block.source:
         pitches[block.inner.index(number)] = size
         size *= block.extents[number]
-    # The words that hold a run hold nothing of another.
-    size += pack - 1
+    # The vectors that hold a run hold nothing of another.
+    size += vector - 1
     for number in sorted(block.others(block.source), key=lambda one: block.axes[one].source):
         place = block.inner.index(number)
-        size += (block.axes[number].source - size) % pack
-        tried = np.arange(size, size + _PITCHES * pack, pack)
-        conflicts = most_words_of_a_bank((skews + pitches @ lanes + tried[:, None] * lanes[place]) * itemsize)
+        size += (block.axes[number].source - size) % vector
+        tried = np.arange(size, size + _PITCHES * vector, vector)
+        conflicts = most_words_of_a_bank((pitches @ lanes + tried[:, None] * lanes[place]) * itemsize)
         pitches[place] = tried[conflicts.argmin()]
         size = int(pitches[place]) * block.extents[number]
-        if number == first:
-            size += block.extents[number] // pack * skew
-    return Places(tuple(pitches.tolist()), skew)
+    return tuple(pitches.tolist())
 
 
 def _lanes(block: WordBlock, itemsize: int) -> npt.NDArray[np.int64]:
@@ -138,14 +128,13 @@ def _lanes(block: WordBlock, itemsize: int) -> npt.NDArray[np.int64]:
 
 
 def stage_bytes(block: WordBlock, itemsize: int) -> int:
-    """Return the bytes from a block in shared memory to the next, with the words that hold the last run."""
-    pitches, skew = places_of(block, itemsize)
-    size = 1 + sum((block.extents[number] - 1) * pitch for number, pitch in zip(block.inner, pitches, strict=True))
-    size += block.extents[block.inner[0]] * skew * itemsize // WORD
-    return -(-(size * itemsize + 2 * WORD) // 16) * 16
+    """Return the bytes from a block in shared memory to the next, with the vectors that hold the last run."""
+    pitches = zip(block.inner, pitches_of(block, itemsize), strict=True)
+    size = 1 + sum((block.extents[number] - 1) * pitch for number, pitch in pitches)
+    return -(-size * itemsize // VECTOR_BYTES) * VECTOR_BYTES + 2 * VECTOR_BYTES
 
 
 def table_bytes(block: WordBlock) -> int:
-    """Return the bytes of the tables of runs of source and target."""
-    size = math.prod(block.extents)
-    return -(-ENTRY * sum(size // block.run(axes) for axes in (block.source, block.target)) // 16) * 16
+    """Return the bytes of the table of runs of the target."""
+    size = ENTRY * math.prod(block.extents) // block.run(block.target)
+    return -(-size // VECTOR_BYTES) * VECTOR_BYTES

@@ -122,8 +122,7 @@ class GlobalSide:
                     "misaligned", f"a bulk copy of {int(sizes[bad][0])} bytes; it must be a multiple of 16",
                     self._build.instruction, frame.lanes, bad,
                 )  # fmt: skip
-            # Of several sizes each is looked at with the largest, which may be too much: they are rare.
-            _, position, _ = self._find(frame, int(sizes.max()))
+            _, position, _ = self._find(frame, sizes)
             return [sizes, position]
         return [
             np.broadcast_to(np.asarray(frame[slot]).view(_INTEGERS[frame[slot].itemsize]), (count,)) for slot in slots
