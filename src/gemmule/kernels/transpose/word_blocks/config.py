@@ -10,7 +10,7 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import in_units
-from gemmule.kernels.transpose.tile_config import MAX_SHARED, TileConfig
+from gemmule.kernels.transpose.tile_config import MAX_SHARED, WORD, TileConfig
 from gemmule.kernels.transpose.word_blocks.word_block import WordBlock, stage_bytes, table_bytes, word_block
 
 # Bytes of a stage whose places are halves of words.
@@ -51,8 +51,9 @@ class WordBlocksConfig(TileConfig):
     def shared(self, problem: TransposeProblem) -> int:
         """Return the shared memory of a CTA: barriers, the table, and stages."""
         block = self.of(problem)
-        barriers = -(-8 * self.stages // VECTOR_BYTES) * VECTOR_BYTES
-        return barriers + table_bytes(block) + self.stages * stage_bytes(block, in_units(problem).itemsize)
+        # Barriers and cursors.
+        before = -(-(8 * self.stages + WORD * WORD) // VECTOR_BYTES) * VECTOR_BYTES
+        return before + table_bytes(block) + self.stages * stage_bytes(block, in_units(problem).itemsize)
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         return math.prod(self.of(problem).counts), 1

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Int32, Int64, Uint32, cute
+from cutlass import Boolean, Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.row_major import VECTOR_BYTES
@@ -72,28 +72,31 @@ class WordBlocksTranspose:
         coordinates that the last block leaves to its neighbour; the divisors, extents and strides in shared memory of a
         run of the target; of all axes what `block_origin` takes; the runs of the source, and bytes of one; the runs of
         the target, their words, a divisor by those, runs at once, and elements of one; the first of those in the last
-        block along its axis, and the axis's bit; the bytes of the table and of a stage, the blocks, and the vectors and
-        bytes to the end of the source's memory.
+        block along its axis, and the axis's bit; the first run of each class in the table, and the end; the bytes of
+        the table and of a stage, the blocks, and the vectors and bytes to the end of the source's memory.
         """
         order = cutlass.const_expr(5 * BLOCK_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         along, rest = rest[: 3 * BLOCK_AXES], rest[3 * BLOCK_AXES :]
         outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
         (sources, source_bytes), (targets, words, divisor, abreast), (run, first, bit) = rest[:2], rest[2:6], rest[6:9]
-        table_bytes, stage_bytes, blocks, end_vectors, end_bytes = rest[9:]
+        classes, (table_bytes, stage_bytes, blocks, end_vectors, end_bytes) = rest[9 : 10 + WORD], rest[10 + WORD :]
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
         smem = SmemAllocator()
-        full = smem.allocate_array(Int64, self.stages)
+        full, cursors = smem.allocate_array(Int64, self.stages), smem.allocate_array(Int32, WORD)
         table = smem.allocate_tensor(self.element, cute.make_layout(self.threads), VECTOR_BYTES).iterator.toint()
-        stages = table + table_bytes
+        edge_table, stages = table + targets * ENTRY, table + table_bytes
         if tid == 0:
             for s in cutlass.range_constexpr(self.stages):
                 # Each thread with a run of the source arrives.
                 cute.arch.mbarrier_init(full + s, sources)
             cute.arch.mbarrier_init_fence()
-        self.put_table(table, tid, targets, writing)
+            for number in cutlass.range_constexpr(WORD):
+                cursors[number] = classes[number]
+        cute.arch.sync_threads()
+        self.put_table((table, edge_table, cursors), tid, targets, writing)
         row = Int32(cute.arch.mul_hi(Uint32(tid), Uint32(divisor)))
         word = tid - row * words
         # Threads beyond the runs at once have none.
@@ -131,10 +134,13 @@ class WordBlocksTranspose:
                 place = stages + next_stage * stage_bytes + self.within(mSource, read_at) + read_place
                 self.read((source + read_at, end), source_bytes, place, full + next_stage)
             write_at, edges, within = queue[0]
-            begin = first if (edges & bit) != 0 else Int32(0)
-            share = row, word, abreast
-            memory = target + write_at, (begin, run), places
-            self.write(share, (table, targets, edges), memory, stages + stage * stage_bytes + within)
+            share = (row, word, abreast), classes, (table, edge_table)
+            begin, stage_at = target + write_at, stages + stage * stage_bytes + within
+            if edges == 0:
+                self.write(share, (begin, Int32(0), run), (places, stage_at), None)
+            else:
+                own = first if (edges & bit) != 0 else Int32(0)
+                self.write(share, (begin, own, run), (places, stage_at), edges)
             queue = queue[1:]
             number += 1
             block += ctas
@@ -163,13 +169,18 @@ class WordBlocksTranspose:
         return offset, place, edges
 
     @cute.jit
-    def put_table(self, table, tid, count, axes):
-        """Store what `locate` returns of each run."""
+    def put_table(self, tables, tid, count, axes):
+        """Store what `locate` returns of each run, in order of the classes: their offsets modulo a word."""
+        table, edge_table, cursors = tables
         for number in cutlass.range(tid, count, self.threads, unroll=1):
             offset, place, edges = self.locate(number, axes)
-            entry = words_in_shared(table + number * ENTRY, 2)
+            cursor = cursors + (offset // self.item) % self.pack
+            slot = cute.arch.atomic_add(cursor, Int32(1), sem="relaxed", scope="cta")
+            entry = words_in_shared(table + slot * ENTRY, 2)
             entry[0] = Uint32(offset)
-            entry[1] = Uint32(place | (edges << 16))
+            entry[1] = Uint32(place)
+            edge = words_in_shared(edge_table + slot * WORD, 1)
+            edge[0] = Uint32(edges)
 
     @cute.jit
     def put_places(self, places: cute.Tensor, word, run, along):
@@ -205,53 +216,62 @@ class WordBlocksTranspose:
             copy_bulk_async(place, begin, size, barrier)
 
     @cute.jit
-    def write(self, writer, table, memory, stage):
-        """Gather a thread's word of runs from shared memory, and write it."""
-        row, word, abreast = writer
-        entries, count, edges = table
-        origin, (first, end), places = memory
-        for number in cutlass.range(row, count, abreast, unroll=2):
-            entry = words_in_shared(entries + number * ENTRY, 2).load()
-            offset, rest = entry[0], entry[1]
-            if ((rest >> 16) & Uint32(edges)) == 0:
-                begin = origin + Int64(offset)
-                self.write_word((begin, word, first, end), places, stage + Int32(rest & 0xFFFF))
+    def write(self, share, memory, stage, edges):
+        """Gather a thread's word of runs from shared memory, and write it; `edges` is None inside of a matrix."""
+        (row, word, abreast), classes, (table, edge_table) = share
+        origin, first, run = memory
+        for number in cutlass.range_constexpr(self.pack):
+            # Runs of a class begin in the same place of a word.
+            late = Int32(origin // self.item + number) % self.pack
+            element = word * self.pack - late
+            if element < run and element + self.pack > first:
+                begin = classes[number] + row
+                count = (classes[number + 1] - begin + abreast - 1) // abreast
+                elements = self.places_of(stage, late), (element, first, run)
+                entries = table + begin * ENTRY, edge_table + begin * WORD
+                self.write_class((entries, count, abreast), origin + element * self.item, elements, edges)
 
     @cute.jit
-    def write_word(self, where, places: cute.Tensor, base):
-        """Write a word of a run, as much of it as is the run's."""
-        begin, word, first, end = where
-        late = Int32(begin & (WORD - 1)) // self.item
-        element = word * self.pack - late
-        if element < end and element + self.pack > first:
-            elements = self.gather(places, base, late)
-            address = begin + element * self.item
-            if element >= first and element + self.pack <= end:
-                whole = device_memory(Uint32, address)
-                whole[0] = Uint32(packed(elements))
-            else:
+    def write_class(self, runs, origin, share, edges):
+        """Write a thread's word of all runs of a class."""
+        entries, count, abreast = runs
+        places, (element, first, run) = share
+        entry_at, edge_at = Int32(entries[0]), Int32(entries[1])
+        is_whole = element >= first and element + self.pack <= run
+        for _ in cutlass.range(count, unroll=2):
+            entry = words_in_shared(entry_at, 2).load()
+            offset, place = entry[0], entry[1]
+            is_own = Boolean(True)
+            if cutlass.const_expr(edges is not None):
+                is_own = (words_in_shared(edge_at, 1)[0] & Uint32(edges)) == 0
+            if is_own:
+                elements = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
                 for e in cutlass.range_constexpr(self.pack):
-                    if element + e >= first and element + e < end:
-                        one = device_memory(self.element, address + e * self.item)
-                        one[0] = elements[e]
+                    elements[e] = self.shared(places[e] + Int32(place))[0]
+                address = origin + Int64(offset)
+                if is_whole:
+                    whole = device_memory(Uint32, address)
+                    whole[0] = Uint32(packed(elements))
+                else:
+                    for e in cutlass.range_constexpr(self.pack):
+                        if element + e >= first and element + e < run:
+                            one = device_memory(self.element, address + e * self.item)
+                            one[0] = elements[e]
+            entry_at += abreast * ENTRY
+            edge_at += abreast * WORD
 
     @cute.jit
-    def gather(self, places: cute.Tensor, base, late):
-        """Return the elements of a word of a run that begins so many elements late within a word."""
-        elements = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
+    def places_of(self, stage, late):
+        """Return the places of the elements of a thread's word in runs that begin so many elements late in a word."""
+        places, base = stage
         # The first of the places is that of a run which begins last.
         skip = self.pack - 1 - late
         if cutlass.const_expr(self.pack == 4):
             words = [places[k + 1] if skip >= 2 else places[k] for k in range(3)]
-            bits = (skip & 1) * 16
-            pairs = [shifted(words[k], words[k + 1], bits) for k in range(2)]
+            pairs = [shifted(words[k], words[k + 1], (skip & 1) * 16) for k in range(2)]
         else:
             pairs = [shifted(places[0], places[1], skip * 16)]
-        for pair in cutlass.range_constexpr(self.pack // 2):
-            for half in cutlass.range_constexpr(2):
-                place = Int32(pairs[pair] >> 16) if cutlass.const_expr(half) else Int32(pairs[pair] & 0xFFFF)
-                elements[2 * pair + half] = self.shared(base + place)[0]
-        return elements
+        return tuple(base + Int32(pair >> 16 if half else pair & 0xFFFF) for pair in pairs for half in range(2))
 
     @cute.jit
     def shared(self, address):
@@ -270,4 +290,6 @@ def words_in_shared(address, count: cutlass.Constexpr[int]):
 def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
-    return Buildable(WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 14)))
+    return Buildable(
+        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 15 + WORD))
+    )

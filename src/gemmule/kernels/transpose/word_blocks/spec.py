@@ -18,7 +18,7 @@ from gemmule.kernels.transpose.blocks.spec import divisor_of, filled, signed
 from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
-from gemmule.kernels.transpose.word_blocks.word_block import pitches_of, stage_bytes, table_bytes, words_of
+from gemmule.kernels.transpose.word_blocks.word_block import classes_of, pitches_of, stage_bytes, table_bytes, words_of
 
 _ITEMSIZES = (1, 2)
 
@@ -93,6 +93,7 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         block.run(block.target),
         first,
         bits.get(last, 0),
+        *classes_of(block, item),
         table_bytes(block),
         stage_bytes(block, item),
         math.prod(counts),

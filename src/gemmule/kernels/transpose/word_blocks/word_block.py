@@ -15,7 +15,7 @@ from gemmule.kernels.transpose.blocks.block import Axis, Extents, axes_of, in_un
 from gemmule.kernels.transpose.blocks.block_choice import SHARED, tried_blocks
 from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WORD, most_words_of_a_bank
 
-#: Bytes of a table's entry: a run's offset in device memory, its place in shared memory, and bits of axes.
+#: Bytes of a table's entry: a run's offset in device memory, and its place in shared memory.
 ENTRY = 8
 # Pitches that are tried along an axis.
 _PITCHES = 8
@@ -136,5 +136,17 @@ def stage_bytes(block: WordBlock, itemsize: int) -> int:
 
 def table_bytes(block: WordBlock) -> int:
     """Return the bytes of the table of runs of the target."""
-    size = ENTRY * math.prod(block.extents) // block.run(block.target)
+    size = (ENTRY + WORD) * math.prod(block.extents) // block.run(block.target)
     return -(-size // VECTOR_BYTES) * VECTOR_BYTES
+
+
+def classes_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
+    """Return the numbers of the first runs of each class in the table, four classes in all, and the end.
+
+    The runs of a class have the same offset in the target modulo a word.
+    """
+    offsets = np.zeros(1, np.int64)
+    for number in block.others(block.target):
+        offsets = (offsets[:, None] + np.arange(block.extents[number]) * block.axes[number].target).ravel()
+    counts = np.bincount(offsets % (WORD // itemsize), minlength=WORD)
+    return (0, *np.cumsum(counts).tolist())
