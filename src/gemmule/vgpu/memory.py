@@ -94,8 +94,8 @@ class GlobalMemory:
             return None
         return self.allocations[number]
 
-    def outside(self, positions: Array, size: int) -> Array:
-        """Return a mask of those accesses of `size` bytes that do not lie within one array."""
+    def outside(self, positions: Array, size: int | Array) -> Array:
+        """Return a mask of those accesses of `size` bytes, or of as many each, that do not lie within one array."""
         if not self.allocations:
             return np.ones(len(positions), np.bool_)
         number = np.searchsorted(np.array(self._starts), positions, "right") - 1

@@ -40,7 +40,7 @@ RANK_SHIFT = 24
 class Locator(Protocol):
     """Gives the space, the byte positions within the array that holds it, and the addresses that observers see."""
 
-    def __call__(self, frame: Frame, size: int = ...) -> tuple[str, Array, Array]: ...
+    def __call__(self, frame: Frame, size: int | Array = ...) -> tuple[str, Array, Array]: ...
 
 
 def words(frame: Frame, space: str, size: int) -> Array:
@@ -80,7 +80,7 @@ def locator(build: Build, space: str, operand: Address, size: int) -> Locator:
         raise build.error(f"memory of space .{space} is not modelled by the virtual GPU")
     find, alignment = _IN_SPACE[space], size
 
-    def locate(frame: Frame, size: int = size) -> tuple[str, Array, Array]:
+    def locate(frame: Frame, size: int | Array = size) -> tuple[str, Array, Array]:
         address = frame[slot]
         if address.ndim == 0:
             address = np.full(frame.lanes.count, address)
@@ -98,7 +98,7 @@ def _generic(build: Build, slot: int, offset: int, size: int) -> Locator:
     """Return the locator for addresses that say themselves which space they mean."""
     instruction, alignment = build.instruction, size
 
-    def locate(frame: Frame, size: int = size) -> tuple[str, Array, Array]:
+    def locate(frame: Frame, size: int | Array = size) -> tuple[str, Array, Array]:
         address = np.broadcast_to(np.asarray(frame[slot]).view(np.int64), (frame.lanes.count,)) + offset
         for space, start in WINDOWS.items():
             inside = (address >= start) & (address < start + _WINDOW_SIZE)
@@ -140,7 +140,7 @@ def _in_global(build: Build, frame: Frame, address: Array, size: int | Array, al
     return position, position
 
 
-def _in_shared(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
+def _in_shared(build: Build, frame: Frame, address: Array, size: int | Array, alignment: int) -> tuple[Array, Array]:
     batch = frame.batch
     base = frame.lanes.pick(batch.shared_base)
     # A CTA that is launched alone is a cluster of one.
@@ -196,7 +196,7 @@ def _of_cluster(build: Build, frame: Frame, address: Array) -> tuple[Array, Arra
     return address & ((1 << RANK_SHIFT) - 1), moved
 
 
-def _in_local(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
+def _in_local(build: Build, frame: Frame, address: Array, size: int | Array, alignment: int) -> tuple[Array, Array]:
     batch = frame.batch
     bad = (address < 0) | (address + size > build.binder.local_bytes)
     if bad.any():
@@ -214,7 +214,7 @@ def _in_local(build: Build, frame: Frame, address: Array, size: int, alignment: 
     return address + frame.lanes.pick(batch.local_base), address
 
 
-def _in_param(build: Build, frame: Frame, address: Array, size: int, alignment: int) -> tuple[Array, Array]:
+def _in_param(build: Build, frame: Frame, address: Array, size: int | Array, alignment: int) -> tuple[Array, Array]:
     bad = (address < 0) | (address + size > build.binder.param_bytes)
     if bad.any():
         where = int(address[np.flatnonzero(bad)[0]])

@@ -101,11 +101,15 @@ class WordBlocksTranspose:
         word = tid - row * words
         # Threads beyond the runs at once have none.
         row = row if row < abreast else targets
+        # Runs of each class that a thread writes its word of.
+        counts = [(classes[number + 1] - classes[number] - row + abreast - 1) // abreast for number in range(self.pack)]
         places = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
         self.put_places(places, word, run, along)
-        read_offset, read_place, _ = self.locate(tid, reading)
-        # Each lane has the origin of another one of the CTA's next blocks.
+        # As many runs of the source for each warp.
         lane = tid % WARP
+        reader = lane * (self.threads // WARP) + tid // WARP
+        read_offset, read_place, _ = self.locate(reader, reading)
+        # Each lane has the origin of another one of the CTA's next blocks.
         every = mSource, mTarget, outer, self.item
         origins = block_origin(cta + lane * ctas, every)
         overlap_predecessor()
@@ -117,7 +121,7 @@ class WordBlocksTranspose:
         for s in cutlass.range_constexpr(ahead):
             read_at, write_at, edges = of_lane(origins, s)
             queue = (*queue, (write_at, edges, self.within(mSource, read_at)))
-            if cta + s * ctas < blocks and tid < sources:
+            if cta + s * ctas < blocks and reader < sources:
                 place = stages + s * stage_bytes + self.within(mSource, read_at) + read_place
                 self.read((source + read_at, end), source_bytes, place, full + s)
         block, number, stage, phase = Int32(cta), Int32(ahead), Int32(0), Int32(0)
@@ -130,11 +134,11 @@ class WordBlocksTranspose:
                 origins = block_origin(block + (ahead + lane) * ctas, every)
             read_at, write_at, edges = of_lane(origins, number)
             queue = (*queue, (write_at, edges, self.within(mSource, read_at)))
-            if block + ahead * ctas < blocks and tid < sources:
+            if block + ahead * ctas < blocks and reader < sources:
                 place = stages + next_stage * stage_bytes + self.within(mSource, read_at) + read_place
                 self.read((source + read_at, end), source_bytes, place, full + next_stage)
             write_at, edges, within = queue[0]
-            share = (row, word, abreast), classes, (table, edge_table)
+            share = (row, word, abreast, counts), classes, (table, edge_table)
             begin, stage_at = target + write_at, stages + stage * stage_bytes + within
             if edges == 0:
                 self.write(share, (begin, Int32(0), run), (places, stage_at), None)
@@ -218,25 +222,24 @@ class WordBlocksTranspose:
     @cute.jit
     def write(self, share, memory, stage, edges):
         """Gather a thread's word of runs from shared memory, and write it; `edges` is None inside of a matrix."""
-        (row, word, abreast), classes, (table, edge_table) = share
+        (row, word, abreast, counts), classes, (table, edge_table) = share
         origin, first, run = memory
         for number in cutlass.range_constexpr(self.pack):
             # Runs of a class begin in the same place of a word.
-            late = Int32(origin // self.item + number) % self.pack
+            late = (Int32(origin & (WORD - 1)) // self.item + number) & (self.pack - 1)
             element = word * self.pack - late
             if element < run and element + self.pack > first:
                 begin = classes[number] + row
-                count = (classes[number + 1] - begin + abreast - 1) // abreast
                 elements = self.places_of(stage, late), (element, first, run)
-                entries = table + begin * ENTRY, edge_table + begin * WORD
-                self.write_class((entries, count, abreast), origin + element * self.item, elements, edges)
+                runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
+                self.write_class(runs, origin + element * self.item, elements, edges)
 
     @cute.jit
     def write_class(self, runs, origin, share, edges):
         """Write a thread's word of all runs of a class."""
-        entries, count, abreast = runs
+        entries, edge_entries, count, abreast = runs
         places, (element, first, run) = share
-        entry_at, edge_at = Int32(entries[0]), Int32(entries[1])
+        entry_at, edge_at = Int32(entries), Int32(edge_entries)
         is_whole = element >= first and element + self.pack <= run
         for _ in cutlass.range(count, unroll=2):
             entry = words_in_shared(entry_at, 2).load()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,17 +12,18 @@ import numpy.typing as npt
 
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
-from gemmule.kernels.transpose.blocks.block import Axis, Extents, axes_of, in_units, sides_of
+from gemmule.kernels.transpose.blocks.block import Axis, Extents, Side, axes_of, in_units, sides_of
 from gemmule.kernels.transpose.blocks.block_choice import SHARED, tried_blocks
-from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WORD, most_words_of_a_bank
+from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD, most_words_of_a_bank
 
 #: Bytes of a table's entry: a run's offset in device memory, and its place in shared memory.
 ENTRY = 8
 # Pitches that are tried along an axis.
 _PITCHES = 8
-# Microseconds of an H200: of a launch, of a byte that is read or written, of a block, of a run of the source, and of a
-# thread's word.
-_LAUNCH, _BYTE, _BLOCK, _READ, _WRITE = 1.9, 0.245e-6, 0.05e-3, 0.02e-3, 0.4e-6
+# Microseconds of an H200: of a launch, of a byte that is read or written, and of an instruction of a warp.
+_LAUNCH, _BYTE, _INSTRUCTION = 1.9, 0.245e-6, 1.8e-6
+# Instructions of a warp: for a run of the source, a word of a run, a class of runs, and a block.
+_READ, _WRITE, _CLASS, _BLOCK = 12, {1: 28, 2: 22}, 40, 120
 
 
 class WordBlock(NamedTuple):
@@ -63,33 +65,51 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
     axes, item = axes_of(problem), problem.itemsize
     tried = tried_blocks(problem, most_bytes)
     every = math.prod(axis.extent for axis in axes)
-    times = np.asarray(2 * _BYTE * every * item + _BLOCK * tried.blocks, np.float64)
+    bytes_us = np.full(len(tried.sizes), 2 * _BYTE * every * item)
     moved = tried.blocks * tried.sizes, np.full_like(tried.sizes, every)
     for (run, aligned), shared, count in zip(tried.runs, SHARED, moved, strict=True):
         rates = [rate * np.maximum(width - aligned, 0) for width, rate in shared.items()]
-        times += count / run * np.sum(rates, axis=0)
-        times[run * item < SECTOR] = math.inf
-    source, target = (tried.sizes // run for run, _ in tried.runs)
-    words = words_of(tried.runs[1][0], item)
-    times[(source > threads) | (words > threads)] = math.inf
-    times += tried.blocks * (_READ * source + _WRITE * threads * -(-target // np.maximum(threads // words, 1)))
+        bytes_us += count / run * np.sum(rates, axis=0)
+    source, target = sides_of(problem)
+    source_run, target_run = tried.runs[0][0], target_runs(axes, tried.extents, target, threads * WORD // item)
+    words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
+    abreast = np.maximum(threads // words, 1)
+    passes = classes * -(-(tried.sizes // target_run) // (classes * abreast))
+    of_warp = _WRITE[item] * passes + _CLASS * classes + _BLOCK
+    issued = tried.blocks * (_READ * (tried.sizes // source_run) + warps * of_warp)
+    times = np.hypot(bytes_us, _INSTRUCTION * issued)
+    is_short = np.minimum(source_run, target_run) * item < SECTOR
+    times[is_short | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
     best = int(times.argmin())
     if not math.isfinite(times[best]):
         return None
-    extents = tuple(tried.extents[best].tolist())
-    runs = []
-    for side in sides_of(problem):
-        found, size = [], 1
-        for number in side.order:
-            if side.strides[number] != size:
-                break
-            if extents[number] > 1:
-                found.append(number)
-            size *= extents[number]
-            if extents[number] < axes[number].extent:
-                break
-        runs.append(tuple(found))
+    extents, runs = tuple(tried.extents[best].tolist()), list[tuple[int, ...]]()
+    for side, elements in ((source, source_run), (target, target_run)):
+        order, left = (
+            [number for number in side.order if extents[number] > 1],
+            math.prod(extents) // int(elements[best]),
+        )
+        while left > 1:
+            left //= extents[order.pop()]
+        runs.append(tuple(order))
     return WordBlock(axes, extents, *runs), _LAUNCH + float(times[best])
+
+
+def target_runs(axes: Sequence[Axis], extents: Extents, side: Side, most: int) -> Extents:
+    """Return the contiguous elements, along whole axes of blocks, whose words are not more than threads.
+
+    Runs of `most` elements that begin anywhere would have a word more.
+    """
+    run, is_whole = np.ones(len(extents), np.int64), np.ones(len(extents), np.bool_)
+    size = 1
+    for number in side.order:
+        if side.strides[number] != size:
+            break
+        is_whole &= run * extents[:, number] < most
+        run = np.where(is_whole, run * extents[:, number], run)
+        is_whole &= extents[:, number] == axes[number].extent
+        size *= axes[number].extent
+    return run
 
 
 @functools.lru_cache(maxsize=256)
