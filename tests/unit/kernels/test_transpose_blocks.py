@@ -15,14 +15,9 @@ from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.blocks.block import block_bytes, in_units, pitches_of
 from gemmule.kernels.transpose.blocks.block_choice import LARGEST, tried_blocks
 from gemmule.kernels.transpose.blocks.spec import SPEC, divisor_of
+from support.permutations import permutation_of
 
 HOPPER = Arch(9, 0, True)
-
-
-def permutation_of(shape, axes, itemsize, alignment=256):
-    moved, strides = tuple(shape[axis] for axis in axes), compact_strides(shape)
-    source = tuple(strides[axis] for axis in axes)
-    return transpose_problem(moved, source, compact_strides(moved), itemsize, (alignment, alignment))
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def _cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> flo
     return preferred * predicted_us(problem, config.threads, config.held) * 1e-6 * SMS / gpu.multiprocessors
 
 
-def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
+def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of tiles that is predicted to be faster, or None."""
     if problem.source.row_stride != 1 or problem.target.col_stride != 1:
         return None
@@ -208,6 +208,6 @@ SPEC = transpose_spec(
     refuses=_refuses,
     launch=_launch,
     cost=_cost,
-    faster_alternative=_faster_alternative,
+    faster_alternative=faster_tiles,
     batch_dims=AXES - 2,
 )

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Boolean, Int32, Int64, Uint32, cute
+from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.row_major import VECTOR_BYTES
@@ -105,6 +105,9 @@ class WordBlocksTranspose:
         counts = [(classes[number + 1] - classes[number] - row + abreast - 1) // abreast for number in range(self.pack)]
         places = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
         self.put_places(places, word, run, along)
+        # Every other thread writes the last elements of runs.
+        is_last = tid % 2 == 1
+        ends = [self.place_along(run - 1 - e if is_last else Int32(e), along) for e in range(self.pack - 1)]
         # As many runs of the source for each warp.
         lane = tid % WARP
         reader = lane * (self.threads // WARP) + tid // WARP
@@ -142,6 +145,7 @@ class WordBlocksTranspose:
             begin, stage_at = target + write_at, stages + stage * stage_bytes + within
             if edges == 0:
                 self.write(share, (begin, Int32(0), run), (places, stage_at), None)
+                self.write_ends((tid, is_last, ends), (table, targets, run), begin, stage_at)
             else:
                 own = first if (edges & bit) != 0 else Int32(0)
                 self.write(share, (begin, own, run), (places, stage_at), edges)
@@ -191,16 +195,22 @@ class WordBlocksTranspose:
         """Store the places of the elements that a word may have, the first of them for a run that begins last."""
         for k in cutlass.range_constexpr(2 * self.pack - 1):
             element = cutlass.min(cutlass.max(word * self.pack + (k + 1 - self.pack), Int32(0)), run - 1)
-            rest, place = Uint32(element), Int32(0)
-            for axis in cutlass.range_constexpr(BLOCK_AXES):
-                divisor, extent, pitch = (along[BLOCK_AXES * k + axis] for k in range(3))
-                above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
-                place += Int32(rest - above * Uint32(extent)) * pitch
-                rest = above
+            place = Uint32(self.place_along(element, along))
             if cutlass.const_expr(k % 2 == 0):
-                places[k // 2] = Uint32(place)
+                places[k // 2] = place
             else:
-                places[k // 2] = places[k // 2] | (Uint32(place) << 16)
+                places[k // 2] = places[k // 2] | (place << 16)
+
+    @cute.jit
+    def place_along(self, element, along):
+        """Return the place of an element of a run."""
+        rest, place = Uint32(element), Int32(0)
+        for axis in cutlass.range_constexpr(BLOCK_AXES):
+            divisor, extent, pitch = (along[BLOCK_AXES * k + axis] for k in range(3))
+            above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
+            place += Int32(rest - above * Uint32(extent)) * pitch
+            rest = above
+        return place
 
     @cute.jit
     def read(self, memory, nbytes, place, barrier: cute.Pointer):
@@ -228,40 +238,67 @@ class WordBlocksTranspose:
             # Runs of a class begin in the same place of a word.
             late = (Int32(origin & (WORD - 1)) // self.item + number) & (self.pack - 1)
             element = word * self.pack - late
-            if element < run and element + self.pack > first:
-                begin = classes[number] + row
-                elements = self.places_of(stage, late), (element, first, run)
-                runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
-                self.write_class(runs, origin + element * self.item, elements, edges)
+            begin = classes[number] + row
+            runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
+            at = origin + element * self.item
+            if cutlass.const_expr(edges is None):
+                if element >= 0 and element + self.pack <= run:
+                    self.write_words(runs, at, self.places_of(stage, late))
+            elif element < run and element + self.pack > first:
+                self.write_parts(runs, at, (self.places_of(stage, late), element, first, run), edges)
 
     @cute.jit
-    def write_class(self, runs, origin, share, edges):
-        """Write a thread's word of all runs of a class."""
-        entries, edge_entries, count, abreast = runs
-        places, (element, first, run) = share
-        entry_at, edge_at = Int32(entries), Int32(edge_entries)
-        is_whole = element >= first and element + self.pack <= run
-        for _ in cutlass.range(count, unroll=2):
+    def write_words(self, runs, origin, places):
+        """Write a thread's word of all runs of a class, which hold it."""
+        entries, _, count, abreast = runs
+        entry_at = Int32(entries)
+        for _ in cutlass.range(count, unroll=4):
             entry = words_in_shared(entry_at, 2).load()
-            offset, place = entry[0], entry[1]
-            is_own = Boolean(True)
-            if cutlass.const_expr(edges is not None):
-                is_own = (words_in_shared(edge_at, 1)[0] & Uint32(edges)) == 0
-            if is_own:
-                elements = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
+            whole = device_memory(Uint32, origin + Int64(entry[0]))
+            whole[0] = Uint32(packed(self.gather(places, entry[1])))
+            entry_at += abreast * ENTRY
+
+    @cute.jit
+    def write_parts(self, runs, origin, share, edges):
+        """Write what a thread's word has of all own runs of a class at the edge."""
+        entries, edge_entries, count, abreast = runs
+        places, element, first, run = share
+        entry_at, edge_at = Int32(entries), Int32(edge_entries)
+        for _ in cutlass.range(count, unroll=1):
+            entry = words_in_shared(entry_at, 2).load()
+            if (words_in_shared(edge_at, 1)[0] & Uint32(edges)) == 0:
+                elements, address = self.gather(places, entry[1]), origin + Int64(entry[0])
                 for e in cutlass.range_constexpr(self.pack):
-                    elements[e] = self.shared(places[e] + Int32(place))[0]
-                address = origin + Int64(offset)
-                if is_whole:
-                    whole = device_memory(Uint32, address)
-                    whole[0] = Uint32(packed(elements))
-                else:
-                    for e in cutlass.range_constexpr(self.pack):
-                        if element + e >= first and element + e < run:
-                            one = device_memory(self.element, address + e * self.item)
-                            one[0] = elements[e]
+                    if element + e >= first and element + e < run:
+                        one = device_memory(self.element, address + e * self.item)
+                        one[0] = elements[e]
             entry_at += abreast * ENTRY
             edge_at += abreast * WORD
+
+    @cute.jit
+    def write_ends(self, thread, runs, origin, base):
+        """Write the elements of runs' first or last words that have fewer: a thread of either, of many runs."""
+        tid, is_last, places = thread
+        table, count, run = runs
+        step = -self.item if is_last else Int32(self.item)
+        for number in cutlass.range(tid, 2 * count, self.threads, unroll=1):
+            entry = words_in_shared(table + (number // 2) * ENTRY, 2).load()
+            begin = origin + Int64(entry[0])
+            late = Int32(begin & (WORD - 1)) // self.item
+            held = late + run if is_last else -late
+            address = begin + ((run - 1) * self.item if is_last else Int32(0))
+            for e in cutlass.range_constexpr(self.pack - 1):
+                if e < (held & (self.pack - 1)):
+                    one = device_memory(self.element, address + e * step)
+                    one[0] = self.shared(base + places[e] + Int32(entry[1]))[0]
+
+    @cute.jit
+    def gather(self, places, place):
+        """Return the elements of a run with such a place."""
+        elements = cute.make_rmem_tensor(cute.make_layout(self.pack), self.element)
+        for e in cutlass.range_constexpr(self.pack):
+            elements[e] = self.shared(places[e] + Int32(place))[0]
+        return elements
 
     @cute.jit
     def places_of(self, stage, late):

@@ -14,7 +14,7 @@ from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, axes_of, in_units
-from gemmule.kernels.transpose.blocks.spec import divisor_of, filled, signed
+from gemmule.kernels.transpose.blocks.spec import blocks_seconds, divisor_of, faster_tiles, filled, signed
 from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
@@ -39,6 +39,14 @@ def _refuses(problem: TransposeProblem) -> str | None:
 def _cost(problem: TransposeProblem, config: WordBlocksConfig, gpu: GpuRates) -> float:
     found = config.predicted(problem)
     return math.inf if found is None else found[1] * 1e-6 * SMS / gpu.multiprocessors
+
+
+def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel of blocks or tiles that is predicted to be faster, or None."""
+    blocks = blocks_seconds(problem, gpu)
+    if blocks is not None and blocks < cost:
+        return "transpose_blocks"
+    return faster_tiles(problem, cost, gpu)
 
 
 def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
@@ -134,5 +142,6 @@ SPEC = transpose_spec(
     refuses=_refuses,
     launch=_launch,
     cost=_cost,
+    faster_alternative=_faster_alternative,
     batch_dims=AXES - 2,
 )
