@@ -20,10 +20,11 @@ from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD, most
 ENTRY = 8
 # Pitches that are tried along an axis.
 _PITCHES = 8
-# Microseconds of an H200: of a launch, of a byte that is read or written, and of an instruction of a warp.
-_LAUNCH, _BYTE, _INSTRUCTION = 1.9, 0.245e-6, 1.8e-6
-# Instructions of a warp: for a run of the source, a word of a run, a class of runs, and a block.
-_READ, _WRITE, _CLASS, _BLOCK = 12, {1: 28, 2: 22}, 40, 120
+# Microseconds of an H200: of a launch, of a byte that is read or written, of an instruction of a warp, and of words
+# that it reads from shared memory.
+_LAUNCH, _BYTE, _INSTRUCTION, _WAVEFRONT = 1.9, 0.245e-6, 1.8e-6, 6.0e-6
+# Instructions of a warp: for a run of the source, a word of a run, the ends of runs, a class of runs, and a block.
+_READ, _WRITE, _ENDS, _CLASS, _BLOCK = 12, {1: 20, 2: 14}, 25, 30, 130
 
 
 class WordBlock(NamedTuple):
@@ -75,7 +76,8 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
     words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
     abreast = np.maximum(threads // words, 1)
     passes = classes * -(-(tried.sizes // target_run) // (classes * abreast))
-    of_warp = _WRITE[item] * passes + _CLASS * classes + _BLOCK
+    ends = -(-2 * (tried.sizes // target_run) // threads)
+    of_warp = _WRITE[item] * passes + _ENDS * ends + _CLASS * classes + _BLOCK
     issued = tried.blocks * (_READ * (tried.sizes // source_run) + warps * of_warp)
     times = np.hypot(bytes_us, _INSTRUCTION * issued)
     is_short = np.minimum(source_run, target_run) * item < SECTOR
@@ -85,14 +87,13 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
         return None
     extents, runs = tuple(tried.extents[best].tolist()), list[tuple[int, ...]]()
     for side, elements in ((source, source_run), (target, target_run)):
-        order, left = (
-            [number for number in side.order if extents[number] > 1],
-            math.prod(extents) // int(elements[best]),
-        )
+        order, left = [one for one in side.order if extents[one] > 1], math.prod(extents) // int(elements[best])
         while left > 1:
             left //= extents[order.pop()]
         runs.append(tuple(order))
-    return WordBlock(axes, extents, *runs), _LAUNCH + float(times[best])
+    block = WordBlock(axes, extents, *runs)
+    read = int(tried.blocks[best] * warps * passes[best]) * classes * conflicts_of(block, item)
+    return block, _LAUNCH + max(float(times[best]), math.hypot(bytes_us[best], _WAVEFRONT * read))
 
 
 def target_runs(axes: Sequence[Axis], extents: Extents, side: Side, most: int) -> Extents:
@@ -136,6 +137,12 @@ def pitches_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
         pitches[place] = tried[conflicts.argmin()]
         size = int(pitches[place]) * block.extents[number]
     return tuple(pitches.tolist())
+
+
+def conflicts_of(block: WordBlock, itemsize: int) -> int:
+    """Return the words of a bank that a warp reads at once."""
+    pitches = np.array(pitches_of(block, itemsize), np.int64)
+    return int(most_words_of_a_bank(pitches @ _lanes(block, itemsize) * itemsize))
 
 
 def _lanes(block: WordBlock, itemsize: int) -> npt.NDArray[np.int64]:
