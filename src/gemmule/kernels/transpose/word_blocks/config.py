@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
@@ -26,6 +27,9 @@ class WordBlocksConfig(TileConfig):
     stages: int = 3  #: Blocks in shared memory.
     resident: int = 4  #: CTAs of an SM.
     ctas: int = 4 * SMS  #: CTAs that share all blocks.
+    bulk: int = 1
+
+    from_zero: ClassVar[frozenset[str]] = frozenset({"bulk"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -82,6 +82,7 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     every = [divisor_of(counts[number]) for number in outer]
     far = sum((axis.extent - 1) * axis.source for axis in axes) + 1
     size, words = math.prod(extents), words_of(block.run(block.target), item)
+    vectors = min((block.run(block.source) * item + 2 * VECTOR_BYTES - 1 - item) // VECTOR_BYTES, config.threads)
     scalars = (
         *others("source", block.source),
         *others("target", block.target),
@@ -94,6 +95,9 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         *filled([bits.get(number, 0) for number in outer], AXES, 0),
         size // block.run(block.source),
         block.run(block.source) * item,
+        vectors,
+        -(-(1 << 32) // vectors),
+        max(config.threads // vectors, 1),
         size // block.run(block.target),
         words,
         -(-(1 << 32) // words),

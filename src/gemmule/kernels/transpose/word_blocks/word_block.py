@@ -163,7 +163,8 @@ def stage_bytes(block: WordBlock, itemsize: int) -> int:
 
 def table_bytes(block: WordBlock) -> int:
     """Return the bytes of the table of runs of the target."""
-    size = (ENTRY + WORD) * math.prod(block.extents) // block.run(block.target)
+    size = math.prod(block.extents)
+    size = (ENTRY + WORD) * (size // block.run(block.target)) + ENTRY * (size // block.run(block.source))
     return -(-size // VECTOR_BYTES) * VECTOR_BYTES
 
 
