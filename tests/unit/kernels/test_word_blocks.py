@@ -43,11 +43,11 @@ def test_places_hold_the_vectors_of_runs(config, itemsize, rng):
     """Runs begin within vectors as in the source; the vectors of two runs, wherever a block begins, are different."""
     for block, item, shared in blocks_of(config, itemsize, rng, 15):
         pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
-        others = block.others(block.source)
+        others = [number for number, _, _ in block.source_others]
         extents = [block.extents[number] for number in others]
         places = offsets_of(extents, [pitches[number] for number in others]) * item
         offsets = offsets_of(extents, [block.axes[number].source for number in others]) * item
-        run = block.run(block.source) * item
+        run = block.source_run * item
         assert ((places - offsets) % VECTOR_BYTES == 0).all()
         assert len(places) <= config.threads
         for within in range(0, VECTOR_BYTES, item):
@@ -66,12 +66,13 @@ def test_runs_of_the_target(config, itemsize, rng):
     """They are contiguous, of a sector at least, in words of a thread each, and counted by their beginning in words."""
     for block, item, _ in blocks_of(config, itemsize, rng, 15):
         targets = [block.axes[number].target for number in block.target]
-        along = offsets_of([block.extents[number] for number in block.target], targets)
+        along = offsets_of([*(block.extents[number] for number in block.target[:-1]), block.part], targets)
         assert (np.diff(along) == 1).all()
         assert len(along) * item >= SECTOR
         assert words_of(len(along), item) <= config.threads
-        others = block.others(block.target)
-        begins = offsets_of([block.extents[one] for one in others], [block.axes[one].target for one in others])
+        others = block.target_others
+        begins = offsets_of([one[1] for one in others], [block.axes[one].target * step for one, _, step in others])
+        assert len(begins) * len(along) == math.prod(block.extents)
         pack = WORD // item
         first = [int((begins % pack < number).sum()) for number in range(pack)]
         assert classes_of(block, item) == (*first, *(len(begins),) * (WORD + 1 - pack))

@@ -81,7 +81,7 @@ class WordBlocksTranspose:
         along, rest = rest[: 3 * BLOCK_AXES], rest[3 * BLOCK_AXES :]
         outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
         (sources, source_bytes), (vectors, vector_divisor, vectors_abreast), rest = rest[:2], rest[2:5], rest[5:]
-        (targets, words, divisor, abreast), (run, first, bit), rest = rest[:4], rest[4:7], rest[7:]
+        (targets, words, divisor, abreast), (run, first, part, bit), rest = rest[:4], rest[4:8], rest[8:]
         classes, (table_bytes, stage_bytes, blocks, end_vectors, end_bytes) = rest[: 1 + WORD], rest[1 + WORD :]
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
@@ -99,7 +99,7 @@ class WordBlocksTranspose:
             for number in cutlass.range_constexpr(WORD):
                 cursors[number] = classes[number]
         cute.arch.sync_threads()
-        self.put_table((table, edge_table, cursors), tid, targets, writing)
+        self.put_table((table, edge_table, cursors), tid, (targets, part), writing)
         row = Int32(cute.arch.mul_hi(Uint32(tid), Uint32(divisor)))
         word = tid - row * words
         # Threads beyond the runs at once have none.
@@ -210,9 +210,10 @@ class WordBlocksTranspose:
         return offset, place, edges
 
     @cute.jit
-    def put_table(self, tables, tid, count, axes):
+    def put_table(self, tables, tid, runs, axes):
         """Store what `locate` returns of each run, in order of the classes: their offsets modulo a word."""
         table, edge_table, cursors = tables
+        count, part = runs
         for number in cutlass.range(tid, count, self.threads, unroll=1):
             offset, place, edges = self.locate(number, axes)
             cursor = cursors + (offset // self.item) % self.pack
@@ -220,8 +221,10 @@ class WordBlocksTranspose:
             entry = words_in_shared(table + slot * ENTRY, 2)
             entry[0] = Uint32(offset)
             entry[1] = Uint32(place)
+            # The elements of other parts before this one.
+            before = number % axes[BLOCK_AXES] * part
             edge = words_in_shared(edge_table + slot * WORD, 1)
-            edge[0] = Uint32(edges)
+            edge[0] = Uint32(edges | before << BLOCK_AXES)
 
     @cute.jit
     def put_places(self, places: cute.Tensor, word, run, along):
@@ -296,7 +299,7 @@ class WordBlocksTranspose:
             if cutlass.const_expr(edges is None):
                 if element >= 0 and element + self.pack <= run:
                     self.write_words(runs, at, self.places_of(stage, late))
-            elif element < run and element + self.pack > first:
+            elif element < run:
                 self.write_parts(runs, at, (self.places_of(stage, late), element, first, run), edges)
 
     @cute.jit
@@ -318,10 +321,12 @@ class WordBlocksTranspose:
         entry_at, edge_at = Int32(entries), Int32(edge_entries)
         for _ in cutlass.range(count, unroll=1):
             entry = words_in_shared(entry_at, 2).load()
-            if (words_in_shared(edge_at, 1)[0] & Uint32(edges)) == 0:
+            edge = Int32(words_in_shared(edge_at, 1)[0])
+            begin = cutlass.max(first - (edge >> BLOCK_AXES), Int32(0))
+            if (edge & edges) == 0:
                 elements, address = self.gather(places, entry[1]), origin + Int64(entry[0])
                 for e in cutlass.range_constexpr(self.pack):
-                    if element + e >= first and element + e < run:
+                    if element + e >= begin and element + e < run:
                         one = device_memory(self.element, address + e * self.item)
                         one[0] = elements[e]
             entry_at += abreast * ENTRY
@@ -383,5 +388,5 @@ def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
     return Buildable(
-        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 18 + WORD))
+        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 19 + WORD))
     )

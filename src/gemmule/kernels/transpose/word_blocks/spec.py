@@ -56,13 +56,13 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     earlier = [count * size - axis.extent for count, size, axis in zip(counts, extents, axes, strict=True)]
     bits = {number: 1 << place for place, number in enumerate(block.inner) if earlier[number]}
 
-    def others(side: str, run: tuple[int, ...]) -> list[int]:
+    def others(side: str, pieces: Sequence[tuple[int, int, int]]) -> list[int]:
         """Return the numbers of the axes that a run lacks; coordinates left to the neighbour are above the bits."""
-        numbers = block.others(run)
-        strides = [getattr(axes[number], side) * item for number in numbers]
-        steps = [pitches[number] * item for number in numbers]
-        owns = [earlier[number] << BLOCK_AXES | bits.get(number, 0) for number in numbers]
-        return [*divisors([extents[number] for number in numbers]), *zeros(strides), *zeros(steps), *zeros(owns)]
+        strides = [getattr(axes[number], side) * step * item for number, _, step in pieces]
+        steps = [pitches[number] * step * item for number, _, step in pieces]
+        # Runs that are parts of an axis are owned by element.
+        owns = [earlier[number] << BLOCK_AXES | bits.get(number, 0) if step == 1 else 0 for number, _, step in pieces]
+        return [*divisors([extent for _, extent, _ in pieces]), *zeros(strides), *zeros(steps), *zeros(owns)]
 
     def divisors(found: Sequence[int]) -> list[int]:
         return [*zeros([signed(-(-(1 << 32) // one)) for one in found]), *filled(found, BLOCK_AXES, 1)]
@@ -81,29 +81,31 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     first = earlier[last] * math.prod(extents[number] for number in block.target[:-1])
     every = [divisor_of(counts[number]) for number in outer]
     far = sum((axis.extent - 1) * axis.source for axis in axes) + 1
-    size, words = math.prod(extents), words_of(block.run(block.target), item)
-    vectors = min((block.run(block.source) * item + 2 * VECTOR_BYTES - 1 - item) // VECTOR_BYTES, config.threads)
+    size, words = math.prod(extents), words_of(block.target_run, item)
+    is_split = block.part < extents[last]
+    vectors = min((block.source_run * item + 2 * VECTOR_BYTES - 1 - item) // VECTOR_BYTES, config.threads)
     scalars = (
-        *others("source", block.source),
-        *others("target", block.target),
-        *divisors([extents[number] for number in block.target]),
+        *others("source", block.source_others),
+        *others("target", block.target_others),
+        *divisors([*(extents[number] for number in block.target[:-1]), block.part]),
         *zeros([pitches[number] * item for number in block.target]),
         *filled([divisor for divisor, _ in every], AXES, 0),
         *filled([shift for _, shift in every], AXES, 0),
         *filled([extents[number] for number in outer], AXES, 1),
         *filled([earlier[number] for number in outer], AXES, 0),
         *filled([bits.get(number, 0) for number in outer], AXES, 0),
-        size // block.run(block.source),
-        block.run(block.source) * item,
+        size // block.source_run,
+        block.source_run * item,
         vectors,
         -(-(1 << 32) // vectors),
         max(config.threads // vectors, 1),
-        size // block.run(block.target),
+        size // block.target_run,
         words,
         -(-(1 << 32) // words),
         config.threads // words,
-        block.run(block.target),
+        block.target_run,
         first,
+        block.target_run if is_split else 0,
         bits.get(last, 0),
         *classes_of(block, item),
         table_bytes(block),

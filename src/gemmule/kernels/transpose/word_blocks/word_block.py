@@ -34,6 +34,7 @@ class WordBlock(NamedTuple):
     extents: tuple[int, ...]  #: Elements of a block along each.
     source: tuple[int, ...]  #: Numbers of the axes of a run of the source, the first one fastest.
     target: tuple[int, ...]  #: The same of a run of the target.
+    part: int  #: Elements of a run of the target along the last of its axes: a divisor of the block's.
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -45,13 +46,28 @@ class WordBlock(NamedTuple):
         """Return the numbers of the axes with more than one element, in the target's order."""
         return tuple(number for number, extent in enumerate(self.extents) if extent > 1)
 
-    def run(self, axes: tuple[int, ...]) -> int:
-        """Return the elements of a run."""
-        return math.prod(self.extents[number] for number in axes)
+    @property
+    def source_run(self) -> int:
+        """Return the elements of a run of the source."""
+        return math.prod(self.extents[number] for number in self.source)
 
-    def others(self, axes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the axes of a block that a run lacks."""
-        return tuple(number for number in self.inner if number not in axes)
+    @property
+    def target_run(self) -> int:
+        """Return the elements of a run of the target."""
+        return math.prod(self.extents[number] for number in self.target[:-1]) * self.part
+
+    @property
+    def source_others(self) -> tuple[tuple[int, int, int], ...]:
+        """Return the axes that a run of the source lacks: number, extent, and elements from one to the next."""
+        return tuple((number, self.extents[number], 1) for number in self.inner if number not in self.source)
+
+    @property
+    def target_others(self) -> tuple[tuple[int, int, int], ...]:
+        """Return the same of a run of the target, first the other parts of its last axis."""
+        last = self.target[-1]
+        parts = self.extents[last] // self.part
+        others = tuple((number, self.extents[number], 1) for number in self.inner if number not in self.target)
+        return ((last, parts, self.part), *others) if parts > 1 else others
 
 
 def words_of(run: Any, itemsize: int) -> Any:
@@ -85,32 +101,48 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
     best = int(times.argmin())
     if not math.isfinite(times[best]):
         return None
-    extents, runs = tuple(tried.extents[best].tolist()), list[tuple[int, ...]]()
-    for side, elements in ((source, source_run), (target, target_run)):
-        order, left = [one for one in side.order if extents[one] > 1], math.prod(extents) // int(elements[best])
-        while left > 1:
-            left //= extents[order.pop()]
-        runs.append(tuple(order))
-    block = WordBlock(axes, extents, *runs)
+    extents = tuple(tried.extents[best].tolist())
+    source_axes, _ = _axes_of_run(source, extents, int(source_run[best]))
+    target_axes, part = _axes_of_run(target, extents, int(target_run[best]))
+    block = WordBlock(axes, extents, source_axes, target_axes, part)
     read = int(tried.blocks[best] * warps * passes[best]) * classes * conflicts_of(block, item)
     return block, _LAUNCH + max(float(times[best]), math.hypot(bytes_us[best], _WAVEFRONT * read))
 
 
-def target_runs(axes: Sequence[Axis], extents: Extents, side: Side, most: int) -> Extents:
-    """Return the contiguous elements, along whole axes of blocks, whose words are not more than threads.
+def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[tuple[int, ...], int]:
+    """Return the axes of a run of so many elements, and its elements along the last one."""
+    found: list[int] = []
+    for number in side.order:
+        if extents[number] > 1:
+            found.append(number)
+            if run <= extents[number]:
+                break
+            run //= extents[number]
+    return tuple(found), run
 
-    Runs of `most` elements that begin anywhere would have a word more.
-    """
+
+def target_runs(axes: Sequence[Axis], extents: Extents, side: Side, most: int) -> Extents:
+    """Return the contiguous elements of blocks, fewer than `most`: of whole axes, and a divisor of the next one's."""
     run, is_whole = np.ones(len(extents), np.int64), np.ones(len(extents), np.bool_)
     size = 1
     for number in side.order:
         if side.strides[number] != size:
             break
-        is_whole &= run * extents[:, number] < most
-        run = np.where(is_whole, run * extents[:, number], run)
-        is_whole &= extents[:, number] == axes[number].extent
+        part = extents[:, number]
+        is_long = is_whole & (run * part >= most)
+        for row in np.flatnonzero(is_long).tolist():
+            run[row] *= _largest_divisor(int(part[row]), (most - 1) // int(run[row]))
+        is_whole &= ~is_long
+        run = np.where(is_whole, run * part, run)
+        is_whole &= part == axes[number].extent
         size *= axes[number].extent
     return run
+
+
+@functools.lru_cache(maxsize=4096)
+def _largest_divisor(number: int, most: int) -> int:
+    """Return the largest divisor of a number that is not larger than another."""
+    return next(one for one in range(min(number, most), 0, -1) if number % one == 0)
 
 
 @functools.lru_cache(maxsize=256)
@@ -129,7 +161,7 @@ def pitches_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
         size *= block.extents[number]
     # The vectors that hold a run hold nothing of another.
     size += vector - 1
-    for number in sorted(block.others(block.source), key=lambda one: block.axes[one].source):
+    for number in sorted((one for one, _, _ in block.source_others), key=lambda one: block.axes[one].source):
         place = block.inner.index(number)
         size += (block.axes[number].source - size) % vector
         tried = np.arange(size, size + _PITCHES * vector, vector)
@@ -149,7 +181,7 @@ def _lanes(block: WordBlock, itemsize: int) -> npt.NDArray[np.int64]:
     """Return the coordinates, along each inner axis, of the first elements of the words that a warp gathers."""
     rest: Extents = np.arange(LINE // WORD) * (WORD // itemsize)
     found = np.zeros((len(block.inner), len(rest)), np.int64)
-    for number in (*block.target, *block.others(block.target)):
+    for number in (*block.target, *(one for one in block.inner if one not in block.target)):
         rest, found[block.inner.index(number)] = np.divmod(rest, block.extents[number])
     return found
 
@@ -164,7 +196,7 @@ def stage_bytes(block: WordBlock, itemsize: int) -> int:
 def table_bytes(block: WordBlock) -> int:
     """Return the bytes of the table of runs of the target."""
     size = math.prod(block.extents)
-    size = (ENTRY + WORD) * (size // block.run(block.target)) + ENTRY * (size // block.run(block.source))
+    size = (ENTRY + WORD) * (size // block.target_run) + ENTRY * (size // block.source_run)
     return -(-size // VECTOR_BYTES) * VECTOR_BYTES
 
 
@@ -174,7 +206,7 @@ def classes_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
     The runs of a class have the same offset in the target modulo a word.
     """
     offsets = np.zeros(1, np.int64)
-    for number in block.others(block.target):
-        offsets = (offsets[:, None] + np.arange(block.extents[number]) * block.axes[number].target).ravel()
+    for number, extent, step in block.target_others:
+        offsets = (offsets[:, None] + np.arange(extent) * step * block.axes[number].target).ravel()
     counts = np.bincount(offsets % (WORD // itemsize), minlength=WORD)
     return (0, *np.cumsum(counts).tolist())
