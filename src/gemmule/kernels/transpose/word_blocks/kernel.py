@@ -24,7 +24,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.async_copy import copy_bulk_async, copy_part_async
+from gemmule.kernels.parts.async_copy import copy_async, copy_bulk_async, copy_part_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed, shifted
@@ -80,7 +80,7 @@ class WordBlocksTranspose:
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         along, rest = rest[: 3 * BLOCK_AXES], rest[3 * BLOCK_AXES :]
         outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
-        (sources, source_bytes), (vectors, vector_divisor, vectors_abreast), rest = rest[:2], rest[2:5], rest[5:]
+        (sources, source_bytes), (vectors, vector_divisor, vectors_abreast, span), rest = rest[:2], rest[2:6], rest[6:]
         (targets, words, divisor, abreast), (run, first, part, bit), rest = rest[:4], rest[4:8], rest[8:]
         classes, (table_bytes, stage_bytes, blocks, end_vectors, end_bytes) = rest[: 1 + WORD], rest[1 + WORD :]
         tid, _, _ = cute.arch.thread_idx()
@@ -149,7 +149,7 @@ class WordBlocksTranspose:
                     self.read((source + read_at + Int64(read_offset), end), source_bytes, place + read_place, full + s)
             else:
                 if cta + s * ctas < blocks:
-                    self.read_vectors(read_share, sources_at, (source + read_at, end, source_bytes), place)
+                    self.read_vectors(read_share, sources_at, (source + read_at, end, source_bytes, span), place)
                 cute.arch.cp_async_commit_group()
         block, number, stage, phase = Int32(cta), Int32(ahead), Int32(0), Int32(0)
         next_stage = Int32(ahead)
@@ -171,7 +171,7 @@ class WordBlocksTranspose:
                     self.read((begin, end), source_bytes, place + read_place, full + next_stage)
             else:
                 if block + ahead * ctas < blocks:
-                    self.read_vectors(read_share, sources_at, (source + read_at, end, source_bytes), place)
+                    self.read_vectors(read_share, sources_at, (source + read_at, end, source_bytes, span), place)
                 cute.arch.cp_async_commit_group()
             write_at, edges, within = queue[0]
             share = (row, word, abreast, counts), classes, (table, edge_table)
@@ -267,20 +267,33 @@ class WordBlocksTranspose:
 
     @cute.jit
     def read_vectors(self, share, table, memory, stage):
-        """Begin to copy a thread's vector of runs to shared memory."""
+        """Begin to copy a thread's vectors of runs to shared memory."""
+        origin, end, nbytes, span = memory
+        # Nothing beyond the end of the source's memory.
+        if origin + Int64(span) <= end:
+            self.copy_vectors(share, table, (origin, nbytes), stage, None)
+        else:
+            self.copy_vectors(share, table, (origin, nbytes), stage, end)
+
+    @cute.jit
+    def copy_vectors(self, share, table, memory, stage, end):
+        """Begin to copy a thread's vectors of runs; before `end`, or all of each where it is None."""
         row, vector, vectors, abreast, count = share
-        origin, end, nbytes = memory
+        origin, nbytes = memory
         entry_at = table + row * ENTRY
         for _ in cutlass.range(count, unroll=2):
             entry = words_in_shared(entry_at, 2).load()
             begin = origin + Int64(entry[0])
             late = Int32(begin & (VECTOR_BYTES - 1))
-            at = Int32(vector * VECTOR_BYTES)
-            while at < late + nbytes:
-                address = begin + (at - late)
-                # Nothing beyond the end of the source's memory.
-                valid = Int32(cutlass.min(end - address, Int64(VECTOR_BYTES)))
-                copy_part_async(stage + Int32(entry[1]) + (at - late), address, VECTOR_BYTES, valid)
+            begin -= late
+            place = stage + Int32(entry[1]) - late
+            at, last = Int32(vector * VECTOR_BYTES), late + nbytes
+            while at < last:
+                if cutlass.const_expr(end is None):
+                    copy_async(place + at, begin + at, VECTOR_BYTES)
+                else:
+                    valid = Int32(cutlass.min(end - (begin + at), Int64(VECTOR_BYTES)))
+                    copy_part_async(place + at, begin + at, VECTOR_BYTES, valid)
                 at += vectors * VECTOR_BYTES
             entry_at += abreast * ENTRY
 
@@ -388,5 +401,5 @@ def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
     return Buildable(
-        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 19 + WORD))
+        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 20 + WORD))
     )

@@ -99,6 +99,7 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         vectors,
         -(-(1 << 32) // vectors),
         max(config.threads // vectors, 1),
+        item * (sum((extents[number] - 1) * axes[number].source for number in block.inner) + 1) + VECTOR_BYTES - 1,
         size // block.target_run,
         words,
         -(-(1 << 32) // words),
