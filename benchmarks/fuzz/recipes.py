@@ -199,6 +199,9 @@ RECIPES: dict[str, Recipe] = {
         sides=((2, 120),) * 5, operation="transpose", sizes=(1, 2, 4, 8, 16), forms=("permutation",), free=True,
         edges=0.0,
     ),
+    "transpose_word_blocks": Recipe(
+        sides=((5, 60),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0
+    ),
     "transpose_in_registers": Recipe(sides=((4, 900),) * 2, operation="transpose", sizes=(1, 2), aligned="all"),
     "transpose_gathered": Recipe(sides=((30, 1200),) * 2, operation="transpose", sizes=(1, 2)),
     "transpose_word_aligned": Recipe(sides=((100, 2000),) * 2, operation="transpose", sizes=(1, 2)),

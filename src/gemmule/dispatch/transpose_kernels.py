@@ -14,6 +14,7 @@ from gemmule.kernels.transpose.skinny.spec import SPEC as TRANSPOSE_SKINNY
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE_TILED
 from gemmule.kernels.transpose.whole_sectors.spec import SPEC as TRANSPOSE_WHOLE_SECTORS
 from gemmule.kernels.transpose.word_aligned.spec import SPEC as TRANSPOSE_WORD_ALIGNED
+from gemmule.kernels.transpose.word_blocks.spec import SPEC as TRANSPOSE_WORD_BLOCKS
 
 TRANSPOSE_KERNELS: tuple[KernelSpec, ...] = (
     TRANSPOSE_IN_REGISTERS,
@@ -21,6 +22,7 @@ TRANSPOSE_KERNELS: tuple[KernelSpec, ...] = (
     TRANSPOSE_WORD_ALIGNED,
     TRANSPOSE_SKINNY,
     TRANSPOSE_ROWS,
+    TRANSPOSE_WORD_BLOCKS,
     TRANSPOSE_BLOCKS,
     TRANSPOSE_WHOLE_SECTORS,
     TRANSPOSE_TILED,

@@ -187,7 +187,8 @@ def _taken(spec):
         problems.append(transpose_problem(shape, (32, 64 * 32, 1), compact_strides(shape), 4))
         # Many small matrices.
         shape = (16384, 8, 12)
-        problems.append(transpose_problem(shape, (96, 1, 8), compact_strides(shape), 4))
+        strides = (96, 1, 8), compact_strides(shape)
+        problems += [transpose_problem(shape, *strides, itemsize, (16, 16)) for itemsize in (4, 1)]
     else:
         types = ("float32", "float64", "float16", "float8_e4m3fn", "complex64", "complex128")
         # Rows of whole 16 bytes; a result without, and nothing but such.

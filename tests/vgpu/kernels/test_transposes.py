@@ -240,6 +240,43 @@ def test_more_blocks_than_32_bits_count_are_refused(side, is_taken):
         assert is_taken or "blocks, more than" in config.why_not(problem)
 
 
+WORD_BLOCKS = next(spec for spec in TRANSPOSES if spec.name == "transpose_word_blocks")
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        ((5, 77, 6, 33), (3, 2, 1, 0)),
+        ((101, 7, 13), (0, 2, 1)),
+        ((3, 9, 16, 11, 7), (1, 0, 4, 3, 2)),
+        ((48, 33, 45), (2, 1, 0)),
+        ((70, 6, 3, 40), (2, 3, 1, 0)),
+        ((20, 29, 65), (1, 0, 2)),
+        ((3, 5, 7, 1201), (0, 3, 1, 2)),
+        ((187, 4, 14), (2, 1, 0)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("itemsize", [1, 2])
+@pytest.mark.parametrize("config", WORD_BLOCKS.configs, ids=str)
+def test_runs_that_begin_anywhere(config, itemsize, shape, order, offset, rng):
+    """Two CTAs move all blocks; runs of the target begin at any element, and memory ends within a vector."""
+    source = random_rows(rng, shape, itemsize)
+    moved = source.transpose(order)
+    target = rows_of(moved.shape, itemsize, 0, offset)
+    target.view(np.uint8)[...] = 0x77
+    strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
+    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
+    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
+    config = dataclasses.replace(config, ctas=2)
+    # Dispatch leaves short runs of the target to other kernels.
+    assert config.predicted(problem) is not None
+    with nothing_strays(target):
+        run_kernel(problem, Choice(WORD_BLOCKS, config), {"a": moved, "d": target}, Options(checks=True))
+    np.testing.assert_array_equal(bits(target), bits(moved))
+
+
 SKINNY = next(spec for spec in TRANSPOSES if spec.name == "transpose_skinny")
 
 

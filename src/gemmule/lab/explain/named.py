@@ -27,6 +27,7 @@ _UNEXPLAINED = {
     "ozaki_gemm": ("it begins a chain of launches, none of which is the product by itself", "hopper_gemm"),
     "hopper_syrk": (_HALF, "hopper_gemm"),
     "transpose_blocks": ("it permutes three axes or more, and a shape here has two", "transpose_tiled"),
+    "transpose_word_blocks": ("it permutes three axes or more, and a shape here has two", "transpose_tiled"),
     "transpose_rows": ("it permutes three axes or more, and a shape here has two", "transpose_tiled"),
     "hopper_gemm_k_major": ("it transposes operands, and the product is another's", "transpose_tiled"),
     "simt_gemm_mn_major": ("it transposes operands, and the product is another's", "transpose_tiled"),

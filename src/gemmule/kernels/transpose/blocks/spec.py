@@ -41,7 +41,8 @@ _NARROW, _MANY = 128, 64
 _OTHERS, _TILES, _LATENCY = 1.03, 1.05, 1.5e-6
 
 
-def _refuses(problem: TransposeProblem) -> str | None:
+def refuse_blocks(problem: TransposeProblem) -> str | None:
+    """Return why no blocks can be moved, or None where that depends on the config."""
     if reason := why_not_itemsize(problem, ITEMSIZES):
         return reason
     axes = axes_of(problem)
@@ -57,7 +58,7 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 def blocks_seconds(problem: TransposeProblem, gpu: GpuRates) -> float | None:
     """Return about the seconds of a transpose in blocks, or None where there are no blocks for it."""
-    if _refuses(problem) is not None:
+    if refuse_blocks(problem) is not None:
         return None
     return min(_cost(problem, config, gpu) for config in _CONFIGS)
 
@@ -205,7 +206,7 @@ SPEC = transpose_spec(
     itemsizes=ITEMSIZES,
     signatures=_signatures,
     signature=_signature,
-    refuses=_refuses,
+    refuses=refuse_blocks,
     launch=_launch,
     cost=_cost,
     faster_alternative=faster_tiles,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
@@ -16,6 +15,8 @@ from gemmule.kernels.transpose.word_blocks.word_block import WordBlock, stage_by
 
 # Bytes of a stage whose places are halves of words.
 _MAX_STAGE = 1 << 16
+# Bytes of a run of the target from which on words were measured to be faster than elements.
+_LEAST_RUN = 256
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,6 @@ class WordBlocksConfig(TileConfig):
     stages: int = 3  #: Blocks in shared memory.
     resident: int = 4  #: CTAs of an SM.
     ctas: int = 4 * SMS  #: CTAs that share all blocks.
-    bulk: int = 1
-
-    from_zero: ClassVar[frozenset[str]] = frozenset({"bulk"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +66,10 @@ class WordBlocksConfig(TileConfig):
     def why_not(self, problem: TransposeProblem) -> str | None:
         if self.predicted(problem) is None:
             return "no block has runs of a sector in source and target"
-        stage = stage_bytes(self.of(problem), in_units(problem).itemsize)
+        block, item = self.of(problem), in_units(problem).itemsize
+        if (run := block.target_run * item) < _LEAST_RUN:
+            return f"runs of {run} bytes in the target are shorter than {_LEAST_RUN}: most of their time is their ends'"
+        stage = stage_bytes(block, item)
         if stage > _MAX_STAGE or self.shared(problem) > MAX_SHARED:
             return f"blocks of {stage} bytes take more shared memory than there is, {MAX_SHARED} bytes"
         if (count := self.tiles(problem)[0]) > MAX_EXTENT - self.ctas:

@@ -24,7 +24,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.async_copy import copy_async, copy_bulk_async, copy_part_async
+from gemmule.kernels.parts.async_copy import copy_bulk_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed, shifted
@@ -52,7 +52,6 @@ class WordBlocksTranspose:
         self.item = self.element.width // 8
         self.pack = packed_rows(self.item)
         self.threads, self.stages, self.resident = config.threads, config.stages, config.resident
-        self.bulk = config.bulk == 1
 
     @cute.jit
     def __call__(self, mSource: cute.Tensor, mTarget: cute.Tensor, numbers: tuple[Int32, ...]):
@@ -73,14 +72,15 @@ class WordBlocksTranspose:
         coordinates that the last block leaves to its neighbour; the divisors, extents and strides in shared memory of a
         run of the target; of all axes what `block_origin` takes; the runs of the source, and bytes of one; the runs of
         the target, their words, a divisor by those, runs at once, and elements of one; the first of those in the last
-        block along its axis, and the axis's bit; the first run of each class in the table, and the end; the bytes of
-        the table and of a stage, the blocks, and the vectors and bytes to the end of the source's memory.
+        block along its axis, the elements from a part of that axis to the next, and its bit; the first run of each
+        class in the table, and the end; the bytes of the table and of a stage, the blocks, and the vectors and bytes to
+        the end of the source's memory.
         """
         order = cutlass.const_expr(5 * BLOCK_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         along, rest = rest[: 3 * BLOCK_AXES], rest[3 * BLOCK_AXES :]
         outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
-        (sources, source_bytes), (vectors, vector_divisor, vectors_abreast, span), rest = rest[:2], rest[2:6], rest[6:]
+        (sources, source_bytes), rest = rest[:2], rest[2:]
         (targets, words, divisor, abreast), (run, first, part, bit), rest = rest[:4], rest[4:8], rest[8:]
         classes, (table_bytes, stage_bytes, blocks, end_vectors, end_bytes) = rest[: 1 + WORD], rest[1 + WORD :]
         tid, _, _ = cute.arch.thread_idx()
@@ -88,9 +88,8 @@ class WordBlocksTranspose:
         ctas, _, _ = cute.arch.grid_dim()
         smem = SmemAllocator()
         full, cursors = smem.allocate_array(Int64, self.stages), smem.allocate_array(Int32, WORD)
-        sources_at = smem.allocate_tensor(self.element, cute.make_layout(self.threads), VECTOR_BYTES).iterator.toint()
-        table, stages = sources_at + sources * ENTRY, sources_at + table_bytes
-        edge_table = table + targets * ENTRY
+        table = smem.allocate_tensor(self.element, cute.make_layout(self.threads), VECTOR_BYTES).iterator.toint()
+        edge_table, stages = table + targets * ENTRY, table + table_bytes
         if tid == 0:
             for s in cutlass.range_constexpr(self.stages):
                 # Each thread with a run of the source arrives.
@@ -115,27 +114,11 @@ class WordBlocksTranspose:
         lane = tid % WARP
         reader = lane * (self.threads // WARP) + tid // WARP
         read_offset, read_place, _ = self.locate(reader, reading)
-        read_row = Int32(cute.arch.mul_hi(Uint32(tid), Uint32(vector_divisor)))
-        vector = tid - read_row * vectors
-        read_row = read_row if read_row < vectors_abreast else sources
-        read_share = (
-            read_row,
-            vector,
-            vectors,
-            vectors_abreast,
-            (sources - read_row + vectors_abreast - 1) // vectors_abreast,
-        )
-        if cutlass.const_expr(not self.bulk):
-            for one in cutlass.range(tid, sources, self.threads, unroll=1):
-                offset, place, _ = self.locate(one, reading)
-                entry = words_in_shared(sources_at + one * ENTRY, 2)
-                entry[0] = Uint32(offset)
-                entry[1] = Uint32(place)
         # Each lane has the origin of another one of the CTA's next blocks.
         every = mSource, mTarget, outer, self.item
         origins = block_origin(cta + lane * ctas, every)
         overlap_predecessor()
-        source, target = mSource.iterator.toint(), mTarget.iterator.toint()
+        source, target = mSource.iterator.toint() + Int64(read_offset), mTarget.iterator.toint()
         end = mSource.iterator.toint() + Int64(end_vectors) * VECTOR_BYTES + end_bytes
         cute.arch.sync_threads()
         ahead = cutlass.const_expr(self.stages - 1)
@@ -143,36 +126,22 @@ class WordBlocksTranspose:
         for s in cutlass.range_constexpr(ahead):
             read_at, write_at, edges = of_lane(origins, s)
             queue = (*queue, (write_at, edges, self.within(mSource, read_at)))
-            place = stages + s * stage_bytes + self.within(mSource, read_at)
-            if cutlass.const_expr(self.bulk):
-                if cta + s * ctas < blocks and reader < sources:
-                    self.read((source + read_at + Int64(read_offset), end), source_bytes, place + read_place, full + s)
-            else:
-                if cta + s * ctas < blocks:
-                    self.read_vectors(read_share, sources_at, (source + read_at, end, source_bytes, span), place)
-                cute.arch.cp_async_commit_group()
+            if cta + s * ctas < blocks and reader < sources:
+                place = stages + s * stage_bytes + self.within(mSource, read_at) + read_place
+                self.read((source + read_at, end), source_bytes, place, full + s)
         block, number, stage, phase = Int32(cta), Int32(ahead), Int32(0), Int32(0)
         next_stage = Int32(ahead)
         while block < blocks:
-            if cutlass.const_expr(self.bulk):
-                cute.arch.mbarrier_wait(full + stage, phase)
-            else:
-                cute.arch.cp_async_wait_group(self.stages - 2)
+            cute.arch.mbarrier_wait(full + stage, phase)
             cute.arch.sync_threads()
             if number == WARP:
                 number = Int32(0)
                 origins = block_origin(block + (ahead + lane) * ctas, every)
             read_at, write_at, edges = of_lane(origins, number)
             queue = (*queue, (write_at, edges, self.within(mSource, read_at)))
-            place = stages + next_stage * stage_bytes + self.within(mSource, read_at)
-            if cutlass.const_expr(self.bulk):
-                if block + ahead * ctas < blocks and reader < sources:
-                    begin = source + read_at + Int64(read_offset)
-                    self.read((begin, end), source_bytes, place + read_place, full + next_stage)
-            else:
-                if block + ahead * ctas < blocks:
-                    self.read_vectors(read_share, sources_at, (source + read_at, end, source_bytes, span), place)
-                cute.arch.cp_async_commit_group()
+            if block + ahead * ctas < blocks and reader < sources:
+                place = stages + next_stage * stage_bytes + self.within(mSource, read_at) + read_place
+                self.read((source + read_at, end), source_bytes, place, full + next_stage)
             write_at, edges, within = queue[0]
             share = (row, word, abreast, counts), classes, (table, edge_table)
             begin, stage_at = target + write_at, stages + stage * stage_bytes + within
@@ -264,38 +233,6 @@ class WordBlocksTranspose:
         cute.arch.mbarrier_arrive_and_expect_tx(barrier, size)
         if size > 0:
             copy_bulk_async(place, begin, size, barrier)
-
-    @cute.jit
-    def read_vectors(self, share, table, memory, stage):
-        """Begin to copy a thread's vectors of runs to shared memory."""
-        origin, end, nbytes, span = memory
-        # Nothing beyond the end of the source's memory.
-        if origin + Int64(span) <= end:
-            self.copy_vectors(share, table, (origin, nbytes), stage, None)
-        else:
-            self.copy_vectors(share, table, (origin, nbytes), stage, end)
-
-    @cute.jit
-    def copy_vectors(self, share, table, memory, stage, end):
-        """Begin to copy a thread's vectors of runs; before `end`, or all of each where it is None."""
-        row, vector, vectors, abreast, count = share
-        origin, nbytes = memory
-        entry_at = table + row * ENTRY
-        for _ in cutlass.range(count, unroll=2):
-            entry = words_in_shared(entry_at, 2).load()
-            begin = origin + Int64(entry[0])
-            late = Int32(begin & (VECTOR_BYTES - 1))
-            begin -= late
-            place = stage + Int32(entry[1]) - late
-            at, last = Int32(vector * VECTOR_BYTES), late + nbytes
-            while at < last:
-                if cutlass.const_expr(end is None):
-                    copy_async(place + at, begin + at, VECTOR_BYTES)
-                else:
-                    valid = Int32(cutlass.min(end - (begin + at), Int64(VECTOR_BYTES)))
-                    copy_part_async(place + at, begin + at, VECTOR_BYTES, valid)
-                at += vectors * VECTOR_BYTES
-            entry_at += abreast * ENTRY
 
     @cute.jit
     def write(self, share, memory, stage, edges):
@@ -401,5 +338,5 @@ def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
     return Buildable(
-        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 20 + WORD))
+        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 16 + WORD))
     )

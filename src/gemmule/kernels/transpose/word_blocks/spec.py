@@ -14,25 +14,33 @@ from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, axes_of, in_units
-from gemmule.kernels.transpose.blocks.spec import blocks_seconds, divisor_of, faster_tiles, filled, signed
+from gemmule.kernels.transpose.blocks.spec import (
+    blocks_seconds,
+    divisor_of,
+    faster_tiles,
+    filled,
+    refuse_blocks,
+    signed,
+)
 from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
 from gemmule.kernels.transpose.word_blocks.word_block import classes_of, pitches_of, stage_bytes, table_bytes, words_of
 
 _ITEMSIZES = (1, 2)
+# Share of the time of blocks below which words are chosen, by prediction.
+_MARGIN = 0.85
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
-    if reason := why_not_itemsize(problem, _ITEMSIZES):
+    if reason := why_not_itemsize(problem, _ITEMSIZES) or refuse_blocks(problem):
         return reason
     if (unit := in_units(problem).itemsize) not in _ITEMSIZES:
         return f"rows are moved in units of {unit} bytes, which blocks of elements move"
-    axes = axes_of(problem)
-    if not 3 <= len(axes) <= AXES:
-        return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
-    if problem.source.alignment % VECTOR_BYTES or min(min(axis.source, axis.target) for axis in axes) < 0:
-        return "the source's memory does not begin at a vector, or axes are reversed"
+    if problem.source.alignment % VECTOR_BYTES:
+        return f"the source's memory does not begin at a multiple of {VECTOR_BYTES} bytes"
+    if min(min(axis.source, axis.target) for axis in axes_of(problem)) < 0:
+        return "an axis is reversed"
     return None
 
 
@@ -44,9 +52,8 @@ def _cost(problem: TransposeProblem, config: WordBlocksConfig, gpu: GpuRates) ->
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of blocks or tiles that is predicted to be faster, or None."""
     blocks = blocks_seconds(problem, gpu)
-    if blocks is not None and blocks < cost:
-        return "transpose_blocks"
-    return faster_tiles(problem, cost, gpu)
+    assert blocks is not None
+    return "transpose_blocks" if _MARGIN * blocks < cost else faster_tiles(problem, cost, gpu)
 
 
 def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
@@ -83,7 +90,6 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     far = sum((axis.extent - 1) * axis.source for axis in axes) + 1
     size, words = math.prod(extents), words_of(block.target_run, item)
     is_split = block.part < extents[last]
-    vectors = min((block.source_run * item + 2 * VECTOR_BYTES - 1 - item) // VECTOR_BYTES, config.threads)
     scalars = (
         *others("source", block.source_others),
         *others("target", block.target_others),
@@ -96,10 +102,6 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         *filled([bits.get(number, 0) for number in outer], AXES, 0),
         size // block.source_run,
         block.source_run * item,
-        vectors,
-        -(-(1 << 32) // vectors),
-        max(config.threads // vectors, 1),
-        item * (sum((extents[number] - 1) * axes[number].source for number in block.inner) + 1) + VECTOR_BYTES - 1,
         size // block.target_run,
         words,
         -(-(1 << 32) // words),

@@ -195,8 +195,7 @@ def stage_bytes(block: WordBlock, itemsize: int) -> int:
 
 def table_bytes(block: WordBlock) -> int:
     """Return the bytes of the table of runs of the target."""
-    size = math.prod(block.extents)
-    size = (ENTRY + WORD) * (size // block.target_run) + ENTRY * (size // block.source_run)
+    size = (ENTRY + WORD) * math.prod(block.extents) // block.target_run
     return -(-size // VECTOR_BYTES) * VECTOR_BYTES
 
 
