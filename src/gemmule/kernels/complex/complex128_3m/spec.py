@@ -30,7 +30,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="complex128 with precision='3m': three real multiplications (3M) on float64 tensor cores",
     package=__package__,
-    archs=(Arch(9, 0),),
+    archs=(Arch(9, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         Complex128ThreeMConfig(),
         Complex128ThreeMConfig(tile_m=128, warps_m=4, stream_k=1),
