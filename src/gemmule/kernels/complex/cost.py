@@ -99,8 +99,8 @@ def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], 
 
 def complex128_3m_costs(problem: GemmProblem, configs: Sequence[Complex128Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `complex128_3m`."""
-    found = float64_limits.limits(problem, configs, gpu, THREE_M_RATES)
-    return found.times.tolist()
+    found: list[float] = float64_limits.limits(problem, configs, gpu, THREE_M_RATES).times.tolist()
+    return found
 
 
 def complex64_costs(problem: GemmProblem, configs: Sequence[Complex64Config], gpu: GpuRates) -> list[float]:
