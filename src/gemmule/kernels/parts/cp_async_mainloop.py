@@ -58,7 +58,8 @@ class CpAsyncMainloop:
         """Multiply `k_tiles` k-tiles, of which the first are in flight; `fill` returned `sources` and `writing`."""
         self.wait()
         if cutlass.const_expr(self.prepares):
-            self.prepare(tile, Int32(0))
+            if k_tiles > 0:
+                self.prepare(tile, Int32(0))
             cute.arch.sync_threads()
         self.read_first(tile)
         reading = Int32(0)
