@@ -43,8 +43,3 @@ class Complex128ThreeMConfig(Complex128Config):
     sums: ClassVar[int] = 3
     least_n: ClassVar[int] = COLUMNS
     others: ClassVar[int] = 64
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a CTA: parts of elements, and their sums."""
-        return super().shared_bytes * 3 // 2

@@ -39,8 +39,6 @@ class CpAsyncMainloop:
     #: Whether the index of the k-tile that is copied is computed before the first fragments are read, or where needed:
     #: the order decides which registers are live across the reads.
     index_first = False
-    #: Whether `prepare` works on each k-tile in shared memory during the products of the one before.
-    prepares = False
     #: How often the compiler may unroll the loop over k-tiles; -1 leaves it the choice.
     unroll = -1
 
@@ -57,19 +55,12 @@ class CpAsyncMainloop:
     def multiply_filled(self, tile, sources, writing, k_tiles):
         """Multiply `k_tiles` k-tiles, of which the first are in flight; `fill` returned `sources` and `writing`."""
         self.wait()
-        if cutlass.const_expr(self.prepares):
-            if k_tiles > 0:
-                self.prepare(tile, Int32(0))
-            cute.arch.sync_threads()
         self.read_first(tile)
         reading = Int32(0)
         for k_tile in cutlass.range(k_tiles, unroll=self.unroll):
             following = self.next_stage(reading)
             # What is copied in the meantime: the k-tile `stages` - 1 further.
             index = k_tile + self.stages - 1 if self.index_first else k_tile
-            if cutlass.const_expr(self.prepares):  # noqa: SIM102, one when compiled
-                if k_tile + 1 < k_tiles:
-                    self.prepare(tile, following)
             for step in cutlass.range_constexpr(self.steps):
                 if cutlass.const_expr(self.copies_first and step < self.copy_steps):  # noqa: SIM102, one when compiled
                     if self.ahead(index) < k_tiles:
@@ -121,12 +112,8 @@ class CpAsyncMainloop:
     @cute.jit
     def wait(self):
         """Wait until the oldest k-tile in flight is in shared memory, for every thread."""
-        cute.arch.cp_async_wait_group(self.stages - 2 - self.prepares)
+        cute.arch.cp_async_wait_group(self.stages - 2)
         cute.arch.sync_threads()
-
-    def prepare(self, tile: Any, stage: Any) -> None:
-        """Work on a k-tile in shared memory before it is read."""
-        raise NotImplementedError
 
     def issue(self, tile: Any, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Issue one step's share of the copies of a k-tile."""

@@ -32,9 +32,9 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(Arch(9, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
-        Complex128ThreeMConfig(),
-        Complex128ThreeMConfig(tile_m=128, warps_m=4, stream_k=1),
-        Complex128ThreeMConfig(tile_n=96, warps_n=4, mma_k=8, stream_k=1),
+        *(Complex128ThreeMConfig(tile_m=32, mma_k=k, stream_k=shared) for k in (8, 4) for shared in (0, 1)),
+        *(Complex128ThreeMConfig(tile_n=96, warps_n=4, mma_k=8, stages=6, stream_k=shared) for shared in (0, 1)),
+        Complex128ThreeMConfig(tile_n=48, mma_k=8),
     ),
     signatures=signatures,
     why_not=why_not,

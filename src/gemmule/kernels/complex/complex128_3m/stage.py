@@ -64,13 +64,3 @@ class Complex128ElementStage(StageLayout):
         )
         place = cute.make_ptr(Float64, (start ^ change) + plus, cute.AddressSpace.smem, assumed_align=_ITEM)
         cute.autovec_copy(cute.make_tensor(place, cute.make_layout(2)), parts)
-
-    @cute.jit
-    def read_at(self, parts: cute.Tensor, base, octet, word):
-        """Read the parts of this lane's element of 8 rows and 4 of K, numbers known when the kernel runs."""
-        if cutlass.const_expr(self.k_major):
-            place = (self.place(0) ^ (word * (DEPTH * _ITEM))) + octet * (ROWS * self.line)
-        else:
-            place = self.place(0) + (octet * self.depth + word * DEPTH) * self.line
-        address = cute.make_ptr(Float64, base + place, cute.AddressSpace.smem, assumed_align=_ITEM)
-        cute.autovec_copy(cute.make_tensor(address, cute.make_layout(2)), parts)
