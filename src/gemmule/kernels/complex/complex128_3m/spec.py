@@ -34,6 +34,8 @@ SPEC = KernelSpec(
     configs=(
         *(Complex128ThreeMConfig(tile_m=32, mma_k=k, stream_k=shared) for k in (8, 4) for shared in (0, 1)),
         *(Complex128ThreeMConfig(tile_n=96, warps_n=4, mma_k=8, stages=6, stream_k=shared) for shared in (0, 1)),
+        Complex128ThreeMConfig(tile_n=96, warps_n=4, mma_k=8, tile_k=16, stages=4),
+        Complex128ThreeMConfig(tile_m=32, mma_k=8, tile_k=16, stages=3),
         Complex128ThreeMConfig(tile_n=48, mma_k=8),
     ),
     signatures=signatures,
