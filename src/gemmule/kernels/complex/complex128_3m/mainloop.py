@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import cute
+from cutlass import Int32, cute
 
 from gemmule.kernels.float64.config import DmmaConfig
 from gemmule.kernels.float64.mainloop import Float64Mainloop, registers
@@ -18,6 +18,9 @@ class ThreeMMainloop(Float64Mainloop):
 
     Where one of the operands is conjugated, the sums of A are differences: then conj(A) B is computed, and A conj(B) is
     its conjugate. Parameters as of `Complex128Mainloop`.
+
+    Accumulators leave no registers for fragments that are read ahead: each k-tile's are read after its barrier, while
+    warps of other CTAs multiply.
     """
 
     least_k = 4
@@ -28,48 +31,42 @@ class ThreeMMainloop(Float64Mainloop):
         self.mixed = types["conj"] in ("a", "b")
 
     def fragments(self) -> tuple[Any, Any, Any, Any]:
-        rows, every = (2, self.words, 2), (self.words, self.columns, 2)
-        return registers(rows), registers(rows), registers(every), registers((4, self.blocks, self.columns, 3))
+        rows, column = (2, self.words, 3), (self.words, 3)
+        return registers(rows), None, registers(column), registers((4, self.blocks, self.columns, 3))
 
     @cute.jit
-    def read_rows(self, rA: cute.Tensor, start, step: cutlass.Constexpr[int]):
-        first, block = cutlass.const_expr(divmod(step, self.blocks))
-        for word in cutlass.range_constexpr(self.words):
-            for half in cutlass.range_constexpr(2):
-                self.read_parts(self.stageA, rA[half, word, None], start, 2 * block + half, first * self.words + word)
-
-    @cute.jit
-    def read_column(self, rB: cute.Tensor, start, j: cutlass.Constexpr[int], first: cutlass.Constexpr[int]):
-        for word in cutlass.range_constexpr(self.words):
-            self.read_parts(self.stageB, rB[word, j, None], start, j, first * self.words + word)
-
-    @cute.jit
-    def read_parts(self, stage: cutlass.Constexpr[Any], found: cute.Tensor, start, octet, word):
-        """Read both parts of an element of a stage."""
-        parts = registers((2,))
-        stage.read(parts, start, octet, word)
-        for p in cutlass.range_constexpr(2):
-            found[p] = parts[p]
+    def multiply_filled(self, tile, sources, writing, k_tiles):
+        """As of `CpAsyncMainloop`; fragments are read in the step that multiplies them."""
+        self.wait()
+        reading = Int32(0)
+        for k_tile in cutlass.range(k_tiles, unroll=1):
+            if k_tile + self.stages - 1 < k_tiles:
+                for step in cutlass.range_constexpr(self.copy_steps):
+                    self.issue(tile, sources, writing, k_tile + self.stages - 1, step)
+            cute.arch.cp_async_commit_group()
+            for step in cutlass.range_constexpr(self.steps):
+                self.multiply(tile, reading, step)
+            self.wait()
+            reading, writing = self.next_stage(reading), self.next_stage(writing)
+            sources = self.advance(tile, sources)
+        cute.arch.cp_async_wait_group(0)
 
     @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
-        """Multiply 16 rows with all columns; after the last rows, fragments of B are replaced by the next k's."""
-        i, after = cutlass.const_expr((step % self.blocks, (step + 1) % self.steps // self.blocks))
+        """Multiply 16 rows with all columns, for 4 or 8 k of the k-tile at `stage`."""
+        first, i = cutlass.const_expr(divmod(step, self.blocks))
         rA, rB = tile.fragments_a, tile.fragments_b
-        sums_a, sums_b = registers((2, self.words)), registers((self.words,))
         for word in cutlass.range_constexpr(self.words):
             for half in cutlass.range_constexpr(2):
-                real, imag = rA[half, word, 0], rA[half, word, 1]
-                sums_a[half, word] = real - imag if cutlass.const_expr(self.mixed) else real + imag
+                real, imag = self.stageA.read(tile.start_a + stage, 2 * i + half, first * self.words + word)
+                rA[half, word, 0], rA[half, word, 1] = real, imag
+                rA[half, word, 2] = real - imag if cutlass.const_expr(self.mixed) else real + imag
         for j in cutlass.range_constexpr(self.columns):
             for word in cutlass.range_constexpr(self.words):
-                sums_b[word] = rB[word, j, 0] + rB[word, j, 1]
-            for p in cutlass.range_constexpr(2):
-                self.multiply_column(rA[None, None, p], rB[None, j, p], tile.accumulators[None, i, j, p])
-            self.multiply_column(sums_a, sums_b, tile.accumulators[None, i, j, 2])
-            if cutlass.const_expr(i == self.blocks - 1):
-                self.read_column(rB, tile.start_b + stage, j, after)
-        rA.store(tile.next_a.load())
+                real, imag = self.stageB.read(tile.start_b + stage, j, first * self.words + word)
+                rB[word, 0], rB[word, 1], rB[word, 2] = real, imag, real + imag
+            for p in cutlass.range_constexpr(3):
+                self.multiply_column(rA[None, None, p], rB[None, p], tile.accumulators[None, i, j, p])
 
     @cute.jit
     def results(self, accumulators: cute.Tensor):

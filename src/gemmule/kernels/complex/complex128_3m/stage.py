@@ -56,11 +56,13 @@ class Complex128ElementStage(StageLayout):
         return (row // ROWS * self.depth + t) * self.line + (g * _ITEM ^ self.swizzle(t))
 
     @cute.jit
-    def read(self, parts: cute.Tensor, start, octet: cutlass.Constexpr[int], word: cutlass.Constexpr[int]):
-        """Read the parts of one of this lane's elements; `start`, `octet` and `word` as of `Float64Stage`."""
+    def read(self, start, octet: cutlass.Constexpr[int], word: cutlass.Constexpr[int]):
+        """Return the parts of one of this lane's elements; `start`, `octet` and `word` as of `Float64Stage`."""
         panel = cutlass.const_expr(octet * self.depth + word * DEPTH)
         change, plus = cutlass.const_expr(
             (word * DEPTH * _ITEM, octet * ROWS * self.line) if self.k_major else (0, panel * self.line)
         )
         place = cute.make_ptr(Float64, (start ^ change) + plus, cute.AddressSpace.smem, assumed_align=_ITEM)
+        parts = cute.make_rmem_tensor(cute.make_layout(2), Float64)
         cute.autovec_copy(cute.make_tensor(place, cute.make_layout(2)), parts)
+        return parts[0], parts[1]
