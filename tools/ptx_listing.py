@@ -51,7 +51,7 @@ _TYPES = {
     ("int8", "int8", "int8"): (Precision.IEEE,),
     ("int32", "int32", "int32"): (Precision.IEEE,),
     ("complex64", "complex64", "complex64"): (Precision.IEEE, Precision.OZAKI),
-    ("complex128", "complex128", "complex128"): (Precision.IEEE, Precision.THREE_M, Precision.OZAKI),
+    ("complex128", "complex128", "complex128"): (Precision.IEEE, Precision.OZAKI),
 }
 # What a register, a label or a symbol is called.
 _NAME = re.compile(r"%[a-z]+\d+\b|\$L__BB\d+_\d+")

@@ -36,8 +36,7 @@ from gemmule.core.spec import Choice, Config, KernelSpec
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
-from gemmule.kernels.complex.complex128_3m.spec import SPEC as COMPLEX128_3M
-from gemmule.kernels.complex.config import Complex64Config, Complex128Config, Complex128ThreeMConfig
+from gemmule.kernels.complex.config import Complex64Config, Complex128Config
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
@@ -63,7 +62,7 @@ from gemmule.runtime.rotation import Rotation
 
 _LEAST, _MOST = 64, 8192
 #: By type: the outputs' type, precision, what extents are multiples of, layouts, and the most operations of a product.
-#: Inputs of `tf32` are float32, of `3m` complex128.
+#: Inputs of `tf32` are float32.
 _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "tf32": ("float32", "tf32", 4, ("nn", "tn", "tt"), 1e11),
     "bfloat16": ("bfloat16", None, 8, LAYOUTS, 2e12),
@@ -74,9 +73,7 @@ _TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
     "int8": ("int32", None, 16, ("nt",), 2e12),
     "complex64": ("complex64", None, 2, ("nn",), 5e10),
     "complex128": ("complex128", None, 1, ("nn",), 5e10),
-    "3m": ("complex128", "3m", 1, ("nn",), 5e10),
 }
-_INPUTS = {"tf32": "float32", "3m": "complex128"}
 _SQUARES = (4096, 2048, 1024, 512, 3072, 1536, 256)
 #: Of float32, TF32 and float64 every so many-th product has odd extents.
 _ONE_ODD_OF = 3
@@ -265,25 +262,11 @@ _COMPLEX128: tuple[dict[str, int], ...] = (
     *({"tile_n": 128, "warps_m": 4, "tile_k": 16, "stages": 3, "stream_k": shared} for shared in (0, 1)),
     # Others were slower: one more stage, other warps and 128 rows with deeper k-tiles, 64 x 64 with stream-K.
 )
-#: Candidates of `complex128_3m`, as what differs from the default.
-_THREE_M: tuple[dict[str, int], ...] = (
-    {"stages": 6},
-    {"mma_k": 8},
-    {"stream_k": 1},
-    {"tile_m": 128, "warps_m": 4},
-    {"tile_m": 128, "warps_m": 4, "tile_k": 16, "stages": 3},
-    *({"tile_n": 96, "warps_n": 4, "mma_k": k, "stages": 6, "stream_k": x} for k in (4, 8) for x in (0, 1)),
-    {"tile_n": 48, "mma_k": 8},
-    {"tile_n": 48, "mma_k": 4},
-    *({"tile_m": 32, "mma_k": k, "stages": 6, "stream_k": x} for k in (4, 8) for x in (0, 1)),
-)
 
 
 def complex_candidates(spec: KernelSpec) -> tuple[Config, ...]:
     """Return the registered configs of a complex kernel, and the candidates."""
     further: tuple[Config, ...] = tuple(Complex128Config(**one) for one in _COMPLEX128)
-    if spec is COMPLEX128_3M:
-        further = tuple(Complex128ThreeMConfig(**one) for one in _THREE_M)
     if spec is COMPLEX64_GEMM:
         further = tuple(Complex64Config(*fields) for fields in _COMPLEX64)
     return tuple(dict.fromkeys([*spec.configs, *further]))
@@ -343,7 +326,7 @@ def draws(seed: int, dtype: str) -> Iterator[GemmProblem]:
             # Of TF32 with aligned rows, other kernels take K-major operands.
             layout = numbers.choice(LAYOUTS) if dtype == "tf32" else layout
         if 2.0 * m * n * k <= most:
-            problem = gemm_problem(m, n, k, _INPUTS.get(dtype, dtype), out, layout)
+            problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
             yield dataclasses.replace(problem, precision=Precision.parse(precision))
 
 
@@ -356,7 +339,7 @@ def lost(records: Sequence[Path], dtype: str, below: float, similar: int, seed: 
     least: dict[tuple[int, int, int, str], float] = {}
     for path in records:
         for one in read_records(path):
-            wanted = _INPUTS.get(dtype, dtype), precision or "ieee"
+            wanted = ("float32", "tf32") if dtype == "tf32" else (dtype, precision or "ieee")
             if one["record"] != "gemm" or (one["dtype"], one["precision"]) != wanted or one["chosen_by"] != "dispatch":
                 continue
             ratio = one.get("yardstick_first_us", math.inf) / one["median_us"]
@@ -371,7 +354,7 @@ def lost(records: Sequence[Path], dtype: str, below: float, similar: int, seed: 
             near = [round(x * math.exp(numbers.uniform(-_SIMILAR, _SIMILAR)) / unit) * unit for x in extents]
             sizes.append([max(x, unit) | extents[2] % unit for x in near])
         for m, n, k in sizes:
-            problem = gemm_problem(m, n, k, _INPUTS.get(dtype, dtype), out, layout)
+            problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
             found.append(dataclasses.replace(problem, precision=Precision.parse(precision)))
     return found
 
@@ -383,7 +366,7 @@ def listed(path: Path, dtype: str) -> list[GemmProblem]:
     for line in path.read_text().splitlines():
         *extents, layout = line.split()
         m, n, k = map(int, extents)
-        problem = gemm_problem(m, n, k, _INPUTS.get(dtype, dtype), out, layout)
+        problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
         found.append(dataclasses.replace(problem, precision=Precision.parse(precision)))
     return found
 
@@ -570,10 +553,10 @@ def main() -> None:
     began, device = time.time(), get_device()
     own = {
         "float32": SIMT_GEMM, "float64": FLOAT64_GEMM, "complex64": COMPLEX64_GEMM, "complex128": COMPLEX128_GEMM,
-        "3m": COMPLEX128_3M, "tf32": MMA_SYNC, "float16": MMA_SYNC,
+        "tf32": MMA_SYNC, "float16": MMA_SYNC,
     }  # fmt: skip
     spec = own.get(given.dtype, HOPPER_GEMM)
-    if "complex" in spec.name:
+    if "complex" in given.dtype:
         configs = complex_candidates(spec)
     else:
         configs = {"float32": simt_candidates, "float64": float64_candidates}.get(given.dtype, candidates)()
@@ -582,8 +565,6 @@ def main() -> None:
     choices = [Choice(spec, one) for one in configs]
     if given.dtype == "float32":
         choices += [Choice(one, config) for one in (MN_MAJOR, REPACKED) for config in one.configs]
-    if given.dtype == "3m":
-        choices += [Choice(COMPLEX128_GEMM, one) for one in COMPLEX128_GEMM.configs]
     if given.dtype in ("tf32", "float16"):
         choices = list(mma_sync_choices())
     if given.dtype in ("float32", "tf32", "float16"):
@@ -604,9 +585,7 @@ def main() -> None:
         found = listed(given.products, given.dtype)
     if given.squares:
         out, precision, *_ = _TYPES[given.dtype]
-        squares = (
-            gemm_problem(side, side, side, _INPUTS.get(given.dtype, given.dtype), out, "nn") for side in _SQUARES
-        )
+        squares = (gemm_problem(side, side, side, given.dtype, out, "nn") for side in _SQUARES)
         found[:0] = [dataclasses.replace(one, precision=Precision.parse(precision)) for one in squares]
     trials = [(one, plausible(one, choices, device, number, given.far)) for number, one in enumerate(found)]
     jobs: dict[str, Any] = {}

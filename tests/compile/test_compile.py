@@ -55,7 +55,7 @@ def types_of(signature):
 PRECISIONS = {
     "float32": (Precision.TF32, Precision.BF16X6, Precision.OZAKI),
     "float64": tuple(FEWEST_INT8_PRODUCTS),
-    "complex128": (Precision.THREE_M, Precision.OZAKI),
+    "complex128": (Precision.OZAKI,),
 }
 
 

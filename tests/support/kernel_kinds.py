@@ -106,7 +106,6 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         f"{name}_syrk": (Family(((name,) * 3,), own=True, layouts=("rcr", "crr")),)
         for name in ("complex64", "complex128")
     },
-    "complex128_3m": (Family((("complex128",) * 3,), "3m"),),
     "gemm_reference": (Family((("int32",) * 3, (_BF, _F32, _F32), (_F16, _BF, _F32), ("int32", _F32, _F64))),),
 }
 #: Half of a result: dispatch takes them where not all of it is needed, as streamed products of a matrix and its own

@@ -24,11 +24,11 @@ def poisoned(dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
     return np.full(shape, values[dtype.kind]).astype(dtype.numpy())
 
 
-def assert_product(got, a, b, c=None, alpha=1, beta=0, *, three_m=False) -> float:
+def assert_product(got, a, b, c=None, alpha=1, beta=0) -> float:
     """Hold alpha * a @ b + beta * c against a higher precision; return the error in bounds (1 is the limit).
 
     The bound is componentwise: k + 3 roundings of the accumulator on |alpha| |A| |B| + |beta| |C|, and one of the
-    output. Integers must be exact modulo 2**bits. Of 3M, imaginary parts have k + 4 roundings of more terms.
+    output. Integers must be exact modulo 2**bits.
     """
     out = dtype_named(got.dtype.name)
     if out.kind is Kind.INTEGER:
@@ -37,7 +37,7 @@ def assert_product(got, a, b, c=None, alpha=1, beta=0, *, three_m=False) -> floa
         np.testing.assert_array_equal(got, expected.astype(got.dtype))
         return 0.0
     if out.kind is Kind.COMPLEX:
-        return _assert_complex(got, a, b, c, alpha, beta, three_m)
+        return _assert_complex(got, a, b, c, alpha, beta)
     sums = accumulator(dtype_named(a.dtype.name), dtype_named(b.dtype.name))
     # float64 products are referred to the 64 significand bits of an x86 long double.
     wide_type = np.longdouble if sums.name == "float64" else np.float64
@@ -81,13 +81,9 @@ def _scaled(scalar, parts, sizes):
     return (x * a - y * b, x * b + y * a), (abs(x) * c + abs(y) * d, abs(x) * d + abs(y) * c)
 
 
-def _assert_complex(got, a, b, c, alpha, beta, three_m) -> float:
+def _assert_complex(got, a, b, c, alpha, beta) -> float:
     """Hold each part of a complex product: 2 k + 6 roundings on the magnitudes of its terms."""
-    parts, (real, imag) = _complex_terms(_parts(a), _parts(b))
-    if three_m:
-        # k + 4 of what 2 k + 6 are of the half; alpha and beta have 3 more.
-        imag = (2 * real + imag) * (a.shape[-1] + 7) / (2 * a.shape[-1] + 6)
-    expected, size = _scaled(alpha, parts, (real, imag))
+    expected, size = _scaled(alpha, *_complex_terms(_parts(a), _parts(b)))
     if c is not None and beta:
         addends, sizes = _scaled(beta, _parts(c), tuple(map(np.abs, _parts(c))))
         expected = tuple(x + y for x, y in zip(expected, addends, strict=True))

@@ -70,7 +70,7 @@ def matmul(
         computed on the host only. 8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another integer
         type too: an int8 sum of -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer, is
         float64 by default, as in NumPy; written as integers it is exact modulo 2**64, or the size of that type.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8', '3m'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
         Arithmetic that a kernel may use where it is faster; the default is ``'ieee'``. docs/precision.md has the error
         bounds. ``'tf32'``: float32 inputs are rounded to TF32. ``'bf16x6'``: float32 by six bfloat16 GEMMs, as accurate
         for magnitudes from 2**-110 to 2**48; infinities become NaN. ``'ozaki'``: float32, float64 and complex types by
@@ -78,7 +78,7 @@ def matmul(
         ``matmul.plan(...).decision()`` says which. ``'ozaki-14'`` to ``'ozaki-16'``: float64 by Ozaki scheme II with
         that many moduli, without the test: numbers much smaller than others of their row of `a` or column of `b` have
         fewer bits, and infinities become NaN. ``'float8'``: 8-bit floats are accumulated over 128 elements of K with 13
-        fraction bits. ``'3m'``: complex128 by three real products, so that small imaginary parts lose bits.
+        fraction bits.
     stream : int or stream, optional
         Stream for arrays on a GPU; by default the current one of the arrays' library. Inputs must be ready on it.
     executor : {'gpu', 'cpu', 'vgpu'}, optional

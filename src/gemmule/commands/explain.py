@@ -67,7 +67,7 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
 )  # fmt: skip
 @click.option(
     "--precision", metavar="WORD",
-    help="Arithmetic of floats: ieee, tf32, bf16x6, ozaki-15 (14, 16), float8 or 3m. Default: ieee.",
+    help="Arithmetic of floats: ieee, tf32, bf16x6, ozaki-15 (14, 16) or float8. Default: ieee.",
 )  # fmt: skip
 @click.option(
     "--bandwidth", type=float, callback=_positive, metavar="GB/S",

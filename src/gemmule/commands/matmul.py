@@ -100,8 +100,7 @@ class _Number(click.ParamType[Any]):
 @click.option("--b-dtype", metavar="DTYPE", help=_RAW.format("B"))
 @click.option("--c-dtype", metavar="DTYPE", help=_RAW.format("C0"))
 @click.option(
-    "--precision",
-    type=NameChoice(["ieee", "tf32", "bf16x6", "ozaki", "ozaki-14", "ozaki-15", "ozaki-16", "float8", "3m"]),
+    "--precision", type=NameChoice(["ieee", "tf32", "bf16x6", "ozaki", "ozaki-14", "ozaki-15", "ozaki-16", "float8"]),
     default="ieee", show_default=True,
     help="Arithmetic of float32: tf32 rounds, bf16x6 is as accurate and faster; of float64: ozaki-14 to -16 (Ozaki "
     "scheme II), for rows with elements of similar magnitude; of both: ozaki, where a guard allows it; of 8-bit "

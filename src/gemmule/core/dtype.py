@@ -117,7 +117,6 @@ class Precision(enum.Enum):
     and complex128 by 14 to 16 products of int8, float32 and complex64 by six of bfloat16; else the native kernel
     computes.
     ``FLOAT8`` accumulates 8-bit floats over each 128 of K with 13 bits of the fraction, as Hopper's tensor cores do.
-    ``THREE_M`` multiplies complex128 by three real products, which bounds errors of imaginary parts by all parts.
     """
 
     IEEE = "ieee"
@@ -128,7 +127,6 @@ class Precision(enum.Enum):
     OZAKI_15 = "ozaki-15"
     OZAKI_16 = "ozaki-16"
     FLOAT8 = "float8"
-    THREE_M = "3m"
 
     # Enum's own hash is a function in Python, and problems are keys of dictionaries.
     __hash__ = object.__hash__
@@ -169,8 +167,6 @@ class Precision(enum.Enum):
         precision, what, types = cls.parse(value), "float32 products", {"float32"}
         if precision is cls.FLOAT8:
             types, what = {"float8_e4m3fn", "float8_e5m2"}, "products of 8-bit floats"
-        if precision is cls.THREE_M:
-            types, what = {"complex128"}, "complex128 products"
         if precision in INT8_PRODUCTS:
             types, what = {"float64"}, "float64 products"
         if precision is cls.OZAKI:

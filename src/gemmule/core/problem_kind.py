@@ -16,7 +16,7 @@ _MOST_EXTENT, _MOST_OUTPUTS, _MOST_STRIDE = (1 << 16) - 1, 1 << 32, 1 << 32
 #: Bytes that decide what TMA and vectors load.
 _WHOLE = 16
 #: Other precisions are refused by extents too.
-_PRECISIONS = (Precision.IEEE, Precision.TF32, Precision.BF16X6, Precision.FLOAT8, Precision.THREE_M)
+_PRECISIONS = (Precision.IEEE, Precision.TF32, Precision.BF16X6, Precision.FLOAT8)
 _MOST_KINDS = 4096
 
 #: For each cached function its last second argument, and the result.

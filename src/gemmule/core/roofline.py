@@ -125,9 +125,6 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
     also = _units(b, precision)
     rates = {name: getattr(chip.peaks, name) for name in _units(a, precision) if name in also}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
-    if precision is Precision.THREE_M:
-        # Three real products for four.
-        rates = {name: 4 / 3 * rate for name, rate in rates.items()}
     if (
         precision in (Precision.BF16X6, Precision.OZAKI)
         and a.name == b.name == "float32"

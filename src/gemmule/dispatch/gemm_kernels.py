@@ -5,7 +5,6 @@ from __future__ import annotations
 from gemmule.core.spec import KernelSpec
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
-from gemmule.kernels.complex.complex128_3m.spec import SPEC as COMPLEX128_3M
 from gemmule.kernels.complex.syrk import COMPLEX64_SYRK, COMPLEX128_SYRK
 from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC as BF16X6_GEMM
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as OZAKI_COMPLEX
@@ -68,7 +67,6 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
     FLOAT64_SYRK,
     FLOAT64_GEMM,
     COMPLEX128_SYRK,
-    COMPLEX128_3M,
     COMPLEX128_GEMM,
     COMPLEX64_SYRK,
     COMPLEX64_GEMM,

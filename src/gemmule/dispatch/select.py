@@ -43,8 +43,6 @@ MAX_LAUNCHES_LARGE = 4096
 #: Multiply-adds from which on a GEMM is large: it takes much longer than a launch.
 _LARGE_GEMM_FMAS = 2**22
 
-#: Precisions whose kernels need no workspaces but for stream-K and copies of operands.
-_NATIVE = (Precision.IEEE, Precision.THREE_M)
 #: Most cached choices.
 _MOST_CHOSEN = 4096
 # Number of invalidations. It is part of the key: a choice that was made before one and cached after it is never found.
@@ -106,7 +104,7 @@ def choose_streamed(
     Float32 operands that are copied save percents of a product's time, and take as much memory again; so do partial
     sums of stream-K. Parameters as of `choose`.
     """
-    if registry is None and isinstance(problem, GemmProblem) and problem.precision in _NATIVE:
+    if registry is None and isinstance(problem, GemmProblem) and problem.precision is Precision.IEEE:
         if problem.a.dtype == FLOAT32:
             registry = _single_kernels()
         elif problem.a.dtype in (FLOAT64, COMPLEX128):

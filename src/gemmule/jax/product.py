@@ -34,7 +34,7 @@ def matmul(a: Any, b: Any, *, precision: str | None = None) -> Any:
         First operand: float64, float32, float16, bfloat16, complex64 or complex128.
     b : array, shape (..., k, n) or (k,)
         Second operand, of the same type. Batch dimensions are broadcast.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', '3m'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         For float32, float64 and complex types, as of `gemmule.matmul`.
 
     Returns
@@ -70,7 +70,7 @@ def gemm(
         is omitted: `alpha` is 1 and `beta` 0 by default.
     alpha, beta : number
         Scalars, not traced.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', '3m'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
     Returns

@@ -50,7 +50,6 @@ class Reference:
     high: Array
     low: Array
     size: Array  #: Elements of the product of the magnitudes, (|A| |B|)ij.
-    bounding: Array  #: What errors are bounded by: the same, but for imaginary parts of 3M.
     #: signs, signed_sums: A vector x of random signs, and (A B) x; None where that would take long, or the output may
     #: saturate or wrap.
     signs: Array | None = None
@@ -96,7 +95,7 @@ def reference(problem: GemmProblem, inputs: dict[str, Array], rows: Array) -> Re
     sliced = problem.a.dtype.itemsize == 8
     found = row_products(a[rows].astype(np.float64), block_of, vectors, sliced=sliced)
     sums = None if signs is None else _times(a, found.by_vectors[:, 0])
-    return Reference(problem, rows, found.high, found.low, found.size, found.size, signs, sums)
+    return Reference(problem, rows, found.high, found.low, found.size, signs, sums)
 
 
 def _complex_reference(problem: GemmProblem, a: Array, b: Array, rows: Array) -> Reference:
@@ -120,12 +119,7 @@ def _complex_reference(problem: GemmProblem, a: Array, b: Array, rows: Array) ->
     if signs is not None:
         first = a.conj() if problem.a.conj else a
         sums = _times(np.ascontiguousarray(first).view(real.a.dtype.numpy()), found.by_vectors.reshape(-1))
-    bounding = found.size
-    if problem.precision is Precision.THREE_M:
-        # k + 4 roundings of 2 X + Y, where X and Y are the sizes of real and imaginary parts, by the 2 k + 3 of others.
-        bounding = bounding.copy()
-        bounding[:, 1::2] = (problem.k + 4) / (real.k + 3) * (2 * found.size[:, ::2] + found.size[:, 1::2])
-    return Reference(real, rows, found.high, found.low, found.size, bounding, signs, sums)
+    return Reference(real, rows, found.high, found.low, found.size, signs, sums)
 
 
 def _turned(signs: Array) -> Array:
@@ -177,9 +171,7 @@ def accuracy(reference: Reference, output: Array) -> Accuracy:
         high = np.clip(high, -top, top)
     error = np.abs((got.astype(np.float64) - high) - low)
     bound = (
-        (problem.k + 3) * sums.unit_roundoff * reference.bounding
-        + 1.01 * out.unit_roundoff * np.abs(high)
-        + _smallest(out)
+        (problem.k + 3) * sums.unit_roundoff * reference.size + 1.01 * out.unit_roundoff * np.abs(high) + _smallest(out)
     )
     if problem.precision is Precision.FLOAT8:
         bound += FLOAT8_SEEN * reference.size
@@ -218,7 +210,7 @@ def _rms_bound(reference: Reference, high: Array) -> float:
     """
     problem = reference.problem
     out, u = problem.d.dtype, problem.accumulator.unit_roundoff
-    squared = u**2 * ((math.pi * reference.bounding) ** 2 / 2 + 2 * problem.k * high**2)
+    squared = u**2 * ((math.pi * reference.size) ** 2 / 2 + 2 * problem.k * high**2)
     squared += (1.01 * out.unit_roundoff * high) ** 2 + _smallest(out) ** 2
     if problem.precision is Precision.FLOAT8:
         squared += (_CUT_SUMS * high) ** 2

@@ -14,7 +14,7 @@ from gemmule.core.problem import GemmProblem
 from .rotation import OperandSets, Rotation
 
 #: Precisions whose kernels are compared with a product that PyTorch computes in the type itself.
-_IN_THE_TYPE = (Precision.IEEE, Precision.BF16X6, Precision.OZAKI, Precision.THREE_M, *INT8_PRODUCTS)
+_IN_THE_TYPE = (Precision.IEEE, Precision.BF16X6, Precision.OZAKI, *INT8_PRODUCTS)
 
 
 class TorchGemm:

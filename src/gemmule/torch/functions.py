@@ -24,7 +24,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
         strides; lazy conjugates are read in place.
     other : Tensor, shape (..., k, n) or (k,)
         Second operand, of the same type. Batch dimensions are broadcast.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', '3m'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         For float32, float64 and complex types, as of `gemmule.matmul`. PyTorch's own setting for TF32 is not read.
 
     Returns
@@ -80,7 +80,7 @@ def addmm(
     beta, alpha : number
         Scalars without a gradient; 0-d arrays and tensors too, if they are not on a GPU, where reading them would
         synchronise.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', '3m'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
     Returns
@@ -120,7 +120,7 @@ def baddbmm(
     beta, alpha : number
         Scalars without a gradient; 0-d arrays and tensors too, if they are not on a GPU, where reading them would
         synchronise.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', '3m'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
     Returns
@@ -153,7 +153,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         Weights, of the same type.
     bias : Tensor, shape (out_features,), optional
         What is added to each row.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', '3m'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
     Returns

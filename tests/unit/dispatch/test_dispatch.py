@@ -203,7 +203,6 @@ def _taken(spec):
         problems += [
             dataclasses.replace(x, precision=one) for one in emulated for x in problems if x.a.dtype.itemsize > 4
         ]
-        problems += [dataclasses.replace(x, precision=Precision.THREE_M) for x in problems if x.a.dtype.itemsize == 16]
         problems += [dataclasses.replace(problems[place], needed=BlockTriangle(0, STEP)) for place in (0, len(shapes))]
         owns = ("float16", "complex64", "complex128")
         problems += [own_product(gemm_problem(512, 512, 256, dtype, dtype, "nt")) for dtype in owns]

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.chips import H100_SXM
-from gemmule.core.dtype import COMPLEX128, Precision
-from gemmule.core.roofline import fastest_unit
 from gemmule.dispatch.select import choose
 from gemmule.lab.products import gemm_problem
 
@@ -35,26 +30,3 @@ def test_the_choice_is_among_the_fastest_measured_and_its_time_is_near(product):
     assert choice.spec.name == f"{dtype}_gemm"
     assert (choice.config.tile_m, choice.config.tile_n) in tiles
     assert choice.predicted_us == pytest.approx(measured_us, rel=0.2)
-
-
-def test_three_products_are_chosen_by_name_and_where_they_are_expected_to_be_faster():
-    def chosen(side, precision):
-        problem = gemm_problem(side, side, side, "complex128", "complex128", "nn")
-        return choose(dataclasses.replace(problem, precision=precision), HOPPER, multiprocessors=132)
-
-    for side in (1024, 4096):
-        plain, faster = chosen(side, Precision.IEEE), chosen(side, Precision.THREE_M)
-        assert (plain.spec.name, faster.spec.name) == ("complex128_gemm", "complex128_3m")
-        assert faster.predicted_us < plain.predicted_us
-    assert chosen(64, Precision.THREE_M).spec.name == "complex128_gemm"
-    older = gemm_problem(1024, 1024, 1024, "complex128", "complex128", "nn")
-    older = dataclasses.replace(older, precision=Precision.THREE_M)
-    assert choose(older, Arch.parse("sm_80"), multiprocessors=108).spec.name == "complex128_gemm"
-
-
-def test_the_peak_of_three_products():
-    _, whole = fastest_unit(H100_SXM, COMPLEX128, COMPLEX128)
-    assert fastest_unit(H100_SXM, COMPLEX128, COMPLEX128, Precision.THREE_M) == (
-        "fp64_tensor",
-        pytest.approx(whole * 4 / 3),
-    )

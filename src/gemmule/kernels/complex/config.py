@@ -7,7 +7,7 @@ from typing import ClassVar
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import COMPLEX64, COMPLEX128
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.float64.config import COLUMNS, SharedTilesConfig
+from gemmule.kernels.float64.config import SharedTilesConfig
 from gemmule.kernels.simt.config import SimtConfig
 
 
@@ -25,7 +25,6 @@ class Complex128Config(SharedTilesConfig):
     tile_k: int = 8
     mma_k: int = 8
     itemsize: ClassVar[int] = COMPLEX128.itemsize
-    sums: ClassVar[int] = 2
     depths: ClassVar[tuple[int, int]] = (8, 16)
     others: ClassVar[int] = 80
 
@@ -33,13 +32,3 @@ class Complex128Config(SharedTilesConfig):
         super().__post_init__()
         if self.split_k:
             raise ArgumentError(f"config {self}: a tile is shared along K by a cluster or by stream_k, not by both")
-
-
-@dataclass(frozen=True)
-class Complex128ThreeMConfig(Complex128Config):
-    """A tile of complex128 by three real products; fields as of `Complex128Config`, but `mma_k`, 4 or 8."""
-
-    mma_k: int = 4
-    sums: ClassVar[int] = 3
-    least_n: ClassVar[int] = COLUMNS
-    others: ClassVar[int] = 64

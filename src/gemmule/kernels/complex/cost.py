@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from gemmule.core.gpu_rates import GpuRates
@@ -33,8 +32,6 @@ RATES = float64_limits.Float64Rates(
     lines=1e-4,
     sectors=1e-4,
 )
-#: Of three real products.
-THREE_M_RATES = dataclasses.replace(RATES, products=RATES.products * 3 / 4, products_of_4=RATES.products_of_8)
 #: By `float64_limits.key_of`; the first is of warp tiles of 16 x 64.
 FACTORS: dict[tuple[int, ...], float] = {
     (64, 64, 8, 8, 1, 4): 0.985,
@@ -95,12 +92,6 @@ def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], 
     found = float64_limits.limits(problem, configs, gpu, RATES)
     every = zip(_factors(configs), found.times.tolist(), _written_alone(configs), found.share.tolist(), strict=True)
     return [factor * time + alone * max(tiles, 1.0) for factor, time, alone, tiles in every]
-
-
-def complex128_3m_costs(problem: GemmProblem, configs: Sequence[Complex128Config], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds of `complex128_3m`."""
-    found: list[float] = float64_limits.limits(problem, configs, gpu, THREE_M_RATES).times.tolist()
-    return found
 
 
 def complex64_costs(problem: GemmProblem, configs: Sequence[Complex64Config], gpu: GpuRates) -> list[float]:

@@ -47,17 +47,14 @@ class DmmaConfig(Config):
     #: CTAs of a cluster that share a tile: each takes a part of K, and the first `writers` write a part of the columns.
     #: 1, or on sm_90 up to 16, on newer ones up to 8.
     cluster_k: int = 1
-    #: Bytes of an element, accumulators of one of C, depths of a k-tile, and registers of a thread besides those.
+    #: Bytes of an element, depths of a k-tile, and registers of a thread besides its accumulators.
     itemsize: ClassVar[int] = FLOAT64.itemsize
-    sums: ClassVar[int] = 1
-    #: Columns that a warp's are a multiple of.
-    least_n: ClassVar[int] = 2 * COLUMNS
     depths: ClassVar[tuple[int, int]] = (16, 32)
     others: ClassVar[int] = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unit_m, unit_n = BLOCK * self.warps_m, self.least_n * self.warps_n
+        unit_m, unit_n = BLOCK * self.warps_m, 2 * COLUMNS * self.warps_n
         if self.tile_m % unit_m or self.tile_n % unit_n or self.tile_k not in self.depths or self.stages < 2:
             raise ArgumentError(
                 f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, tile_k "
@@ -70,7 +67,7 @@ class DmmaConfig(Config):
         copied = length * self.threads
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {length} a thread")
-        if (count := self.tile_elements * self.sums // self.threads) > _MAX_ACCUMULATORS:
+        if (count := self.tile_elements * self.itemsize // FLOAT64.itemsize // self.threads) > _MAX_ACCUMULATORS:
             raise ArgumentError(
                 f"config {self}: {count} accumulators a thread are more than {_MAX_ACCUMULATORS}; add warps"
             )
@@ -114,7 +111,7 @@ class DmmaConfig(Config):
     @property
     def resident(self) -> int:
         """Resident CTAs of an SM of Hopper: while some wait, others multiply."""
-        accumulators = self.tile_elements * self.sums * FLOAT64.itemsize // 4
+        accumulators = self.tile_elements * self.itemsize // 4
         by_registers = _REGISTERS // (accumulators + self.others * self.threads)
         return max(min(_SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES), by_registers), 1)
 

@@ -68,9 +68,7 @@ class Float64Mainloop(WarpTileMainloop):
     copies_first = True
     #: Real elements of K for each of an operand.
     parts = 1
-    #: Elements of K whose fragments are read together, at least.
-    least_k = 8
-    stage_type: Any = Float64Stage
+    stage_type: type[Float64Stage] = Float64Stage
 
     def __init__(self, config: DmmaConfig, types: dict[str, str], *, chained: bool = False) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
@@ -78,7 +76,7 @@ class Float64Mainloop(WarpTileMainloop):
         self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
         self.blocks, self.columns = self.warp_m // BLOCK, self.warp_n // COLUMNS
         # Fragments of 8 or 16 k are read together; an mma.sync takes as many of a lane's words as its K needs.
-        self.words, self.mma_words = max(config.mma_k, self.least_k) // DEPTH, config.mma_k // DEPTH
+        self.words, self.mma_words = max(config.mma_k, 8) // DEPTH, config.mma_k // DEPTH
         self.mma_m, self.mma = config.mma_m, double_mma_name(config.mma_m, config.mma_k)
         whole = types["tiles"] == "whole"
         self.stageA = self.stage_type(self.tile_m, self.tile_k, types["a_major"] == "k")
@@ -114,7 +112,7 @@ class Float64Mainloop(WarpTileMainloop):
             first, k_tiles = k_tiles * index // parts, k_tiles * (index + 1) // parts
             k_tiles = k_tiles - first
         self.multiply_k_tiles(own, (gA, gB), (m0, n0), places, strides, (first, k_tiles))
-        return self.results(own.accumulators), own.stages
+        return own.accumulators, own.stages
 
     @cute.jit
     def begin(self):
@@ -158,10 +156,6 @@ class Float64Mainloop(WarpTileMainloop):
         a = self.operand(self.copyA, gA, m0, first, targets[0], strides[0])
         b = self.operand(self.copyB, gB, n0, first, targets[1], strides[1])
         return _Tile(a, b, *starts, own.fragments_a, own.next_a, own.fragments_b, own.accumulators), sources
-
-    def results(self, accumulators: Any) -> Any:
-        """Return what is written, or added to partial sums: here the accumulators."""
-        return accumulators
 
     def fragments(self) -> tuple[Any, Any, Any, Any]:
         """Return registers for two fragments of A, for those of B, and accumulators."""

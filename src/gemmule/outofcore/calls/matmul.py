@@ -155,7 +155,7 @@ def matmul(
         Type that the operands are converted to while they are read, e.g. float32 for stored float16.
     a_dtype, b_dtype, c_dtype : str, optional
         Type of raw items, for types that a store cannot name: ``"bfloat16"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
-    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8', '3m'}, optional
+    precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
         Arithmetic for float32 and float64 operands, or 8-bit floats, as in `gemmule.matmul`.
     executor : {'gpu', 'cpu', 'vgpu'}, optional
         Where to compute; by default a GPU that supports the types, if there is one.

@@ -16,8 +16,6 @@ Sources
 
 from __future__ import annotations
 
-from typing import Any
-
 import cutlass
 from cutlass import Float64, cute
 
@@ -25,7 +23,6 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.float64.config import COLUMNS
-from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.complex_parts import fake_scalars, is_used
 from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
@@ -40,8 +37,6 @@ from .warp_tile_writes import WarpTileWrites
 class Complex128Gemm(WarpTileWrites, TileGemm):
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    mainloop_type: type[Float64Mainloop] = Complex128Mainloop
-
     def __init__(
         self,
         config: Complex128Config,
@@ -51,7 +46,7 @@ class Complex128Gemm(WarpTileWrites, TileGemm):
         self.threads, self.cluster_k, self.resident = config.threads, config.cluster_k, config.resident
         self.writers = config.writers
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
-        self.mainloop = self.mainloop_type(config, types)
+        self.mainloop = Complex128Mainloop(config, types)
         self.epilogue = ComplexEpilogue(Float64, types)
 
     @cute.jit
@@ -87,14 +82,9 @@ def buildable(
     config: Complex128Config, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
 ) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
-    arguments = fake_arguments(types)
+    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
+    tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
+    arguments = (*tensors, *fake_scalars(Float64))
     if config.stream_k:
         return Buildable(StreamKComplex128Gemm(config, types), (*arguments, fake_shares()))
     return Buildable(Complex128Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))
-
-
-def fake_arguments(types: dict[str, str]) -> tuple[Any, ...]:
-    """Return fake arguments for those layouts, but what the scheduler takes."""
-    units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
-    tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
-    return (*tensors, *fake_scalars(Float64))

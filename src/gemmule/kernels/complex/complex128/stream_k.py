@@ -9,7 +9,6 @@ from cutlass import Float64, cute
 from gemmule.kernels.complex.epilogue import ComplexEpilogue
 from gemmule.kernels.float64.gemm.shared_tiles import fake_shares
 from gemmule.kernels.float64.gemm.stream_k import StreamKFloat64Gemm
-from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.complex_parts import is_used
 
 from .mainloop import Complex128Mainloop
@@ -21,7 +20,7 @@ __all__ = ["StreamKComplex128Gemm", "fake_shares"]
 class StreamKComplex128Gemm(WarpTileWrites, StreamKFloat64Gemm):
     """The complex128 GEMM by persistent CTAs; the last argument is as of `StreamKFloat64Gemm`."""
 
-    mainloop_type: type[Float64Mainloop] = Complex128Mainloop
+    mainloop_type = Complex128Mainloop
 
     def epilogue_of(self, types: dict[str, str]) -> Any:
         """As of `StreamKFloat64Gemm`."""

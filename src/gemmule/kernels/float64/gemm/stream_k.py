@@ -81,7 +81,7 @@ class StreamKFloat64Gemm(TileGemm):
             if again + stride < end:
                 # In flight while this tile is written.
                 self.fill(own, (mA, mB), self.shares.work_tile(tiles, again + stride, every), alpha)
-            accumulators = self.mainloop.results(own.accumulators)
+            accumulators = own.accumulators
             flat = cute.make_tensor(accumulators.iterator, cute.make_layout(cute.size(accumulators)))
             if self.shares.fixup((partials, flags), flat, tiles, k_range, num_k_tiles, ctx):
                 (m0, n0), (row, col) = self.origin(coord), self.mainloop.corner_of(warp)
