@@ -10,7 +10,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, Config, KernelSpec, NextKernel
 
 from .bf16x6_gemm.spec import SPEC as BF16X6
-from .guard_steps import DECISION
+from .guard_decision.spec import SPEC as DECISION
 from .guard_words import DECISION_WORD
 from .ozaki_complex.spec import SPEC as OZAKI_COMPLEX
 from .ozaki_gemm.spec import SPEC as OZAKI
