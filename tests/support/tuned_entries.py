@@ -11,7 +11,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
-from gemmule.dispatch import select, tuned_table
+from gemmule.dispatch import choice_cache, tuned_table
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
@@ -45,7 +45,7 @@ def table(tmp_path, monkeypatch):
 
 def forget():
     tuned_table.clear_tables()
-    select.clear_choices()
+    choice_cache.clear_choices()
 
 
 def chosen(problem=PROBLEM, gpu=GPU):

@@ -10,8 +10,8 @@ from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.spec import Choice
 from gemmule.kernels.quantize.spec import BY_TENSOR, FLOAT8_ARCH, SPEC
 
+from .choice_cache import cached_choice
 from .rates_table import rates_for
-from .select import cached_choice
 
 
 @cached_choice

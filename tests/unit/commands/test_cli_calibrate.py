@@ -14,9 +14,10 @@ from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.spec import Choice, configs_on
 from gemmule.dispatch import settings_file
+from gemmule.dispatch.choice_cache import clear_choices
 from gemmule.dispatch.rates_file import MeasuredRates, merge_rates, read_rates
 from gemmule.dispatch.rates_table import clear_rates, known_rates
-from gemmule.dispatch.select import choose, clear_choices
+from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.calibration import products as calibration

@@ -11,7 +11,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import TransposeProblem
-from gemmule.dispatch import recording, select
+from gemmule.dispatch import choice_cache, recording
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.recording import RecordingWarning
 from gemmule.dispatch.select import choose
@@ -26,9 +26,9 @@ PROBLEM = gemm_problem(24, 40, 56, "float16", "float32", "tn")
 def _nothing_chosen(monkeypatch, tmp_path):
     monkeypatch.setenv("GEMMULE_TUNED", str(tmp_path / "none.json"))
     monkeypatch.setattr(recording, "_written", set())
-    select.clear_choices()
+    choice_cache.clear_choices()
     yield
-    select.clear_choices()
+    choice_cache.clear_choices()
 
 
 def call(problem, chip="NVIDIA H200"):
