@@ -25,7 +25,9 @@ PROBLEM = gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "nn")
 RUN = (("chip", CHIP), ("gpu", GPU), ("date", "20260101T000000"), ("commit", "0123456789"))
 
 #: Two products of arrays that are apart, as an array library describes them.
-LIBRARY = types.SimpleNamespace(reach=lambda x: (x, x + 8), maker=lambda result: lambda: result, guards_kinds=True)
+LIBRARY = types.SimpleNamespace(
+    byte_bounds=lambda x: (x, x + 8), maker=lambda result: lambda: result, guards_kinds=True
+)
 
 
 def entry(config=SPEC.configs[5], *, problem=PROBLEM, us=9.0, ratio=1.1, chip=CHIP, kernel=SPEC.name, samples=8):

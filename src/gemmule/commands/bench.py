@@ -335,7 +335,7 @@ def show_command(*, file: Path, plot: str | None) -> None:
     files = record_files([file])
     without: list[Path] = []
     for number, path in enumerate(files):
-        if not _show(path, plot, heading=path.name if len(files) > 1 else None, apart=number > len(without)):
+        if not _show(path, plot, heading=path.name if len(files) > 1 else None, after_blank=number > len(without)):
             without.append(path)
     if len(without) == len(files):
         raise FileFormatError(
@@ -349,10 +349,10 @@ def show_command(*, file: Path, plot: str | None) -> None:
         )
 
 
-def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> bool:
+def _show(path: Path, plot: str | None, *, heading: str | None, after_blank: bool) -> bool:
     """Print the products or transposes of a record file, after a heading; return whether there are any.
 
-    `apart` is whether an empty line precedes the heading.
+    `after_blank` is whether an empty line precedes the heading.
     """
     from ..lab.bench_tables import figures, ratios
     from ..lab.gemm_operation import GEMM, size_text
@@ -368,7 +368,7 @@ def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> 
     if not products and not transposes:
         return False
     if heading is not None:
-        click.echo(f"\n{heading}" if apart else heading)
+        click.echo(f"\n{heading}" if after_blank else heading)
     if show_transposes(records, path, plot):
         return True
     tables = []

@@ -33,7 +33,8 @@ def choose_quantize(problem: Any, arch: Arch, multiprocessors: int | None, chip:
     spec = BY_TENSOR if problem.by == "tensor" else SPEC
     if arch.capability < FLOAT8_ARCH.capability:
         raise UnsupportedError(
-            f"no quantisation: GPUs from sm_89 on have 8-bit floats, {arch} has not; quantise a copy of x on the host"
+            "no quantisation: 8-bit floats need compute capability 8.9 or newer, not "
+            f"{arch}; quantise a copy of x on the host"
         )
     gpu = H200_RATES if multiprocessors is None else rates_for(chip, multiprocessors)
     assert spec.refuses is not None

@@ -70,8 +70,8 @@ class DeviceCall:
         self._a, self._b, *self._others = overlap
         self._absmax_overlap = absmax_overlap
 
-    def apart(self, addresses: tuple[int, ...], in_place: bool) -> bool:
-        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
+    def no_overlap(self, addresses: tuple[int, ...], in_place: bool) -> bool:
+        """Whether the output surely overlaps no input; C may be the output itself."""
         at = addresses[-1]
         low, high = self._a
         if low < addresses[0] - at < high:
@@ -85,8 +85,8 @@ class DeviceCall:
         others = zip(addresses[2 + in_place : -1], self._others[in_place:], strict=True)
         return not any(low < address - at < high for address, (low, high) in others)
 
-    def maximum_apart(self, addresses: tuple[int, ...], given: bool) -> bool:
-        """Whether the array for the absolute maximum is surely apart from the others.
+    def absmax_no_overlap(self, addresses: tuple[int, ...], given: bool) -> bool:
+        """Whether the array for the absolute maximum surely overlaps no other.
 
         The output is among the addresses if it is given.
         """
@@ -123,7 +123,7 @@ class DeviceCall:
         assert current is not None
         now = current if stream is None else stream_handle(stream)
         if out is not None:
-            if not self.apart(addresses, in_place):
+            if not self.no_overlap(addresses, in_place):
                 return None
             result = out
         else:
@@ -430,9 +430,9 @@ def _evict(cached: dict[Any, Any], most: int) -> None:
 
 def _overlap(library: DeviceCallArrays, arrays: Sequence[Any], written: Any) -> list[tuple[int, int]]:
     """Return for each array the differences of its address to that of another, between which they may overlap."""
-    low, high = library.reach(written)
-    reaches = [library.reach(x) for x in arrays]
-    return [(low - ends, high - begins) for begins, ends in reaches]
+    low, high = library.byte_bounds(written)
+    bounds = [library.byte_bounds(x) for x in arrays]
+    return [(low - ends, high - begins) for begins, ends in bounds]
 
 
 #: The calls of this process.

@@ -48,9 +48,9 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
     if library is None:
         return _product_of_others(call)
     epilogue, traced, alpha, beta = call.epilogue, None, call.alpha, call.beta
-    said = 0.0 if beta is None else beta
+    beta_or_zero = 0.0 if beta is None else beta
     conj = call.conj
-    if call.operation != "matmul" and not usual_scalars(alpha, said):
+    if call.operation != "matmul" and not usual_scalars(alpha, beta_or_zero):
         return plan_product(call).execute()
     by_arrays = library.guarded and call.out_dtype is call.precision is call.executor is None and not conj
     # What a name stands for is known by it; a function is traced.
@@ -63,7 +63,7 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
             if result is not None:
                 CALLS.remember(identities or _identities(call), replay)
                 return result
-    options: tuple[Any, ...] = (call.operation, alpha, said, call.out_dtype, call.precision, call.executor)
+    options: tuple[Any, ...] = (call.operation, alpha, beta_or_zero, call.out_dtype, call.precision, call.executor)
     others = (c, call.bias, out)
     if conj:
         options = (*options, conj)
@@ -157,7 +157,7 @@ def _shapes(call: ProductArguments) -> tuple[Any, ...]:
 
 
 def _only_named(call: ProductArguments) -> bool:
-    """Whether what is done to a product, apart from its bias, is known by a name alone, if it is anything."""
+    """Whether what is done to a product, besides its bias, is known by a name alone, if it is anything."""
     args = call.epilogue_args
     plain = (args is None or (isinstance(args, Mapping) and not args)) and call.gated is call.absmax is None
     return plain and (call.epilogue is None or type(call.epilogue) is str)
@@ -178,7 +178,7 @@ def _repeated(
 ) -> Any:
     """Return the result of a call that is cached; None where a plan has to look at the arrays."""
     absmax = call.absmax
-    if absmax is not None and not found.maximum_apart(described[1], call.out is not None):
+    if absmax is not None and not found.absmax_no_overlap(described[1], call.out is not None):
         return None
     arrays = (call.a, call.b, *others[:-1])
     result = found.run(library, described, arrays, call.out, call.stream, in_place=call.c is call.out)
@@ -229,10 +229,10 @@ def _clearing(queue: Queue, place: int, device: int) -> Queue:
 def _product_of_others(call: ProductArguments) -> Any:
     """Compute a product of arrays that are not in the call cache: of JAX's by a program from the second call on."""
     programs = programs_for(type(call.a))
-    said = 0.0 if call.beta is None else call.beta
-    if programs is None or call.conj or not (call.operation == "matmul" or usual_scalars(call.alpha, said)):
+    beta_or_zero = 0.0 if call.beta is None else call.beta
+    if programs is None or call.conj or not (call.operation == "matmul" or usual_scalars(call.alpha, beta_or_zero)):
         return plan_product(call).execute()
-    options: tuple[Any, ...] = (call.operation, call.alpha, said, call.out_dtype, call.precision, call.executor)
+    options: tuple[Any, ...] = (call.operation, call.alpha, beta_or_zero, call.out_dtype, call.precision, call.executor)
     traced = None
     if not (call.epilogue is None and _only_named(call)):
         traced = traced_epilogue(call)
@@ -302,7 +302,7 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
     result = plan.execute()
     if described is not None:
         queue, problem = plan.execution.queue, plan.problem
-        # Another array that lies where this one does says nothing of arrays that are apart.
+        # The launch of a transpose in place, of one address, holds for no other call.
         if queue is not None and isinstance(problem, TransposeProblem) and not problem.in_place:
             CALLS.add(library, described[0], queue, (x, x), result, began)
     return result

@@ -11,8 +11,8 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError
 
-from ..replay import LOW, Replay, of_these
-from .descriptions import Described, Repeatable, reach_of
+from ..replay import LOW, Replay, replay_same_arrays
+from .descriptions import Described, Repeatable, bounds_of_strides
 from .view import ArrayView, NewArray
 
 
@@ -117,9 +117,9 @@ class CupyArrays:
     def device(self, x: Any) -> int:
         return int(x.data.device_id)
 
-    def reach(self, x: Any) -> tuple[int, int]:
+    def byte_bounds(self, x: Any) -> tuple[int, int]:
         """Return where the array's memory begins and ends."""
-        return reach_of(x.shape, x.strides, x.itemsize)
+        return bounds_of_strides(x.shape, x.strides, x.itemsize)
 
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes arrays like `x`."""
@@ -143,9 +143,9 @@ class CupyArrays:
         addresses = tuple([int(x.data.ptr) for x in inputs])
         if out is not None:
             addresses = (*addresses, int(out.data.ptr))
-            if not call.apart(addresses, any(x is out for x in inputs)):
+            if not call.no_overlap(addresses, any(x is out for x in inputs)):
                 return None
-        return of_these(given, addresses, new, call.queue, self._current_stream, device)
+        return replay_same_arrays(given, addresses, new, call.queue, self._current_stream, device)
 
 
 @functools.cache

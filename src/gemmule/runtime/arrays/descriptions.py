@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..replay import Apart, Queue, Replay
+from ..replay import NoOverlap, Queue, Replay
 from .view import HostArray
 
 #: A key; of arrays on a GPU their addresses, the output's last if there is one, and the library's current stream; of
@@ -41,8 +41,8 @@ class Repeatable(Protocol):
         """Makes the output."""
 
     @property
-    def apart(self) -> Apart:
-        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
+    def no_overlap(self) -> NoOverlap:
+        """Whether the output surely overlaps no input; C may be the output itself."""
 
 
 class CallArrays(Protocol):
@@ -91,7 +91,7 @@ class DeviceCallArrays(CallArrays, Protocol):
     def device(self, x: Any) -> int:
         """Return the number of the array's GPU."""
 
-    def reach(self, x: Any) -> tuple[int, int]:
+    def byte_bounds(self, x: Any) -> tuple[int, int]:
         """Return the bytes from an array's address to its first byte in memory, and to behind its last."""
 
     def maker(self, x: Any) -> Callable[[], Any]:
@@ -108,7 +108,7 @@ class DeviceCallArrays(CallArrays, Protocol):
         """
 
 
-def reach_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+def bounds_of_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     """Return the bytes from the first element to the first byte in memory and to behind the last; strides in bytes."""
     steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
     return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + itemsize

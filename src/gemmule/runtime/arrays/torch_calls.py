@@ -13,8 +13,8 @@ import numpy as np
 
 from gemmule.core.dtype import numpy_dtype
 
-from ..replay import LOW, Replay, of_more, of_two
-from .descriptions import Described, Repeatable, executor_in_environment, reach_of
+from ..replay import LOW, Replay, replay_two_operands, replay_with_addends
+from .descriptions import Described, Repeatable, bounds_of_strides, executor_in_environment
 from .torch_guards import Guards, quick_maker, stay_out_of_dynamo, tensor_guards
 from .view import HostArray
 
@@ -101,10 +101,10 @@ class TorchArrays:
         """Return the tensor's GPU."""
         return int(x.get_device())
 
-    def reach(self, x: Any) -> tuple[int, int]:
+    def byte_bounds(self, x: Any) -> tuple[int, int]:
         """Return where the tensor's memory begins and ends."""
         item = x.element_size()
-        return reach_of(tuple(x.shape), tuple(stride * item for stride in x.stride()), item)
+        return bounds_of_strides(tuple(x.shape), tuple(stride * item for stride in x.stride()), item)
 
     def maker(self, x: Any) -> Callable[[], Any]:
         """Return what makes tensors like `x`."""
@@ -133,8 +133,8 @@ class TorchArrays:
             check = _once(check)
         make = None if out is not None else self._maker_from(inputs[0], call, result)
         same = inputs[0].data_ptr() == inputs[1].data_ptr()
-        replaying = of_two if len(inputs) == 2 else of_more
-        found = replaying(check, call.apart, make, call.queue, self._raw_stream, device, same)
+        replaying = replay_two_operands if len(inputs) == 2 else replay_with_addends
+        found = replaying(check, call.no_overlap, make, call.queue, self._raw_stream, device, same)
         return found if out is None else self._marking(found)
 
     def _marking(self, replayed: Replay) -> Replay:

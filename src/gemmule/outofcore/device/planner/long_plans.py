@@ -167,7 +167,7 @@ class _Whole:
                     product = rates.seconds(m, n, depth, added=plan.grid[2] > 1, lanes=plan.lanes, needed=needed)
                     took += times * (rates.launch + product)
             area = math.prod(shape)
-            if plan.apart:
+            if plan.converts_results:
                 took += rates.launch + area * (plan.sum_dtype.itemsize + plan.product.out.itemsize) / CONVERT_RATE
             if plan.symmetric and tile[0] != tile[1]:
                 took += rates.launch + 2 * area * plan.product.out.itemsize / CONVERT_RATE
