@@ -58,10 +58,10 @@ from gemmule.kernels.hopper.tma_tiles import (
     scale_params,
     why_not_stored,
 )
+from gemmule.kernels.mma_sync.cost import is_faster
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.mma_sync.spec import is_faster
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
