@@ -55,7 +55,7 @@ def _arguments(
     """Hold the arguments against each other; return those of the product that computes it."""
     if options["out"] is None and options["out_dtype"] is None:
         options["out_dtype"] = "bfloat16"
-    check_factors(a, b)
+    check_factors(a=a, b=b)
     for role, x in (("a", a), ("b", b)):
         if len(x.shape) != 2:
             raise ShapeError(f"{role} has shape {tuple(x.shape)}; scaled products are of matrices: reshape it")
