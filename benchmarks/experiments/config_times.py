@@ -28,11 +28,12 @@ from typing import Any
 from untuned_choices import Operands, Pool, jobs_of
 
 from gemmule.compiler.pool import compile_all
+from gemmule.core.config import Config
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM

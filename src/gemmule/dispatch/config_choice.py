@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import Problem
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, KernelSpec
 
 
 def config_for(

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from gemmule.compiler.cache import has_any, is_compiled
 from gemmule.compiler.toolchain import REMEDY
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import Problem, inner_problem
-from gemmule.core.spec import Choice, Config, KernelSpec, Signature
+from gemmule.core.spec import Choice, KernelSpec, Signature
 
 from .candidates import candidates_of, max_launches, needs_fewer, part_of, why_too_many
 from .config_choice import config_for, is_less

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 
 from gemmule.compiler.toolchain import compiler_installed
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.dtype import COMPLEX128, FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import GemmProblem, Problem, contiguous_gemm, split_batch
-from gemmule.core.spec import Choice, Config, KernelSpec, Reason, reasons_of, why_not_epilogue
+from gemmule.core.spec import Choice, KernelSpec, Reason, reasons_of, why_not_epilogue
 
 from .candidates import (
     MAX_LAUNCHES_SMALL,

@@ -8,11 +8,12 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.name_suggestions import did_you_mean, similar_names, unknown_name
 from gemmule.core.problem import GemmProblem, Problem
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.former_names import KERNELS
 from gemmule.dispatch.registry import LADDER, REGISTRY
 

@@ -10,9 +10,10 @@ from click.testing import CliRunner
 
 from gemmule.cli import gemmule
 from gemmule.core.arch import Arch
+from gemmule.core.config import configs_on
 from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.spec import Choice, configs_on
+from gemmule.core.spec import Choice
 from gemmule.dispatch import settings_file
 from gemmule.dispatch.choice_cache import clear_choices
 from gemmule.dispatch.rates_file import MeasuredRates, merge_rates, read_rates

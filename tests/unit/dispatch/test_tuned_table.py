@@ -8,8 +8,8 @@ import math
 import pytest
 
 from gemmule.api.calls.call_cache import CALLS
+from gemmule.core.config import Config
 from gemmule.core.gpu_rates import H200_RATES
-from gemmule.core.spec import Config
 from gemmule.dispatch import choice_cache, select, tuned_table
 from gemmule.dispatch.problem_key import key_of, problem_of
 from gemmule.dispatch.registry import REGISTRY

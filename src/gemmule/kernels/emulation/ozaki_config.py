@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
-from gemmule.core.spec import Config
 from gemmule.kernels.hopper.tile_config import CLUSTERS, K_BYTES, WarpScheduleConfig
 from gemmule.kernels.parts.hopper_facts import SMS
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.dtype import DType
 from gemmule.core.epilogue import SECOND
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, Problem, inner_problem
 from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents
-from gemmule.core.spec import Config
 
 from .tma_tiles import why_not_tma
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from gemmule.core.config import LARGEST_CLUSTER, Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import LARGEST_CLUSTER, Config
 
 #: Bytes that a copy may move at once; 1 and 2 are those of an element.
 COPIES = (16, 8, 4, 2, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import why_not_cluster
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, DType, Precision
 from gemmule.core.epilogue import SECOND
 from gemmule.core.epilogue_inputs import (
@@ -20,7 +21,7 @@ from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
-from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.parts.batched_launch import (

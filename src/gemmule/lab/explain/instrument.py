@@ -9,8 +9,9 @@ import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.chip import Chip
+from gemmule.core.config import Config
 from gemmule.core.launch import Launch
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 
 Buffers = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
