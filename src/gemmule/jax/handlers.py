@@ -1,4 +1,4 @@
-"""What XLA calls: a product on the host, one on a GPU, and there what was planned before.
+"""Handlers that XLA calls: a product on the host, one on a GPU, and there what was planned before.
 
 Each is a C function that ctypes makes of a Python one.
 """

@@ -37,7 +37,7 @@ class Recipe:
 
     @functools.cached_property
     def name(self) -> str:
-        """What it is known by: the same in every process, since XLA may keep compiled programs on disk."""
+        """Its key: the same in every process, since XLA may keep compiled programs on disk."""
         return hashlib.sha256(repr((self.problem, self.operands, self.begins)).encode()).hexdigest()
 
     def aligned(self, alignments: tuple[int, ...]) -> GemmProblem | TransposeProblem:

@@ -257,7 +257,7 @@ class _Matmul:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the heuristic says of an algorithm."""
+    """An algorithm that the heuristic found."""
 
     algorithm: np.ndarray[Any, np.dtype[Any]]
     workspace_bytes: int

@@ -61,7 +61,7 @@ _VERSIONS = ("NOT_INITIALIZED", "NOT_COMPATIBLE", "API_NOT_IMPLEMENTED")
 
 
 class Profiling:
-    """What is being recorded. Made by `profiling`."""
+    """A recording in progress. Made by `profiling`."""
 
     def __init__(self) -> None:
         self._cupti = _module()

@@ -62,7 +62,7 @@ def _made_for(kind: type) -> JaxPrograms | None:
 
 
 class Program:
-    """What XLA calls for arrays of certain shapes, types and places.
+    """A compiled XLA program for arrays of certain shapes, types and places.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ class Ending:
 
     @property
     def text(self) -> str:
-        """What is computed, by the names of the call's arguments; numbers are given as such."""
+        """The formula, by the names of the call's arguments; numbers are given as such."""
         names = {f"{MATRIX}{place}": _name_of(role) for place, role in enumerate(self.roles)}
         names |= {f"{NUMBER}{place}": f"{number:g}" for place, number in enumerate(self.numbers)}
         if self.gated:

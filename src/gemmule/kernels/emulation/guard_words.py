@@ -1,4 +1,4 @@
-"""What guarded launches have in common: the words that they read and write, and the key of their specialisation."""
+"""Words that guarded launches read and write, and the key of their specialisation."""
 
 from __future__ import annotations
 

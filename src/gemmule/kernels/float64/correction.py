@@ -1,4 +1,4 @@
-"""What measured times add to the limits of the cost model: see `gemmule.kernels.parts.learned_correction`."""
+"""The learned correction of the cost model's limits: see `gemmule.kernels.parts.learned_correction`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Float64Rates:
-    """What predicted times were fitted to: benchmarks/experiments/fit_float64_cost.py. Microseconds on an H200."""
+    """Fitted rates of predicted times: benchmarks/experiments/fit_float64_cost.py. Microseconds on an H200."""
 
     #: products, products_of_8, products_of_4: Products of a k-tile of 128 x 128 x 16, and the factors of instructions
     #: of 8 and of 4 elements of K.
@@ -148,7 +148,7 @@ class Limits(NamedTuple):
 
 
 class _Moving(NamedTuple):
-    """What configs decide for products that lie alike; a value for each config.
+    """Numbers of configs, for products of one layout; a value for each config.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class _Moving(NamedTuple):
 
 
 class _Streamed(NamedTuple):
-    """What configs of stream-K by persistent CTAs decide besides `Tiles`; a value for each of them.
+    """Numbers of configs of stream-K by persistent CTAs, besides `Tiles`; a value for each of them.
 
     Attributes
     ----------
@@ -194,7 +194,7 @@ class _Streamed(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """What a config of stream-K by clusters decides besides `Tiles`."""
+    """Numbers of a config of stream-K by clusters, besides `Tiles`."""
 
     number: int  #: Its number among all configs.
     config: Float64Config  #: The config.
@@ -202,7 +202,7 @@ class _Split(NamedTuple):
 
 
 class Tiles:
-    """What configs decide for every product: sizes, and microseconds; a value for each config."""
+    """Numbers of configs for every product: sizes, and microseconds; a value for each config."""
 
     def __init__(self, configs: Sequence[DmmaConfig], rates: Float64Rates) -> None:
         def each(value: Any) -> Numbers:

@@ -103,7 +103,7 @@ class HopperConfig(Config):
 
     @property
     def tile_n_multiple(self) -> int:
-        """What tile_n must be a multiple of."""
+        """The number that tile_n must be a multiple of."""
         return MMA_M
 
     @property

@@ -106,7 +106,7 @@ RATES = Tf32Rates(
 
 
 class _Tiles:
-    """What configs decide for every product."""
+    """Numbers of configs, for every product."""
 
     def __init__(self, configs: Sequence[MmaSyncConfig], rates: Tf32Rates) -> None:
         def each(value: Any) -> Numbers:

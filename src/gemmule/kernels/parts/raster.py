@@ -27,7 +27,7 @@ class Divisor(NamedTuple):
 
 
 class RasterDivisors(NamedTuple):
-    """What indices of tiles are divided by: a matrix's tiles, those of a group of rows, and the last group's rows."""
+    """Divisors of tile indices: a matrix's tiles, those of a group of rows, and the last group's rows."""
 
     matrix: Divisor
     group: Divisor

@@ -1,4 +1,4 @@
-"""What counts a compiled kernel, as this package sees it: the virtual GPU has one."""
+"""The protocol of a counter of compiled kernels: the virtual GPU has one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Buffers = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class Row(Protocol):
-    """What one instruction did; the names are those of the virtual GPU's counts."""
+    """Counts of one instruction; the names are those of the virtual GPU's counts."""
 
     @property
     def source(self) -> str: ...
@@ -48,7 +48,7 @@ class Row(Protocol):
 
 
 class Run(Protocol):
-    """What was counted in one launch."""
+    """Counts of one launch."""
 
     @property
     def instructions(self) -> Sequence[Row]: ...

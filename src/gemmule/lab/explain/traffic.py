@@ -17,7 +17,7 @@ from .totals import BULK_LOAD, BULK_STORE, MATRIX, Totals
 
 @dataclasses.dataclass(frozen=True)
 class LevelTraffic:
-    """What passes through a level."""
+    """The bytes that pass through a level."""
 
     name: str  #: ``device memory``, ``L2``, ``L1`` or ``shared memory``.
     formula_bytes: int | None  #: By arithmetic alone.

@@ -1,4 +1,4 @@
-"""What a search tries: kernels and configs that take a product and are not predicted to be slow."""
+"""Candidates of a search: kernels and configs that take a product and are not predicted to be slow."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ executor_in_environment: Callable[[], Any] = (
 
 
 class Repeatable(Protocol):
-    """What a call cache holds of a product on a GPU."""
+    """An entry of the call cache: a product on a GPU."""
 
     @property
     def queue(self) -> Queue:

@@ -1,4 +1,4 @@
-"""What PyTorch has for torch.compile: guards in C++, where they are as known, and the rules of what is traced."""
+"""PyTorch's guards in C++, made for torch.compile, where they are as known; and the rules of what is traced."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _WARP = 32
 
 
 class GroupedWork(NamedTuple):
-    """What a schedule reads."""
+    """The inputs of a schedule."""
 
     d: Any  #: Tensor. D, for its extents.
     offsets: Any  #: Tensor. The groups' ends, or the numbers of rows' matrices, in device memory.

@@ -1,4 +1,4 @@
-"""What lies where in the buffers on a device."""
+"""Places of tiles in the buffers on a device."""
 
 from __future__ import annotations
 
