@@ -68,7 +68,15 @@ def _unset(config: Any, signature: Signature) -> Buildable:
 # Slots, as an instance's dictionary of so many fields is slow to read.
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """A kernel of the registry. Specs import only core and kernels, and kernel.py in `build`."""
+    """A kernel of the registry. Specs import only core and kernels, and kernel.py in `build`.
+
+    A spec states limits in three functions: `refuses_types` by the types alone, `refuses` by the problem, `why_not` by
+    the config. In the instance `refuses` and `why_not` include those before; `own_refuses` and `own_why_not` do not,
+    for a choice, which evaluates each once. `is_refused` and `takes` are the same as yes or no, one look-up each.
+
+    It states times in `costs` (or `cost`). Before they are predicted `defers_to` may name a kernel that is surely
+    faster, after that `faster_alternative` one whose prediction is lower.
+    """
 
     name: str  #: Name of the kernel, e.g. ``gemm_reference``.
     operation: str  #: ``gemm`` or ``transpose``.
