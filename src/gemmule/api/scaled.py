@@ -29,7 +29,7 @@ def _shape(x: Any, role: str) -> tuple[int, ...]:
 
 
 def _form(role: str, scale: Any, lines: int, k: int) -> str | int:
-    """Return what scales are for: everything, each line, or blocks of 128 of K and so many lines."""
+    """Return the form of scales: for everything, each line, or blocks of 128 of K and so many lines."""
     shape = _shape(scale, role)
     if math.prod(shape) == 1 and len(shape) <= 2:
         return _TENSOR

@@ -252,7 +252,7 @@ class _LastCosts:
         return found or self.keep(problem, configs, gpu, self._costs(problem, configs, gpu))
 
     def known(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Any, int] | None:
-        """Return what is cached of `with_least`, or None."""
+        """Return the cached result of `with_least`, or None."""
         for one in self._last:
             if one[0] is problem and one[1] is configs and one[2] is gpu:
                 return one[3]

@@ -28,7 +28,7 @@ LOW = 255
 
 
 def queue_of_parts(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
-    """Return what queues a product given the addresses of arrays, of which its operands are parts."""
+    """Return a function that queues a product given the addresses of arrays, of which its operands are parts."""
     if all(own == (place, 0) for place, own in enumerate(begins)):
         return queue
 
@@ -47,7 +47,7 @@ def replay_two_operands(
     device: int,
     same: bool,
 ) -> Replay:
-    """Return what replays a product of two of PyTorch's tensors.
+    """Return the replay of a product of two of PyTorch's tensors.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def replay_with_addends(
     device: int,
     same: bool,
 ) -> Replay:
-    """Return what replays a product that reads C, a bias or both; C may be its output.
+    """Return the replay of a product that reads C, a bias or both; C may be its output.
 
     The parameters are those of `replay_two_operands`; the guard is that of A, B, C and the bias, as far as there are
     these, and of an output that is given and none of them.
@@ -149,7 +149,7 @@ def replay_single_launch(
     device: int,
     same: bool,
 ) -> Replay:
-    """Return what replays a product of two of PyTorch's tensors that is one launch.
+    """Return the replay of a product of two of PyTorch's tensors that is one launch.
 
     Of a call that repeats a small product, what is left is the driver's launch, the guard and the reading of
     addresses; a function more between them, and a second comparison of addresses, would show. The parameters are those
@@ -205,7 +205,7 @@ def replay_same_arrays(
     stream: Callable[[int], Any],
     device: int,
 ) -> Replay:
-    """Return what replays a product of these very arrays of CuPy's.
+    """Return the replay of a product of these very arrays of CuPy's.
 
     Such an array keeps its type and its memory for life. Its shape can be set, and its strides with it; to a shape that
     it had before, which means the same elements.

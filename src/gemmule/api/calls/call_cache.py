@@ -234,7 +234,7 @@ PLAIN = ("matmul", 1, 0, None, None, None)
 
 
 def layout_of(a: Array, b: Array) -> tuple[Any, ...]:
-    """Return what `matmul` with two NumPy arrays alone is found by; it writes this out itself."""
+    """Return the key of `matmul` with two NumPy arrays alone; it writes this out itself."""
     return executor_in_environment(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides
 
 

@@ -106,7 +106,7 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
 def cached_gemm(
     a: Any, b: Any, c: Any = None, *, beta: float = 0.0, out: Any = None, bias: Any = None, precision: Any = None
 ) -> Queue | None:
-    """Return what queues a call of `gemm` with arrays like these, given their addresses; None where it is not cached.
+    """Return a function that queues a cached call of `gemm` with arrays like these, given their addresses, or None.
 
     The parameters are those of `gemm`, and the addresses those of A, B, C, the bias and the output, as far as there are
     these. The caller answers for their alignment, their overlap, and the kinds of its arrays.
@@ -132,7 +132,7 @@ def usual_scalars(alpha: Any, beta: Any) -> bool:
 
 
 def _identities(call: ProductArguments) -> tuple[Any, ...]:
-    """Return what a call whose scalars are numbers, and whose epilogue is a name, is found by among replays.
+    """Return the key among replays of a call whose scalars are numbers, and whose epilogue is a name.
 
     `matmul` and `gemm` write it out themselves, as another call would take them longer than to find it.
     """
@@ -143,7 +143,7 @@ def _identities(call: ProductArguments) -> tuple[Any, ...]:
 
 
 def _shapes(call: ProductArguments) -> tuple[Any, ...]:
-    """Return what such a call is found by with other arrays, of which a guard checks the rest."""
+    """Return the key of such a call with other arrays, of which a guard checks the rest."""
     a, b, c, out = call.a, call.b, call.c, call.out
     try:
         at = (a.shape, b.shape, a.dtype, a is b, out is None)
@@ -216,7 +216,7 @@ def _add_product(
 
 
 def _clearing(queue: Queue, place: int, device: int) -> Queue:
-    """Return what clears the absolute maximum before a product."""
+    """Return a function that clears the absolute maximum before it queues a product."""
     from gemmule.runtime.memory import clear
 
     def queue_both(addresses: tuple[int, ...], stream: int) -> None:
@@ -309,7 +309,7 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
 
 
 def _replayed_transpose(x: Any, axes: Any, out: Any, stream: Any) -> Any:
-    """Return what `_replayed` does, of a transpose."""
+    """Return the result of a replayed transpose; None where it is not found, or its guard refuses the arrays."""
     if not CALLS.by_shapes:
         return None
     try:

@@ -64,7 +64,7 @@ def multiply_groups(
 
 
 def shapes_of(options: tuple[Any, ...], inputs: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
-    """Return what a call is found by among replays, of which a guard checks the rest."""
+    """Return the key of a call among replays, of which a guard checks the rest."""
     try:
         return options, inputs[0].dtype, out is None, *[x.shape for x in inputs]
     except (AttributeError, RuntimeError):

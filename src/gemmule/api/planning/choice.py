@@ -135,7 +135,7 @@ def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None
 
 
 def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[KernelSpec, ...] | None:
-    """Return what a plan may choose from: the kernel that is named, or None for all.
+    """Return the kernels that a plan may choose from: the one that is named, or None for all.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip
 
 
 def _as_on(chip: Chip, choose_on: Callable[[], Choice]) -> Choice:
-    """Return what the virtual GPU runs as on a chip.
+    """Return the choice of the virtual GPU as on a chip.
 
     Raises
     ------

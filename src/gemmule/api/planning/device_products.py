@@ -122,7 +122,7 @@ def plan_on_device(product: Product, executor: str | None) -> Plan:
 def problem_queue(
     choose: Callable[..., Choice], problem: Any, ordinal: int, began: int
 ) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a problem whose kernel `choose` gives, given the addresses of its operands, D's last."""
+    """Return a function that queues a problem by the kernel of `choose`, given its operands' addresses, D's last."""
     del began
     from gemmule.runtime.repeated import repeated
 

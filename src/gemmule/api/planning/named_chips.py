@@ -42,7 +42,7 @@ class Target:
 
 
 def target_of(executor: Any, name: Any) -> Target:
-    """Return what the arguments `executor` and `chip` of a plan mean.
+    """Return the target that the arguments `executor` and `chip` of a plan mean.
 
     Raises
     ------

@@ -154,7 +154,7 @@ def with_conjugates(views: Mapping[str, ArrayView], roles: Sequence[str]) -> dic
 
 
 def memory_for_sums(result: tuple[int, ...]) -> EnoughMemory:
-    """Return what turns a lack of memory for a product's sums into an error of gemmule's."""
+    """Return a context that turns a lack of memory for a product's sums into an error of gemmule's."""
     return EnoughMemory(f"what is computed on the way to a result of shape {result}")
 
 

@@ -187,7 +187,7 @@ class _Streamed(NamedTuple):
 
     @classmethod
     def of(cls, tiles: Tiles, rates: Float64Rates) -> _Streamed:
-        """Return what the configs of stream-K decide, among all those of tiles."""
+        """Return the numbers of the configs of stream-K, among all those of tiles."""
         numbers = np.flatnonzero(tiles.persistent)
         resident = tiles.resident[numbers]
         return cls(numbers, resident, rates.first * (resident == 1), tiles.written[numbers])
@@ -252,7 +252,7 @@ class Tiles:
         self._moving: dict[Layout, _Moving] = {}
 
     def moving(self, layout: Layout) -> _Moving:
-        """Return what is decided for products that lie so."""
+        """Return the numbers for products of that layout."""
         found = self._moving.get(layout)
         if found is None:
             found = self._moving[layout] = self._find_moving(layout)
@@ -277,12 +277,12 @@ class Tiles:
 
 @cache_for_configs
 def tiles_of(configs: Sequence[DmmaConfig], rates: Float64Rates) -> Tiles:
-    """Return what configs decide."""
+    """Return the numbers of configs."""
     return Tiles(configs, rates)
 
 
 def key_of(config: DmmaConfig) -> tuple[int, ...]:
-    """Return what a config's factors are found by; of stream-K, the CTAs of a cluster are 0 or negative."""
+    """Return the key of a config's factors; of stream-K, the CTAs of a cluster are 0 or negative."""
     shared = 1 - config.cluster_k if getattr(config, "stream_k", 0) else config.cluster_k
     return config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
 

@@ -23,7 +23,7 @@ class CupyLibrary:
     orders_reuse = True
 
     def call_arrays(self) -> CupyArrays:
-        """Return what describes the arrays of repeated calls."""
+        """Return the describer of the arrays of repeated calls."""
         return _call_arrays()
 
     def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
@@ -90,7 +90,7 @@ class CupyArrays:
         return int(x.data.ptr)
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
-        """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
+        """Return the description of a product of these arrays. On another GPU than CuPy's current one it is unusual."""
         kind, device = self._type, self._current_device()
         if type(b) is not kind:
             return None
@@ -122,16 +122,16 @@ class CupyArrays:
         return bounds_of_strides(x.shape, x.strides, x.itemsize)
 
     def maker(self, x: Any) -> Callable[[], Any]:
-        """Return what makes arrays like `x`."""
+        """Return a function that makes arrays like `x`."""
         return functools.partial(self._cupy.empty, x.shape, x.dtype)
 
     def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
-        """Return what `new` makes while a stream is the current one; its GPU is."""
+        """Return an array of `new`, made while a stream is the current one; its GPU is."""
         with external_stream(self._cupy, stream, device):
             return new()
 
     def replay(self, call: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> Replay | None:
-        """Return what replays a product of these very arrays, while their shapes are what they are."""
+        """Return the replay of a product of these very arrays, while their shapes are what they are."""
         device = self.device(result)
         new = None
         if out is None:

@@ -78,7 +78,7 @@ class HostCallArrays(CallArrays, Protocol):
         """Let `describe` know arrays like these, which a plan has read; some may be None."""
 
     def host_maker(self, shape: tuple[int, ...], dtype_name: str) -> Callable[[], tuple[Any, HostArray]]:
-        """Return what makes results, each with its memory."""
+        """Return a function that makes results, each with its memory."""
 
 
 class DeviceCallArrays(CallArrays, Protocol):
@@ -95,13 +95,13 @@ class DeviceCallArrays(CallArrays, Protocol):
         """Return the bytes from an array's address to its first byte in memory, and to behind its last."""
 
     def maker(self, x: Any) -> Callable[[], Any]:
-        """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
+        """Return a function that makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
 
     def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
-        """Return what `new` makes, with memory that the library ties to a stream, which is not the current one."""
+        """Return an array of `new`, with memory that the library ties to a stream, which is not the current one."""
 
     def replay(self, call: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> Replay | None:
-        """Return what replays a product of arrays that a guard lets through; None where there is no guard.
+        """Return the replay of a product of arrays that a guard lets through; None where there is no guard.
 
         The inputs are A, B, and C and a bias as far as there are these. `out` is the output that was given, or None;
         `result` the one that was filled.

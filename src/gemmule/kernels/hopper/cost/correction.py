@@ -86,7 +86,7 @@ def learned_chips() -> tuple[str, ...]:
 
 
 def problem_features(operation: Operation) -> list[list[float]]:
-    """Return what is read of a product: in two rows, as it is and with swap-AB."""
+    """Return the features of a product: in two rows, as it is and with swap-AB."""
     rows, cols, *logs = product_numbers(operation)
     return [[rows, cols, *logs, *_lines(operation, 0)], [cols, rows, *logs, *_lines(operation, 1)]]
 
@@ -98,7 +98,7 @@ def product_numbers(operation: Operation) -> tuple[float, ...]:
 
 
 def _lines(operation: Operation, swap_ab: int) -> tuple[float, ...]:
-    """Return what is read of how operands and the result lie."""
+    """Return the features of how operands and the result lie."""
     a, b = (operation.b, operation.a) if swap_ab else (operation.a, operation.b)
     result = operation.result_begin in (1, 2), operation.result_begin == 3, operation.result_item / 2 - 1
     return *_of_lines(a), *_of_lines(b), *result
@@ -109,7 +109,7 @@ def _of_lines(lines: OperandLayout) -> tuple[bool, bool, bool]:
 
 
 def read_of(quantities: Numbers, places: Any) -> Numbers:
-    """Return what is read of some configs' quantities of `times.limits`: a column for each."""
+    """Return the features of some configs' quantities of `times.limits`: a column for each."""
     read: Numbers = quantities.take(places, axis=1).astype(np.float32)
     logarithms = read[:_LOGARITHMS]
     np.log2(logarithms, out=logarithms)

@@ -227,7 +227,7 @@ class TileRates:
         )
 
     def of_layout(self, operation: Operation) -> LayoutRates:
-        """Return what is decided by how a product's operands and its result lie."""
+        """Return the rates by how a product's operands and its result lie."""
         key = operation.a, operation.b, operation.result_item, operation.writes, operation.prepared
         found = self._layouts.get(key)
         if found is None:

@@ -32,7 +32,7 @@ _PART_SUMS = 0.4
 
 @cache_for_configs
 def rates_of(configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None) -> TileRates:
-    """Return what a list of configs decides on a GPU; parameters as of `TileRates`."""
+    """Return the rates of a list of configs on a GPU; parameters as of `TileRates`."""
     return TileRates(configs, gpu, own)
 
 
