@@ -62,7 +62,7 @@ OTHERS = {
     "output": gemm_problem(520, 584, 1032, "bfloat16", "float32", "nn"),
     "layout of A": gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "tn"),
     "layout of B": gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "nt"),
-    "alignment": gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "nn", late=True),
+    "alignment": gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "nn", misaligned=True),
     "C": dataclasses.replace(PROBLEM, c=PROBLEM.d, beta=1),
     "batch": GemmProblem(
         520, 584, 1032, (3,), contiguous(BFLOAT16, 520, 1032, (3,)), contiguous(BFLOAT16, 1032, 584, (3,)), None,

@@ -92,7 +92,7 @@ bench_command.add_command(transpose_command)
     help="Compute A times its own transpose (SYRK), in the same memory: --layout nt or tn, and M = N.",
 )  # fmt: skip
 @click.option(
-    "--misaligned", "places", flag_value="late", help="Start every matrix one element after an aligned address."
+    "--misaligned", "places", flag_value="misaligned", help="Start every matrix one element after an aligned address."
 )
 @click.option("--misaligned-too", "places", flag_value="both", help="Measure aligned and misaligned matrices.")
 @click.option(
@@ -141,9 +141,9 @@ class _Options:
 
 def _gemm(options: _Options) -> None:
     from ..dispatch import registry
+    from ..dispatch.kernel_names import on_gpu, parse_kernels, without_chosen
     from ..dispatch.rates_table import rates_for
     from ..lab.bench_plan import BenchPlan
-    from ..lab.candidates import on_gpu, parse_kernels, without_chosen
     from ..lab.drawing.canvas import check_matplotlib
     from ..lab.draws import SECONDS
     from ..lab.experiment import experiment
@@ -152,8 +152,8 @@ def _gemm(options: _Options) -> None:
     from .bench_products import Shapes, parse_types
 
     types = parse_types(options.dtypes, options.out_dtype, options.precision)
-    late = {None: (False,), "late": (True,), "both": (False, True)}[options.places]
-    shapes = Shapes(options.sizes, options.layout, options.batch, late, options.own_transpose)
+    misaligned = {None: (False,), "misaligned": (True,), "both": (False, True)}[options.places]
+    shapes = Shapes(options.sizes, options.layout, options.batch, misaligned, options.own_transpose)
     problems = shapes.problems(types)
     if options.plot is not None:
         check_matplotlib()

@@ -71,4 +71,4 @@ def test_what_the_laboratory_does_not_measure_is_told():
     assert "adds C" in why_not_measured(added)
     assert "alignment" in why_not_measured(padded)
     assert why_not_measured(gemm_problem(127, 127, 127, "bfloat16", "bfloat16", "nn")) is None
-    assert why_not_measured(gemm_problem(128, 128, 128, "bfloat16", "bfloat16", "nn", late=True)) is None
+    assert why_not_measured(gemm_problem(128, 128, 128, "bfloat16", "bfloat16", "nn", misaligned=True)) is None

@@ -160,12 +160,9 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
             f"kernel={word!r} is for plans of the virtual GPU or of a chip by its name; give executor='vgpu' or "
             "chip='h100', or leave kernel out, for the fastest"
         )
-    from gemmule.lab.candidates import only_choice
-    from gemmule.lab.products import gemm_problem
-    from gemmule.lab.transposes import transpose_of
+    from gemmule.dispatch.kernel_names import only_choice
 
-    probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
-    found = only_choice(word, registry.kernels_of(operation), probe)
+    found = only_choice(word, registry.kernels_of(operation))
     return (dataclasses.replace(found.spec, configs=(found.config,)),)
 
 
