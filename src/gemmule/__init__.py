@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from gemmule.api.scaled import scaled_gemm
     from gemmule.compiler.cache import CacheWarning
     from gemmule.compiler.pack import Pack, PackWarning
-    from gemmule.dispatch.choice_cache import clear_choices
-    from gemmule.dispatch.packed_choice import PackedKernelWarning
+    from gemmule.dispatch.choices.choice_cache import clear_choices
+    from gemmule.dispatch.choices.packed_choice import PackedKernelWarning
     from gemmule.dispatch.rates_file import RatesFileWarning
     from gemmule.dispatch.recording import RecordingWarning
     from gemmule.dispatch.tuned_file import TunedFileWarning
@@ -106,8 +106,8 @@ _LAZY = {
     "gemmule.api.scaled": ("scaled_gemm",),
     "gemmule.compiler.cache": ("CacheWarning",),
     "gemmule.compiler.pack": ("Pack", "PackWarning"),
-    "gemmule.dispatch.choice_cache": ("clear_choices",),
-    "gemmule.dispatch.packed_choice": ("PackedKernelWarning",),
+    "gemmule.dispatch.choices.choice_cache": ("clear_choices",),
+    "gemmule.dispatch.choices.packed_choice": ("PackedKernelWarning",),
     "gemmule.dispatch.rates_file": ("RatesFileWarning",),
     "gemmule.dispatch.recording": ("RecordingWarning",),
     "gemmule.dispatch.tuned_file": ("TunedFileWarning",),

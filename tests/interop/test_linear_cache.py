@@ -18,7 +18,7 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
 
 import gemmule.torch as gt  # noqa: E402
-from gemmule.dispatch.choice_cache import clear_choices  # noqa: E402
+from gemmule.dispatch.choices.choice_cache import clear_choices  # noqa: E402
 from gemmule.torch import linear_cache  # noqa: E402
 
 functional = torch.nn.functional

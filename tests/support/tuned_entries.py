@@ -11,7 +11,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
-from gemmule.dispatch import choice_cache, tuned_table
+from gemmule.dispatch import tuned_table
+from gemmule.dispatch.choices import choice_cache
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose

@@ -15,7 +15,7 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, shown
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import BY, QuantizeProblem, scales_shape
-from gemmule.dispatch.choice_cache import generation
+from gemmule.dispatch.choices.choice_cache import generation
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.arrays.view import MOST_ALIGNED, HostArray
 from gemmule.runtime.device import get_device

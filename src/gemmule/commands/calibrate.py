@@ -198,7 +198,7 @@ class _Calibration:
 
 def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
     """Fit rates, write them, and print them."""
-    from ..dispatch.choice_cache import clear_choices
+    from ..dispatch.choices.choice_cache import clear_choices
     from ..dispatch.rates_file import MeasuredRates, merge_rates
     from ..dispatch.rates_table import clear_rates
     from ..dispatch.tuned_table import chip_name

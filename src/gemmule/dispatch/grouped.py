@@ -18,7 +18,7 @@ from gemmule.kernels.hopper.refusals import why_not_arch
 from gemmule.kernels.mma_sync.grouped_gemv.spec import SPEC as GROUPED_GEMV
 from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_GROUPED
 
-from .choice_cache import cached_choice
+from .choices.choice_cache import cached_choice
 from .rates_table import rates_for
 
 

@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.spec import Choice
 from gemmule.kernels.quantize.spec import BY_TENSOR, FLOAT8_ARCH, SPEC
 
-from .choice_cache import cached_choice
+from .choices.choice_cache import cached_choice
 from .rates_table import rates_for
 
 

@@ -10,7 +10,7 @@ import warnings
 
 from gemmule.core.problem import GemmProblem, Problem
 
-from .choice_cache import register_clear
+from .choices.choice_cache import register_clear
 from .problem_key import ProblemKey, key_of
 from .tuned_table import chip_name
 

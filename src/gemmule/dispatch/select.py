@@ -16,7 +16,7 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import GemmProblem, Problem, contiguous_gemm, split_batch
 from gemmule.core.spec import Choice, KernelSpec, Reason, reasons_of, why_not_epilogue
 
-from .candidates import (
+from .choices.candidates import (
     MAX_LAUNCHES_SMALL,
     by_name,
     candidates_of,
@@ -26,9 +26,9 @@ from .candidates import (
     supported_name,
     why_too_many,
 )
-from .choice_cache import MOST_CHOICES, clear_choices, generation, register_clear
-from .config_choice import config_for, is_less
-from .packed_choice import best_compiled, is_choice_compiled, warn_of_packed
+from .choices.choice_cache import MOST_CHOICES, clear_choices, generation, register_clear
+from .choices.config_choice import config_for, is_less
+from .choices.packed_choice import best_compiled, is_choice_compiled, warn_of_packed
 from .problem_key import key_of
 from .rates_table import rates_for
 from .recording import is_recording, record_shape

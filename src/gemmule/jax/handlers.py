@@ -21,7 +21,7 @@ from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem, mark_own_transpose
-from gemmule.dispatch.choice_cache import generation, register_clear
+from gemmule.dispatch.choices.choice_cache import generation, register_clear
 from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import device_count
 from gemmule.runtime.driver import call, driver

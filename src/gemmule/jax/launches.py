@@ -13,7 +13,7 @@ from gemmule.core.layout import StridedMatrix, element_alignment
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.core.spec import Choice
-from gemmule.dispatch.choice_cache import register_clear
+from gemmule.dispatch.choices.choice_cache import register_clear
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 from gemmule.runtime.repeated import repeated

@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 
 import gemmule as gm
 from gemmule.api.calls.dispatcher import cached_gemm
-from gemmule.dispatch.choice_cache import generation, register_clear
+from gemmule.dispatch.choices.choice_cache import generation, register_clear
 from gemmule.runtime.arrays.torch_guards import quick_maker, tensor_guards
 from gemmule.runtime.direct import serial_queue
 

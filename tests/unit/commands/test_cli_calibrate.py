@@ -15,7 +15,7 @@ from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.spec import Choice
 from gemmule.dispatch import settings_file
-from gemmule.dispatch.choice_cache import clear_choices
+from gemmule.dispatch.choices.choice_cache import clear_choices
 from gemmule.dispatch.rates_file import MeasuredRates, merge_rates, read_rates
 from gemmule.dispatch.rates_table import clear_rates, known_rates
 from gemmule.dispatch.select import choose

@@ -9,7 +9,8 @@ import pytest
 
 from gemmule.api.calls.call_cache import CALLS, DeviceCall
 from gemmule.core.arch import Arch
-from gemmule.dispatch import choice_cache, select, tuned_table
+from gemmule.dispatch import select, tuned_table
+from gemmule.dispatch.choices import choice_cache
 from gemmule.lab.products import gemm_problem
 from support.tuned_entries import LIBRARY
 

@@ -19,7 +19,8 @@ from gemmule.compiler.pack import PACKS, read_pack, write_pack
 from gemmule.core.arch import Arch
 from gemmule.core.errors import FileFormatError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.dispatch import choice_cache, tuned_table
+from gemmule.dispatch import tuned_table
+from gemmule.dispatch.choices import choice_cache
 from gemmule.dispatch.tuned_file import write_tuned
 from support.artifacts import compile_by, made
 from support.tuned_entries import CHIP, GPU, LIBRARY, PROBLEM, SPEC, chosen, entry, forget, table

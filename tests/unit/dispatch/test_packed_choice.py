@@ -17,10 +17,11 @@ from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import contiguous_gemm, inner_problem
 from gemmule.core.spec import Choice
-from gemmule.dispatch import packed_choice, select
-from gemmule.dispatch.choice_cache import clear_choices
+from gemmule.dispatch import select
+from gemmule.dispatch.choices import packed_choice
+from gemmule.dispatch.choices.choice_cache import clear_choices
+from gemmule.dispatch.choices.packed_choice import PackedKernelWarning
 from gemmule.dispatch.grouped import choose_grouped
-from gemmule.dispatch.packed_choice import PackedKernelWarning
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose

@@ -9,7 +9,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, mark_own_transpose
-from gemmule.dispatch.choice_cache import clear_choices
+from gemmule.dispatch.choices.choice_cache import clear_choices
 from gemmule.dispatch.registry import kernels_of
 from gemmule.dispatch.select import choose
 

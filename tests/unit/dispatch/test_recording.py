@@ -11,7 +11,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import TransposeProblem
-from gemmule.dispatch import choice_cache, recording
+from gemmule.dispatch import recording
+from gemmule.dispatch.choices import choice_cache
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.recording import RecordingWarning
 from gemmule.dispatch.select import choose

@@ -10,7 +10,8 @@ import pytest
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.config import Config
 from gemmule.core.gpu_rates import H200_RATES
-from gemmule.dispatch import choice_cache, select, tuned_table
+from gemmule.dispatch import select, tuned_table
+from gemmule.dispatch.choices import choice_cache
 from gemmule.dispatch.problem_key import key_of, problem_of
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose, tuned_choice

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.dispatch.choice_cache import generation, register_clear
+from gemmule.dispatch.choices.choice_cache import generation, register_clear
 from gemmule.executor.tiles import Array
 from gemmule.host.gemm import CheckedGemm
 from gemmule.runtime.arrays import call_arrays_of

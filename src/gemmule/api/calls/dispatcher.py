@@ -12,7 +12,7 @@ from typing import Any
 
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.problem import TransposeProblem
-from gemmule.dispatch.choice_cache import generation
+from gemmule.dispatch.choices.choice_cache import generation
 from gemmule.runtime.arrays.descriptions import Described, DeviceCallArrays
 from gemmule.runtime.replay import Queue, queue_of_parts
 from gemmule.runtime.stream import stream_handle

@@ -6,7 +6,7 @@ from typing import Any
 
 from gemmule.core.block_scales import SCALES
 from gemmule.core.grouped_problem import MATRICES, OFFSETS
-from gemmule.dispatch.choice_cache import generation
+from gemmule.dispatch.choices.choice_cache import generation
 from gemmule.runtime.replay import queue_of_parts
 from gemmule.runtime.stream import stream_handle
 

@@ -14,7 +14,7 @@ from gemmule.core.dtype import DType, dtype_named
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.core.spec import Choice
-from gemmule.dispatch.choice_cache import register_clear
+from gemmule.dispatch.choices.choice_cache import register_clear
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device
 

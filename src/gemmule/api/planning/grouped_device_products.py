@@ -13,7 +13,7 @@ from gemmule.core.chip import Chip
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import compact_strides
-from gemmule.dispatch.choice_cache import generation
+from gemmule.dispatch.choices.choice_cache import generation
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import Device, get_device
 from gemmule.runtime.memory import clear

@@ -9,7 +9,7 @@ from typing import Any
 from gemmule.core.arch import Arch
 from gemmule.core.spec import Choice
 
-from .tuned_table import reload_tables
+from ..tuned_table import reload_tables
 
 #: Most cached choices.
 MOST_CHOICES = 4096
