@@ -12,7 +12,8 @@ from gemmule.core.launch import MAP_ALIGNMENT
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 
-from .config import CONFIGS, FOR_TF32, PARTS_OF_K, TILE, MmaSyncConfig
+from .config import PARTS_OF_K, TILE, MmaSyncConfig
+from .config_lists import CONFIGS, FOR_TF32
 from .launch_geometry import WORD, copied_bytes, ctas, has_registers, launch_problem, vector_of
 from .tf32_cost import RATES as TF32_RATES
 from .tf32_cost import Lines, Numbers, Tf32Rates, times_us

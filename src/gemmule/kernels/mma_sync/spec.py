@@ -33,7 +33,8 @@ from gemmule.kernels.parts.batched_launch import (
 )
 from gemmule.kernels.parts.leading_dimension import leading_dimension
 
-from .config import CONFIGS, COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
+from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
+from .config_lists import CONFIGS
 from .cost import costs
 from .launch_geometry import (
     BATCH_DIMS,
