@@ -7,7 +7,8 @@ import types
 
 import pytest
 
-from gemmule.api.calls.call_cache import CALLS, DeviceCall
+from gemmule.api.calls.cached_calls import DeviceCall
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.arch import Arch
 from gemmule.dispatch import select, tuned_table
 from gemmule.dispatch.choices import choice_cache

@@ -23,7 +23,8 @@ from ..planning.plan import Plan
 from ..planning.products import plan_product
 from ..planning.transposes import Order, plan_transpose
 from ..validation.product import ABSMAX, ProductArguments
-from .call_cache import CALLS, DeviceCall, HostCall
+from .cached_calls import DeviceCall, HostCall
+from .call_cache import CALLS
 from .jax_programs import JaxPrograms, programs_for
 
 #: Stands for the axes of `matrix_transpose`.

@@ -16,7 +16,8 @@ from ..planning.grouped_products import plan_groups
 from ..planning.plan import Plan
 from ..validation.grouped_product import GroupedArguments
 from ..validation.scales import name_of
-from .call_cache import CALLS, DeviceCall
+from .cached_calls import DeviceCall
+from .call_cache import CALLS
 
 
 def multiply_groups(
