@@ -12,6 +12,8 @@ import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
 from gemmule.kernels.emulation.guard import NEVER
+from gemmule.kernels.emulation.guard_words import SHORTFALL
+from gemmule.kernels.emulation.ozaki_gemm import first_launches
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.vgpu import Options, VirtualGpuError, execute, launch
@@ -191,15 +193,15 @@ def test_what_refuses_early_changes_no_decision(name, rng, monkeypatch):
     """Pairs of lines, and lines, refuse only what the guard refuses without them."""
     a, b = INPUTS[name][0](rng)
     found = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision()
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
-    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(first_launches, "least_magnitude", lambda _k, _real: 0)
     assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == found
 
 
 @pytest.mark.parametrize("shape", [(256, 256), pytest.param((300, 270), marks=pytest.mark.slow)], ids=str)
 def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
     """Tiles that are whole, and those that end within the matrices: the least sum of magnitudes is anywhere in them."""
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
     a, b = rng.standard_normal((shape[0], 130)), rng.standard_normal((130, shape[1]))
     assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == ("ozaki-14",)
     for _ in range(3):
@@ -214,8 +216,8 @@ def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
 @pytest.mark.parametrize("order", ["CC", pytest.param("FC", marks=pytest.mark.slow), "CF", "FF"])
 def test_long_lines_in_every_layout(order, rng, monkeypatch):
     """CTAs measure lines in several rounds, the last ones fewer lines, and sample a part of K."""
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
-    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(first_launches, "least_magnitude", lambda _k, _real: 0)
     a, b = rng.standard_normal((M, 1100)), rng.standard_normal((1100, N))
 
     def ran(one, other):
@@ -240,7 +242,7 @@ def test_long_lines_in_every_layout(order, rng, monkeypatch):
 def test_one_pair_of_lines_refuses_the_product_and_so_does_one_line(which, value, rng, monkeypatch):
     """Its lines are not measured then, and its residues are not computed."""
     a, b = normal(rng, 130)
-    monkeypatch.setattr(own, which, lambda _k, _real: value)
+    monkeypatch.setattr(first_launches, which, lambda _k, _real: value)
     plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
     assert plan.decision() == ("ieee",)
     assert share_of_bound(plan.execute(), a, b) <= 1
@@ -257,8 +259,13 @@ def test_the_first_launch_sets_the_shortfall_that_others_raise(rng, monkeypatch)
 def shortfall_of(ptx, problem, a, b, **options):
     """What the first launch writes, from PTX that may not be its own."""
     found = np.full(1, 0x7F7F7F7F, np.int32)
-    arrays = {"a": a, "b": b, own.SHORTFALL: found}
-    launch(ptx, own.PAIRS.launch(problem, own.PAIRS.default), arrays, options=Options(checks=True, **options))
+    arrays = {"a": a, "b": b, SHORTFALL: found}
+    launch(
+        ptx,
+        first_launches.PAIRS.launch(problem, first_launches.PAIRS.default),
+        arrays,
+        options=Options(checks=True, **options),
+    )
     return found[0]
 
 
@@ -269,8 +276,10 @@ def test_no_cta_raises_the_shortfall_before_it_is_set(schedule, seed, rng):
     a[56], b[:, 56] = 0, 0
     a[56, 0], b[1, 56] = 1, 1
     problem = dataclasses.replace(problem_of(a, b, np.zeros((64, 64))), precision=Precision.OZAKI)
-    config = own.PAIRS.default
-    ptx = artifact_for(own.PAIRS, config, own.PAIRS.signature(problem, config), virtual_arch()).ptx
+    config = first_launches.PAIRS.default
+    ptx = artifact_for(
+        first_launches.PAIRS, config, first_launches.PAIRS.signature(problem, config), virtual_arch()
+    ).ptx
     assert shortfall_of(ptx, problem, a, b, schedule=schedule, seed=seed) == NEVER
     without = re.sub(r"barrier\.cluster\.\w+;", "membar.cta;", ptx)
     assert without != ptx
