@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Int32, Uint16, Uint32, cute
 
@@ -11,7 +13,14 @@ from gemmule.kernels.parts.words import shifted, words_at
 @cute.jit
 def halves_at(start: cute.Pointer, count: cutlass.Constexpr[int]):
     """Return elements of 16 bits as a tensor, from a pointer of any type on."""
-    pointer = cute.make_ptr(Uint16, start.toint(), start.memspace, assumed_align=2)
+    return _bits_at(start, count, 16)
+
+
+@cute.jit
+def _bits_at(start: cute.Pointer, count: cutlass.Constexpr[int], width: cutlass.Constexpr[int]):
+    """Return elements of 16 or 32 bits as a tensor, from a pointer of any type on."""
+    bits = Uint16 if cutlass.const_expr(width == 16) else Uint32
+    pointer = cute.make_ptr(bits, start.toint(), start.memspace, assumed_align=width // 8)
     return cute.make_tensor(pointer, cute.make_layout(count))
 
 
@@ -107,3 +116,70 @@ def read_row(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.C
         if e < count:
             value = Uint16(source[e])
         target[e] = value
+
+
+@cute.jit
+def write_strip(
+    mX: cute.Tensor,
+    origin,
+    staged: cute.Pointer,
+    stride: cutlass.Constexpr[int],
+    inside,
+    length: cutlass.Constexpr[int],
+):
+    """Write, by a warp, the part inside a matrix of 16 staged rows of 8, 16 or 32 elements, an element a lane.
+
+    Parameters
+    ----------
+    mX : Tensor
+        The matrix.
+    origin : tuple
+        Row and column of the strip's first element.
+    staged, stride : Pointer, int
+        The rows in shared memory, and words from one to the next.
+    inside : tuple
+        Rows and columns from the origin to the matrix's ends.
+    length : int
+        Elements of a row.
+    """
+    rows, col, step = _strip(length)
+    width = cutlass.const_expr(mX.element_type.width)
+    bits = cute.make_rmem_tensor(cute.make_layout(16 // step), Uint16 if cutlass.const_expr(width == 16) else Uint32)
+    # All are loaded before the first is stored, so that their latencies overlap.
+    for x in cutlass.range_constexpr(16 // step):
+        bits[x] = _bits_at(staged + (rows + x * step) * stride, length, width)[col]
+    for x in cutlass.range_constexpr(16 // step):
+        r = rows + x * step
+        target = _bits_at(element_at(mX, origin[0] + r, origin[1]), length, width)
+        if r < inside[0] and col < inside[1]:
+            target[col] = bits[x]
+
+
+@cute.jit
+def read_strip(
+    mX: cute.Tensor,
+    origin,
+    staged: cute.Pointer,
+    stride: cutlass.Constexpr[int],
+    inside,
+    length: cutlass.Constexpr[int],
+):
+    """Read, by a warp, 16 rows into shared memory, as `write_strip` writes them; what is not inside is set to zero."""
+    rows, col, step = _strip(length)
+    width = cutlass.const_expr(mX.element_type.width)
+    bits = cute.make_rmem_tensor(cute.make_layout(16 // step), Uint16 if cutlass.const_expr(width == 16) else Uint32)
+    bits.fill(0)
+    for x in cutlass.range_constexpr(16 // step):
+        r = rows + x * step
+        source = _bits_at(element_at(mX, origin[0] + r, origin[1]), length, width)
+        if r < inside[0] and col < inside[1]:
+            bits[x] = source[col]
+    for x in cutlass.range_constexpr(16 // step):
+        _bits_at(staged + (rows + x * step) * stride, length, width)[col] = bits[x]
+
+
+def _strip(length: int) -> tuple[Any, Any, int]:
+    """Return this lane's first row and its column of a strip, and the rows of a warp's access."""
+    tid, _, _ = cute.arch.thread_idx()
+    lane = tid % 32
+    return lane // length, lane % length, 32 // length

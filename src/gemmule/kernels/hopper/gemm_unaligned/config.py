@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, WarpScheduleConfig
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, WarpScheduleConfig, max_active_clusters
 from gemmule.kernels.parts.hopper_facts import SMS
 
 #: Elements between two rows of D in shared memory, beyond the rows themselves: rows that a warp stores at once then lie
 #: in different banks.
 PAD = 8
+#: Columns of a CTA's part of a tile that a warp writes by several rows at once; wider parts are multiples of 64.
+_STRIPS = (8, 16, 32)
 
 
 @dataclass(frozen=True)
 class UnalignedGemmConfig(WarpScheduleConfig):
-    """Tile of D, stages and schedule of the two consumer warpgroups."""
+    """Tile of D, stages, cluster and schedule of the two consumer warpgroups."""
 
     stages: int = 5
     pingpong: int = 1
+    #: CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of the columns.
+    cluster_k: int = 1
     group: int = 8  #: Tiles that the raster goes down before it goes to the right.
     ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
+
+    def _why_not_cluster(self) -> str | None:
+        if not 1 <= self.cluster_k <= (most := min(8, self.ctas)):
+            return f"cluster_k must be 1 to {most} (8, or fewer ctas)"
+        if self.tile_n % self.cluster_k or (self.columns % MMA_M and self.columns not in _STRIPS):
+            return f"each CTA must write 8, 16, 32 or a multiple of {MMA_M} of the tile's columns: tile_n / cluster_k"
+        return None
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile that a CTA writes."""
+        return self.tile_n // self.cluster_k
+
+    @property
+    def cluster_size(self) -> int:
+        return self.cluster_k
+
+    @property
+    def max_active_clusters(self) -> int:
+        """Most clusters that are resident at once."""
+        return max_active_clusters(self.ctas, self.cluster_k)
 
     @property
     def shared_bytes(self) -> int:
@@ -27,4 +52,5 @@ class UnalignedGemmConfig(WarpScheduleConfig):
     def shared_bytes_of(self, itemsize: int) -> int:
         """Return the shared memory of a CTA for elements of D of so many bytes."""
         # Each consumer warpgroup has 64 rows of D.
-        return self.stages_bytes + CONSUMERS * MMA_M * itemsize * (self.tile_n + PAD)
+        rows = CONSUMERS * MMA_M * itemsize * (self.columns + PAD)
+        return self.stages_bytes + rows + self.partial_sums_bytes(self.cluster_k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
@@ -13,8 +14,10 @@ from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper.cost.operation import k_tiles_of, why_not_split
+from gemmule.kernels.hopper.cost.rates import exchange_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
-from gemmule.kernels.hopper.tile_config import K_BYTES, MAX_SHARED_BYTES, THREADS
+from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
@@ -40,7 +43,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: UnalignedGemmConfig) -> st
     needed = config.shared_bytes_of(problem.d.dtype.itemsize)
     if needed > MAX_SHARED_BYTES:
         return f"config {config}: {needed} bytes of shared memory for {problem.d.dtype}, of at most {MAX_SHARED_BYTES}"
-    return None
+    return why_not_split(problem, config.cluster_k)
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
@@ -74,7 +77,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
-    """Return the launch recipe: as many CTAs as share the tiles, maps of A and B, and C and D as they lie."""
+    """Return the launch recipe: as many clusters as share the tiles, maps of A and B, and C and D as they lie."""
     problem, first, second = row_result(problem)
     batch = problem.batch or (1,)
     tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n) * batch[0]
@@ -86,7 +89,8 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
         *scale_params(problem),
     )
     return Launch(
-        grid=(min(tiles, config.ctas), 1, 1),
+        grid=(min(tiles, config.max_active_clusters) * config.cluster_k, 1, 1),
+        cluster=(config.cluster_k, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes_of(problem.d.dtype.itemsize),
         params=params,
@@ -106,21 +110,22 @@ _WRITE, _BEYOND = 2.98, 0.58
 def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that an SM computes one after another, and their cost.
 
-    With ping-pong one warpgroup writes while the other multiplies, but for the last tile; else both write a half.
+    With ping-pong one warpgroup writes while the other multiplies, but for the last tile; else both write a half. CTAs
+    of a cluster that splits K exchange partial sums as those of `hopper_gemm`: not fitted here.
     """
     m, n = (problem.m, problem.n) if problem.d.is_row_major else (problem.n, problem.m)
-    k_tiles, batch = -(-problem.k * problem.a.dtype.itemsize // K_BYTES), (problem.batch or (1,))[0]
+    k_tiles, batch = k_tiles_of(problem), (problem.batch or (1,))[0]
     mn_major = (not problem.a.has_contiguous_rows) + problem.b.has_contiguous_rows
-    k_tiles_us = gpu.multiply * _K_TILE * k_tiles * (1 + _MN_MAJOR * mn_major)
+    k_tile_us = gpu.multiply * _K_TILE * (1 + _MN_MAJOR * mn_major)
     launched, next_tile, found = gpu.launch * _LAUNCH, gpu.load * _NEXT, []
     # Words of float32 are written as fast as pairs of 16 bits. C, which is read as D is written, is not measured.
     write = gpu.load * _WRITE * (1 if problem.c is None else 2)
-    for tile_m, tile_n, pingpong, ctas, share, rate in _tiles(configs):
+    for (tile_m, tile_n), pingpong, cluster_k, clusters, share, rate, exchanged in _tiles(configs):
         tiles = -(-m // tile_m) * -(-n // tile_n) * batch
-        waves = -(-tiles // min(gpu.multiprocessors, ctas))
+        waves = -(-tiles // max(min(gpu.multiprocessors // cluster_k, clusters), 1))
         beyond = 1 - m * n * batch / (tiles * tile_m * tile_n)
-        products = k_tiles_us * share / rate
-        written = write * share * (1 - _BEYOND * beyond)
+        products = k_tile_us * -(-k_tiles // cluster_k) * share / rate + gpu.load * exchanged
+        written = write * share / cluster_k * (1 - _BEYOND * beyond)
         if pingpong:
             tile = (products**4 + ((products + written + next_tile) / 2) ** 4) ** 0.25
             found.append(launched + waves * (tile + next_tile) + written)
@@ -129,13 +134,27 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     return found
 
 
+class _Tile(NamedTuple):
+    """What the cost of a config depends on."""
+
+    shape: tuple[int, int]
+    pingpong: int
+    cluster_k: int
+    clusters: int  #: Most of them at once.
+    share: float  #: Outputs by 128 x 128.
+    rate: float  #: As of `_RATES`.
+    exchanged: float  #: Microseconds in which a cluster exchanges partial sums.
+
+
 @cache_for_configs
-def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[tuple[int, int, int, int, float, float]]:
-    """Return of each config its rows, columns, ping-pong, CTAs, outputs by 128 x 128, and the rate of its tile."""
+def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[_Tile]:
     return [
-        (x.tile_m, x.tile_n, x.pingpong, x.ctas, x.tile_elements / 2**14, _RATES.get((x.tile_m, x.tile_n), 0.5))
+        _Tile(
+            (x.tile_m, x.tile_n), x.pingpong, x.cluster_k, x.max_active_clusters, x.tile_elements / 2**14,
+            _RATES.get((x.tile_m, x.tile_n), 0.5), exchange_us(x.tile_elements, x.cluster_k),
+        )
         for x in configs
-    ]
+    ]  # fmt: skip
 
 
 #: Share of the predicted time that `mma_sync_small` must take less than: assumed.
@@ -153,7 +172,7 @@ SPEC = KernelSpec(
     name="hopper_gemm_unaligned",
     operation="gemm",
     summary="float16, bfloat16 and K-major TF32, unaligned C and D, A and B with leading dimensions "
-    "of multiples of 16 bytes: wgmma, TMA",
+    "of multiples of 16 bytes: wgmma, TMA, split-K in clusters",
     package=__package__,
     archs=(HOPPER,),
     configs=(
@@ -166,6 +185,9 @@ SPEC = KernelSpec(
         UnalignedGemmConfig(tile_n=192, stages=3),
         UnalignedGemmConfig(tile_m=64, stages=6),
         UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
+        *(UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=k) for k in (2, 4, 8)),
+        *(UnalignedGemmConfig(tile_m=64, stages=5, cluster_k=k) for k in (2, 4, 8)),
+        *(UnalignedGemmConfig(stages=4, pingpong=0, cluster_k=k) for k in (2, 4, 8)),
     ),
     signatures=signatures,
     why_not=why_not,
