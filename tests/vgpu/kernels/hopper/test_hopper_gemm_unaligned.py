@@ -1,4 +1,4 @@
-"""hopper_gemm_unaligned on the virtual GPU, all checks on: unaligned results, C, layouts, both schedules of tiles."""
+"""hopper_gemm_unaligned on the virtual GPU, all checks on: unaligned results, C, layouts, schedules, split-K."""
 
 from __future__ import annotations
 
@@ -23,8 +23,26 @@ from support.vgpu.kernel_products import laid_out, problem_of, run_product
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Turns with the smallest tile, and the smallest that both warpgroups share: what calls take is compiled longer.
-TURNS, SHARED = SPEC.configs[-1], UnalignedGemmConfig(tile_n=64, stages=4, pingpong=0)
-CONFIGS = [TURNS, SHARED, *(pytest.param(one, marks=pytest.mark.slow) for one in SPEC.configs if not one.pingpong)]
+TURNS, SHARED = (
+    UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
+    UnalignedGemmConfig(tile_n=64, stages=4, pingpong=0),
+)
+CONFIGS = [
+    TURNS,
+    SHARED,
+    *(pytest.param(one, marks=pytest.mark.slow) for one in SPEC.configs if not one.pingpong and one.cluster_k == 1),
+]
+SPLIT = [one for one in SPEC.configs if one.cluster_k > 1]
+#: Of them some: CTAs that write 32 columns, 8, and 64, and with cooperative warpgroups 32.
+FEW = [
+    one
+    for one in SPLIT
+    if (one.tile_m, one.tile_n, one.cluster_k) in {(64, 64, 2), (64, 64, 8), (64, 128, 2), (128, 128, 4)}
+]
+
+
+def named(config):
+    return f"{config.tile_m}x{config.tile_n}x{config.stages}k{config.cluster_k}"
 
 
 def multiply(a, b, d, c=None, alpha=1, beta=0, config=TURNS):
@@ -54,18 +72,74 @@ def test_layouts_and_a_result_in_columns(layout, rng):
         assert_product(multiply(*moved, d), a, b)
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize(
+    "config", [*FEW, *(pytest.param(one, marks=pytest.mark.slow) for one in SPLIT if one not in FEW)], ids=named
+)
+def test_clusters_split_k(config, offset, rng):
+    """One cluster for several tiles; some CTAs' columns lie beyond the last, and k-tiles are shared unevenly."""
+    config = dataclasses.replace(config, ctas=config.cluster_k)
+    m, n, k = 130, 201, 64 * config.cluster_k + 72
+    a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
+    columns, c_late = laid_out(b, "col"), laid_out(c, "row", offset)
+    d = laid_out(poisoned(BFLOAT16, (m, n)), "row", offset)
+    assert_product(multiply(a, columns, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
+    assert_product(multiply(a, columns, laid_out(poisoned(BFLOAT16, (m, n)), "padded", offset), config=config), a, b)
+
+
+@pytest.mark.parametrize("layout", [("row", "row"), ("col", "col"), ("col", "row"), ("row", "col")], ids="-".join)
+def test_clusters_split_k_of_batches_in_every_layout(layout, rng):
+    a, b = random_matrix(rng, FLOAT16, (3, 72, 136)), random_matrix(rng, FLOAT16, (3, 136, 80))
+    moved = [
+        np.stack([x.T for x in y]).transpose(0, 2, 1) if kind == "col" else y
+        for y, kind in zip((a, b), layout, strict=True)
+    ]
+    config = UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=2)
+    d = poisoned(FLOAT16, (3, 72, 83))[..., :80]
+    assert_product(multiply(*moved, d, config=config), a, b)
+
+
+@pytest.mark.parametrize(("k", "cluster_k"), [(1, 2), (64, 2), (128, 4), (448, 8)])
+def test_fewer_k_tiles_than_ctas_of_a_cluster_are_refused(k, cluster_k):
+    config = UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=cluster_k)
+    a, b, d = (np.zeros(sides, BFLOAT16.numpy()) for sides in ((64, 512), (64, 512), (64, 65)))
+    problem = problem_of(a[:, :k], b[:, :k].T[:, :64], d[:, :64])
+    assert SPEC.why_not(problem, virtual_arch(), config) == (
+        f"K={k} has {-(-k // 64)} k-tiles of 128 bytes, too few to share among {cluster_k} CTAs"
+    )
+    assert SPEC.why_not(problem, virtual_arch(), TURNS) is None
+
+
+@pytest.mark.parametrize("k", [0, 1, 259])
+def test_odd_operands_are_repacked_for_a_cluster(k, rng):
+    """A product of few tiles and a long K; with too few k-tiles none splits it."""
+    m, n = 65, 67
+    a, b, d = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, BFLOAT16, (k, n)), poisoned(BFLOAT16, (m, n))
+    problem = problem_of(a, b, d)
+    if k == 0:
+        assert (
+            SPEC.refuses(problem, virtual_arch()) == "there is nothing to multiply: an extent, the batch or alpha is 0"
+        )
+    assert REPACKED.why_not(problem, virtual_arch(), REPACKED.default) is None
+    if k:
+        assert (REPACKED.next_kernel(problem, REPACKED.default).config.cluster_k > 1) == (k > 64)
+    run_kernel(problem, Choice(REPACKED, REPACKED.default), {"a": a, "b": b, "d": d}, Options(checks=True))
+    assert_product(d, a, b)
+
+
 #: One tile of each schedule, of 64 and of 128 rows.
 TF32_CONFIGS = [
     TURNS,
     SHARED,
+    UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=4),
     *(pytest.param(one, marks=pytest.mark.slow) for one in SPEC.configs if one.shared_bytes_of(4) <= MAX_SHARED_BYTES),
 ]
 
 
 @pytest.mark.parametrize("offset", [0, 1])
-@pytest.mark.parametrize("config", TF32_CONFIGS, ids=lambda one: f"{one.tile_m}x{one.tile_n}x{one.stages}")
+@pytest.mark.parametrize("config", TF32_CONFIGS, ids=named)
 def test_tf32_into_results_that_begin_anywhere(config, offset, rng):
-    m, n, k = 130, 71, 100
+    m, n, k = 130, 71, 100 + 36 * (config.cluster_k - 1)
     a, b, c = (rng.integers(-4, 5, sides).astype(np.float32) for sides in ((m, k), (k, n), (m, n)))
     d = laid_out(poisoned(FLOAT32, (m, n)), "row", offset)
     multiply(a, laid_out(b, "col"), d, laid_out(c, "row", offset), 2, -1, config)
