@@ -37,10 +37,6 @@ class UnalignedGemmConfig(WarpScheduleConfig):
         return self.tile_n // self.cluster_k
 
     @property
-    def cluster_size(self) -> int:
-        return self.cluster_k
-
-    @property
     def max_active_clusters(self) -> int:
         """Most clusters that are resident at once."""
         return max_active_clusters(self.ctas, self.cluster_k)
