@@ -98,8 +98,7 @@ class HopperGemmUnaligned:
     def kernel(self, operands, mC: cute.Tensor, mD: cute.Tensor, scale):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        barriers = self.mainloop.barriers(smem)
-        reduce_barriers = self.reduction.barriers(smem) if cutlass.const_expr(self.reduction.cluster_k > 1) else None
+        barriers, reduce_barriers = self.mainloop.barriers(smem), self.reduction.barriers(smem)
         smem_ab = self.operands.allocate(smem)
         rows = smem.allocate_tensor(Uint32, cute.make_layout(CONSUMERS * MMA_M * self.row_words), 16).iterator
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
