@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -97,6 +98,18 @@ def test_clusters_split_k_of_batches_in_every_layout(layout, rng):
     config = UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=2)
     d = poisoned(FLOAT16, (3, 72, 83))[..., :80]
     assert_product(multiply(*moved, d, config=config), a, b)
+
+
+@pytest.mark.parametrize("layout", [("row", "col"), ("col", "row")], ids="-".join)
+@pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (2, 2, 2), (1, 4, 2)], ids=str)
+def test_clusters_share_loads(cluster, layout, rng):
+    """One cluster for several tiles, of which some lie beyond the last row or column."""
+    config = UnalignedGemmConfig(64, 64, 4, 1, *cluster, ctas=math.prod(cluster))
+    m, n, k = 136, 201 if layout[1] == "col" else 200, 264
+    a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
+    moved, c_late = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)], laid_out(c, "row", 1)
+    d = laid_out(poisoned(BFLOAT16, (m, n)), "row", 1)
+    assert_product(multiply(*moved, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
 
 
 @pytest.mark.parametrize(("k", "cluster_k"), [(1, 2), (64, 2), (128, 4), (448, 8)])

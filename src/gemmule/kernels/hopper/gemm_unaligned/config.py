@@ -19,17 +19,30 @@ class UnalignedGemmConfig(WarpScheduleConfig):
 
     stages: int = 5
     pingpong: int = 1
+    #: cluster_m, cluster_n: CTAs of a cluster along M and N, to which TMA multicasts k-tiles.
+    cluster_m: int = 1
+    cluster_n: int = 1
     #: CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of the columns.
     cluster_k: int = 1
     group: int = 8  #: Tiles that the raster goes down before it goes to the right.
     ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
 
     def _why_not_cluster(self) -> str | None:
-        if not 1 <= self.cluster_k <= (most := min(8, self.ctas)):
-            return f"cluster_k must be 1 to {most} (8, or fewer ctas)"
+        if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4):
+            return "cluster_m and cluster_n must be 1, 2 or 4"
+        if self.cluster_size > (most := min(8, self.ctas)):
+            return f"cluster_m * cluster_n * cluster_k is {self.cluster_size}, of at most {most} (8, or fewer ctas)"
         if self.tile_n % self.cluster_k or (self.columns % MMA_M and self.columns not in _STRIPS):
             return f"each CTA must write 8, 16, 32 or a multiple of {MMA_M} of the tile's columns: tile_n / cluster_k"
         return None
+
+    @property
+    def cluster_size(self) -> int:
+        return self.cluster_m * self.cluster_n * self.cluster_k
+
+    @property
+    def tma_box_rows_a(self) -> int:
+        return self.tile_m // self.cluster_n
 
     @property
     def columns(self) -> int:
@@ -39,7 +52,7 @@ class UnalignedGemmConfig(WarpScheduleConfig):
     @property
     def max_active_clusters(self) -> int:
         """Most clusters that are resident at once."""
-        return max_active_clusters(self.ctas, self.cluster_k)
+        return max_active_clusters(self.ctas, self.cluster_size)
 
     @property
     def shared_bytes(self) -> int:

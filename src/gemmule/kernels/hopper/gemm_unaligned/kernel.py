@@ -6,7 +6,8 @@ Idea
 Compared with hopper_gemm
     A warp stores 16 rows of the tile to shared memory and writes each as the words of 32 bits that lie in it; where a
     row of 16-bit elements begins between two words, each is made of two of those in shared memory. CTAs of a cluster
-    may split a tile's K; each writes a part of the columns, in rows of less than 128 bytes element by element.
+    may split a tile's K; each writes a part of the columns, in rows of less than 128 bytes element by element. Or they
+    share loads (multicast).
 Data movement
     As of `hopper_gemm`. A warp writes 128 bytes at once instead of TMA's epilogue tiles of 8 KB.
 Limits
@@ -17,6 +18,7 @@ Sources
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import cutlass
@@ -36,7 +38,7 @@ from gemmule.kernels.hopper.epilogues.unaligned_rows import (
     write_whole_rows,
 )
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, THREADS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
@@ -70,13 +72,19 @@ class HopperGemmUnaligned:
         self.pingpong = bool(config.pingpong)
         k_major = (types["a_major"] == "k", types["b_major"] == "k")
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        self.operands = OperandStages(tile, (operand, operand), k_major, config.stages)
+        cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
+        self.operands = OperandStages(
+            tile, (operand, operand), k_major, config.stages,
+            multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m,
+        )  # fmt: skip
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
-        self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group, cluster_k=config.cluster_k)
+        self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.warpgroups_per_tile = config.warpgroups_per_tile
         self.mma_tiles_m = config.mma_tiles_m
         nbytes = MMA_M * self.mma_tiles_m * self.tile_n * 4
-        self.reduction = ClusterReduction(config.cluster_k, self.mma_tiles_m, nbytes)
+        self.reduction = ClusterReduction(
+            config.cluster_k, self.mma_tiles_m, nbytes, config.cluster_m * config.cluster_n
+        )
         # Columns of a tile that this CTA writes, and whether a warp's rows of them are shorter than its 32 words.
         self.columns = config.columns
         self.in_strips = self.columns * self.element.width // 8 < 128
@@ -104,7 +112,8 @@ class HopperGemmUnaligned:
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         if cutlass.const_expr(self.reduction.cluster_k > 1):
             self.init_reduction(warp, reduce_barriers)
-        self.mainloop.prologue(warp, operands, barriers, self.warpgroups_per_tile, self.scheduler.cluster_size)
+        releases = self.warpgroups_per_tile * self.scheduler.empty_arrival_ctas
+        self.mainloop.prologue(warp, operands, barriers, releases, self.scheduler.cluster_size)
 
         k_range = self.scheduler.k_range(cute.ceil_div(operands[0].tensor.shape[1], self.tile_k))
         if warp // 4 == 0:
@@ -128,13 +137,17 @@ class HopperGemmUnaligned:
     @cute.jit
     def produce(self, operands, mD, smem_ab, barriers, k_range):
         """Load every k-tile of every tile."""
-        load_a, load_b = self.operands.load_a(operands[0], smem_ab[0]), self.operands.load_b(operands[1], smem_ab[1])
+        row, col = self.scheduler.cta_coord_in_cluster()
+        load_a = self.operands.load_a(operands[0], smem_ab[0], col, multicast_ctas_a(self.scheduler, row))
+        load_b = self.operands.load_b(operands[1], smem_ab[1], row, multicast_ctas_b(self.scheduler, col))
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(mD, k_range.num_k_tiles)
         for tile_index in cutlass.range(start, end, stride):
             i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             loads = ((load_a, i), (load_b, j))
             state = self.mainloop.load(loads, (batch,), barriers, state, k_range)
+        if cutlass.const_expr(self.scheduler.is_multicast):
+            self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
     def consume(self, result, smem_ab, barriers, k_tiles, own):
@@ -146,10 +159,10 @@ class HopperGemmUnaligned:
         )
         fragments = self.operands.fragments(mma, smem_ab, idx_in_tile, cutlass.Float32)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
-        reduce_phase = Int32(0)
+        release, reduce_phase = functools.partial(release_cluster, self.scheduler), Int32(0)
         for tile_index in cutlass.range(start, end, stride):
             i, j, batch = self.scheduler.tile_coord(mD, tile_index)
-            state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release_local)
+            state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
             if cutlass.const_expr(self.pingpong):
                 state = self.mainloop.advance_by(state, k_tiles)
             matrices = (mC[None, None, batch], mD[None, None, batch])
@@ -174,7 +187,7 @@ class HopperGemmUnaligned:
             # Warpgroups that share a tile have alternate wgmma tiles of 64 rows.
             m = m0 + (mma_tile if self.pingpong else warpgroup_idx + CONSUMERS * mma_tile) * MMA_M + warp * 16
             count = cutlass.min(gD.shape[0] - m, 16)
-            if cutlass.const_expr(self.reduction.cluster_k > 1):
+            if cutlass.const_expr(self.scheduler.cluster_size > 1):
                 # The part may begin beyond the last column.
                 count = count if cols > 0 else Int32(0)
             cute.arch.sync_warp()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -80,17 +81,18 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
     """Return the launch recipe: as many clusters as share the tiles, maps of A and B, and C and D as they lie."""
     problem, first, second = row_result(problem)
     batch = problem.batch or (1,)
-    tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n) * batch[0]
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    tiles = -(-problem.m // rows) * -(-problem.n // cols) * batch[0]
     # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
     params = (
-        *operand_params(first, problem.a, batch, config.tile_m),
-        *operand_params(second, problem.b.transposed(), batch, config.tile_n),
+        *operand_params(first, problem.a, batch, config.tile_m, config.cluster_n),
+        *operand_params(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
         *row_params(problem, batch),
         *scale_params(problem),
     )
     return Launch(
-        grid=(min(tiles, config.max_active_clusters) * config.cluster_k, 1, 1),
-        cluster=(config.cluster_k, 1, 1),
+        grid=(min(tiles, config.max_active_clusters) * config.cluster_size, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes_of(problem.d.dtype.itemsize),
         params=params,
@@ -120,10 +122,10 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     launched, next_tile, found = gpu.launch * _LAUNCH, gpu.load * _NEXT, []
     # Words of float32 are written as fast as pairs of 16 bits. C, which is read as D is written, is not measured.
     write = gpu.load * _WRITE * (1 if problem.c is None else 2)
-    for (tile_m, tile_n), pingpong, cluster_k, clusters, share, rate, exchanged in _tiles(configs):
-        tiles = -(-m // tile_m) * -(-n // tile_n) * batch
-        waves = -(-tiles // max(min(gpu.multiprocessors // cluster_k, clusters), 1))
-        beyond = 1 - m * n * batch / (tiles * tile_m * tile_n)
+    for (rows, cols), pingpong, cluster_k, (cluster_size, most), share, rate, exchanged in _tiles(configs):
+        tiles = -(-m // rows) * -(-n // cols) * batch
+        waves = -(-tiles // max(min(gpu.multiprocessors // cluster_size, most), 1))
+        beyond = 1 - m * n * batch / (tiles * rows * cols)
         products = k_tile_us * -(-k_tiles // cluster_k) * share / rate + gpu.load * exchanged
         written = write * share / cluster_k * (1 - _BEYOND * beyond)
         if pingpong:
@@ -137,10 +139,10 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
 class _Tile(NamedTuple):
     """What the cost of a config depends on."""
 
-    shape: tuple[int, int]
+    shape: tuple[int, int]  #: Rows and columns of a cluster's tiles.
     pingpong: int
     cluster_k: int
-    clusters: int  #: Most of them at once.
+    clusters: tuple[int, int]  #: CTAs of one, and the most of them at once.
     share: float  #: Outputs by 128 x 128.
     rate: float  #: As of `_RATES`.
     exchanged: float  #: Microseconds in which a cluster exchanges partial sums.
@@ -150,7 +152,8 @@ class _Tile(NamedTuple):
 def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[_Tile]:
     return [
         _Tile(
-            (x.tile_m, x.tile_n), x.pingpong, x.cluster_k, x.max_active_clusters, x.tile_elements / 2**14,
+            (x.tile_m * x.cluster_m, x.tile_n * x.cluster_n), x.pingpong, x.cluster_k,
+            (x.cluster_size, x.max_active_clusters), x.tile_elements / 2**14,
             _RATES.get((x.tile_m, x.tile_n), 0.5), exchange_us(x.tile_elements, x.cluster_k),
         )
         for x in configs
@@ -166,6 +169,19 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     if is_faster(problem, cost, gpu, split=True):
         return MMA_SYNC.name
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+
+
+@functools.cache
+def extra_configs() -> tuple[UnalignedGemmConfig, ...]:
+    """Return the configs of the search space that are not registered: multicast, whose times are not predicted."""
+    return (
+        UnalignedGemmConfig(cluster_m=2),
+        UnalignedGemmConfig(tile_n=192, stages=4, cluster_m=2),
+        UnalignedGemmConfig(tile_n=256, stages=3, pingpong=0, cluster_m=2),
+        UnalignedGemmConfig(tile_m=256, tile_n=192, stages=3, pingpong=0, cluster_n=2),
+        UnalignedGemmConfig(tile_m=64, stages=6, cluster_m=2),
+        UnalignedGemmConfig(tile_m=64, stages=5, cluster_m=2, cluster_k=2),
+    )
 
 
 SPEC = KernelSpec(
@@ -197,5 +213,6 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
+    extra_configs=extra_configs,
     faster_alternative=faster_alternative,
 )
