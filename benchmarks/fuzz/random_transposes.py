@@ -14,7 +14,7 @@ _TRANSPOSED = {
     16: ("complex128",),
 }  # fmt: skip
 #: Axes of permutations, and elements of one.
-_AXES, _MOST_ELEMENTS = (3, 5), 2**22
+_AXES, _MOST_ELEMENTS = (3, 8), 2**22
 
 
 def sketched(kind: str, rng: Rng, most: int, libraries: tuple[str, ...]) -> Sketch:
@@ -53,7 +53,7 @@ def sketched(kind: str, rng: Rng, most: int, libraries: tuple[str, ...]) -> Sket
 
 
 def _extents_of_axes(rng: Rng, side: tuple[int, int], most: int, edges: float) -> tuple[int, ...]:
-    """Return extents of 3 to 5 axes, many of them short."""
+    """Return extents of 3 to 8 axes, many of them short."""
     least, greatest = side
     top = min(greatest, most)
     while True:

@@ -10,6 +10,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.chips import CHIPS
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.problem import contiguous_gemm
+from gemmule.core.spec import Choice
 from gemmule.dispatch.grouped import choose_grouped
 from gemmule.dispatch.quantize import choose_quantize
 from gemmule.dispatch.select import choose
@@ -58,6 +59,17 @@ def test_a_config_that_was_tuned_on_another_chip_has_a_predicted_time():
     assert lent.chosen_by == "tuned"
     assert "shipped for H200" in lent.chosen_from
     assert lent.predicted_us == HOPPER_GEMM.cost(lent.problem, lent.choice.config, lent.choice.gpu)
+
+
+def test_a_tuned_config_that_is_not_offered_to_a_product_has_no_predicted_time(monkeypatch):
+    # Of this product K stays whole, in many waves.
+    a, b = operands((16384, 16384, 256), "bfloat16")
+    split = next(one for one in HOPPER_GEMM.configs if one.split_k)
+    tuned = Choice(HOPPER_GEMM, split, (), "tuned", None, "another chip")
+    monkeypatch.setattr("gemmule.api.planning.named_chips.choose_for_chip", lambda *_: tuned)
+    plan = gm.matmul.plan(a, b, chip="h100")
+    assert plan.config == split.as_dict()
+    assert plan.predicted_us is None
 
 
 @pytest.mark.parametrize("chip", ["a100", "rtx 4090", "b200"])

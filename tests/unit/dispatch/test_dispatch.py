@@ -22,7 +22,7 @@ from gemmule.core.layout import StridedMatrix, compact_strides, contiguous
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.row_major import MAX_GRID
-from gemmule.dispatch.registry import LADDER, REGISTRY
+from gemmule.dispatch.registry import EVERY_KERNEL, LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.lab.products import gemm_problem, own_product
@@ -155,8 +155,19 @@ def test_matrices_of_a_batch_that_begin_anywhere_are_not_taken_for_aligned(spec)
 
 
 def test_a_spec_survives_the_way_to_another_process():
-    for spec in REGISTRY:
+    for spec in EVERY_KERNEL:
         assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_the_kernels_of_a_guarded_product_survive_it_too(dtype):
+    plain = gemm_problem(4096, 4096, 4096, dtype, dtype, "nn")
+    problem = dataclasses.replace(plain, precision=Precision.OZAKI)
+    choice = choose(problem, Arch.parse("sm_90a"), multiprocessors=132)
+    then = choice.next_kernel(problem)
+    assert len({one.spec.name for one in then.chain()}) > 2
+    for one in then.chain():
+        assert pickle.loads(pickle.dumps(one.spec)) == one.spec
 
 
 @pytest.mark.parametrize("values", [{"tile_k": 4}, {"tile_m": 100}, {"stages": 1}, {"tile_m": 64, "warps_m": 4}])

@@ -31,6 +31,9 @@ def permutation_of(shape, axes, itemsize, alignment=256):
         ((16, 64, 2, 2, 128, 128), (0, 1, 4, 2, 5, 3), 4, "transpose_blocks"),
         ((2, 2, 2, 2, 2, 2, 1 << 18), (6, 5, 4, 3, 2, 1, 0), 8, "transpose_blocks"),
         ((3000, 7, 9, 11), (3, 2, 0, 1), 16, "transpose_blocks"),
+        # Axes of which a few elements span more bytes than offsets within a block hold.
+        ((32, 100, 300_000), (2, 1, 0), 4, "transpose_blocks"),
+        ((8, 7, 12, 3_000_000), (3, 1, 2, 0), 2, "transpose_blocks"),
         # Rows of a few bytes, and longer ones.
         ((256, 32, 7, 32, 7), (0, 1, 3, 2, 4), 4, "transpose_blocks"),
         ((64, 197, 3, 12, 64), (2, 0, 3, 1, 4), 4, "transpose_rows"),
@@ -42,6 +45,18 @@ def permutation_of(shape, axes, itemsize, alignment=256):
 def test_the_kernel_of_a_permutation(shape, axes, itemsize, kernel):
     problem = permutation_of(shape, axes, itemsize)
     assert choose(problem, HOPPER, multiprocessors=132).spec.name == kernel
+
+
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+def test_offsets_within_a_block_are_of_32_bits(config):
+    """Whatever the strides, a block is chosen that they allow."""
+    for step in (1, 1000, 10**6, 10**9):
+        problem = transpose_problem((7, 9, 11), (99 * step, 11 * step, step), compact_strides((7, 9, 11)), 8, (16, 16))
+        inner = inner_problem(problem, SPEC.batch_dims)
+        assert config.why_not(inner) is None
+        block = config.of(inner)
+        spans = (abs(axis.source) * (extent - 1) for axis, extent in zip(block.axes, block.extents, strict=True))
+        assert 8 * sum(spans) < 2**31
 
 
 def test_division_by_multiplication(rng):

@@ -130,6 +130,24 @@ def test_a_register_of_which_no_byte_is_chosen(selector, found):
 
 
 @pytest.mark.differs_on_hardware("it reads what nobody wrote")
+@pytest.mark.parametrize(
+    ("use", "found"), [("dp2a.lo.u32.u32 %r2, %r1, {}, %r1;", 0), ("dp2a.hi.u32.u32 %r2, %r1, {}, %r1;", 1),
+                       ("dp4a.u32.u32 %r2, %r1, {}, %r1;", 1), ("dp2a.lo.u32.u32 %r2, {}, %r1, %r1;", 1)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("words", [1, 2])
+def test_bytes_that_a_dot_product_does_not_read(use, found, words):
+    """The compiler packs what a dot product of two numbers reads, and names any register for the other bytes."""
+    body = "mov.u32 %r1, 5;\nprmt.b32 %r3, %r1, %tid, 0x3340U;\n"
+    word = "%r5" if words == 2 else "%r4"
+    # Two bytes of the one word, and two that nobody wrote, of one register or of another word of two.
+    body += f"prmt.b32 {word}, %r7, %r8, 0x3340U;\n" * (words == 2)
+    body += f"prmt.b32 %r4, %r3, {word if words == 2 else '%r7'}, 0x5410U;\n"
+    kinds = {finding.kind for finding in findings(body + use.format("%r4") + STORE)}
+    assert kinds == ({"uninitialised"} if found else set())
+
+
+@pytest.mark.differs_on_hardware("it reads what nobody wrote")
 def test_copies_of_what_nobody_wrote_are_followed():
     body = """mov.u32 %r1, buffer;
     ld.shared.b32 %r3, [%r1];

@@ -211,6 +211,15 @@ def test_every_config(config, columns, rng):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("config", [one for one in SPEC.configs if any(one.by_vectors((True, True)))], ids=str)
+def test_configs_that_load_vectors_copy_unaligned_operands_by_element(config, rng):
+    m, n, k = config.tile_m + 2, 23, config.tile_k + 2
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    moved = laid_out(a, "padded"), laid_out(b, "col", 1)
+    assert_product(multiply(*moved, poisoned(FLOAT32, (m, n)), config=config), a, b)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
 def test_every_config_with_aligned_k_major_operands(config, rng):
     m, n, k = config.tile_m + 4, config.tile_n + 4, 5 * config.tile_k + 4

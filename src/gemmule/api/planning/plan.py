@@ -274,12 +274,13 @@ def planned(
 
 
 def _predicted_us(choice: Choice, problem: GemmProblem) -> float | None:
-    """Return the time of a choice, of a config that was tuned for another chip by the cost model."""
+    """Return the time of a choice, of a config that was tuned for another chip by the cost model, if that has one."""
     spec = choice.spec
     if choice.predicted_us is not None or choice.chosen_by != "tuned" or spec.cost is None or not spec.cost_in_us:
         return choice.predicted_us
     inner, outer, _ = split_batch(problem, spec.batch_dims)
-    return spec.cost(inner, choice.config, choice.gpu) * math.prod(outer)
+    predicted = spec.cost(inner, choice.config, choice.gpu) * math.prod(outer)
+    return predicted if math.isfinite(predicted) else None
 
 
 def kernel_fields(choice: Choice, problem: Any) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..ptx.module import Address, Immediate, Instruction, Negated, Operand, Pair, Register, Vector
 
 #: Instructions without a destination: all their operands are read.
@@ -44,11 +46,27 @@ def written(instruction: Instruction) -> tuple[Register, ...]:
 def operands_read(instruction: Instruction) -> tuple[Register, ...]:
     """Return the registers among the operands that an instruction reads."""
     operands = instruction.operands if _has_no_destination(instruction) else instruction.operands[1:]
-    if instruction.name == "prmt" and instruction.modifiers == ("b32",) and isinstance(operands[2], Immediate):
+    if selects_known_bytes(instruction):
         # A register of which no byte is selected is not read: the compiler names any there.
-        chosen = {operands[2].value >> 4 * number & 4 for number in range(4)}
-        operands = tuple(operand for operand, digit in zip(operands[:2], (0, 4), strict=True) if digit in chosen)
+        operands = tuple(operand for operand, chosen in selected_bytes(instruction, range(4)) if chosen)
     return tuple(register for operand in operands for register in registers_in(operand))
+
+
+def selects_known_bytes(instruction: Instruction) -> bool:
+    """Say whether an instruction puts a word together, of bytes that it names."""
+    selector = instruction.operands[3] if instruction.opcode == "prmt.b32" else None
+    return isinstance(selector, Immediate)
+
+
+def selected_bytes(instruction: Instruction, used: Iterable[int]) -> tuple[tuple[Operand, frozenset[int]], ...]:
+    """Return both operands of such an instruction, and the bytes of each that used bytes of the word come from."""
+    _, first, second, selector = instruction.operands
+    assert isinstance(selector, Immediate)
+    places = [divmod(selector.value >> 4 * number & 7, 4) for number in used]
+    return tuple(
+        (operand, frozenset(byte for other, byte in places if other == number))
+        for number, operand in enumerate((first, second))
+    )
 
 
 def read(instruction: Instruction) -> tuple[Register, ...]:

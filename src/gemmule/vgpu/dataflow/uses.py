@@ -6,10 +6,11 @@ import collections
 import dataclasses
 import functools
 import operator
+from collections.abc import Callable, Iterable
 
-from ..ptx.module import Instruction, Kernel, Register
+from ..ptx.module import Instruction, Kernel, Operand, Register
 from .control_flow import Block, flow_of
-from .effects import operands_read, read, written
+from .effects import operands_read, read, selected_bytes, selects_known_bytes, written
 
 #: Instructions whose only effect is a result that depends on their operands, lane by lane.
 COMPUTES = frozenset(
@@ -40,7 +41,12 @@ class Uses:
 def uses_of(kernel: Kernel) -> Uses:
     """Return where a kernel's registers are read and written."""
     code = kernel.instructions
-    reads, writes = tuple(map(read, code)), tuple(map(written, code))
+    unread = _unread(code)
+
+    def but_unread(registers: Callable[[Instruction], tuple[Register, ...]]) -> tuple[tuple[Register, ...], ...]:
+        return tuple(tuple(x for x in registers(one) if x not in unread.get(one.index, ())) for one in code)
+
+    reads, writes = but_unread(read), tuple(map(written, code))
     blocks = flow_of(kernel).blocks
     touching: dict[Register, list[tuple[int, Instruction]]] = collections.defaultdict(list)
     results: dict[Register, set[Register]] = collections.defaultdict(set)
@@ -53,7 +59,42 @@ def uses_of(kernel: Kernel) -> Uses:
                 for register in reads[number]:
                     results[register].update(writes[number])
     unwritten = _read_unwritten(blocks, set(kernel.registers), reads, writes)
-    return Uses(reads, tuple(map(operands_read, code)), writes, dict(touching), dict(results), frozenset(unwritten))
+    return Uses(reads, but_unread(operands_read), writes, dict(touching), dict(results), frozenset(unwritten))
+
+
+def _unread(code: tuple[Instruction, ...]) -> dict[int, set[Operand]]:
+    """Return operands of which no byte that an instruction selects is used later, by the instruction's number.
+
+    The compiler packs two bytes into a word for a dot product with two numbers of 16 bits, and names any register for
+    the bytes that this does not read.
+    """
+    packing = [one for one in code if selects_known_bytes(one)] if any(one.name == "dp2a" for one in code) else []
+    used: dict[Operand, set[int]] = {register: set() for one in packing for register in written(one)}
+    for one in code if packing else ():
+        if not selects_known_bytes(one):
+            for register in used.keys() & {*read(one)}:
+                used[register].update(_bytes_used(one, register))
+    changed = bool(packing)
+    while changed:
+        changed = False
+        for one in reversed(packing):
+            for operand, chosen in selected_bytes(one, used[one.operands[0]]):
+                if operand in used and not chosen <= used[operand]:
+                    used[operand] |= chosen
+                    changed = True
+    found = {}
+    for one in packing:
+        both = selected_bytes(one, used[one.operands[0]])
+        found[one.index] = {operand for operand, chosen in both if not chosen} - {x for x, chosen in both if chosen}
+    return found
+
+
+def _bytes_used(instruction: Instruction, register: Operand) -> Iterable[int]:
+    """Return the bytes of a register that an instruction reads, which may select none."""
+    first, second, added = instruction.operands[1:] if instruction.name == "dp2a" else (register,) * 3
+    if register in (first, added) or second != register:
+        return range(4)
+    return (2, 3) if "hi" in instruction.modifiers else (0, 1)
 
 
 def _read_unwritten(

@@ -379,6 +379,11 @@ def _guarded_signatures(arch: Arch) -> tuple[Signature, ...]:
     return (*real, *_parts_signatures(arch))
 
 
+def _pairs_us(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
+    del problem, config
+    return gpu.launch * _LAUNCH
+
+
 #: Pairs of lines of the parts of complex elements.
 PAIRS = KernelSpec(
     name="ozaki_pairs",
@@ -394,7 +399,7 @@ PAIRS = KernelSpec(
     launch=_pairs_launch,
     batch_dims=0,
     refuses=_takes_all,
-    cost=lambda _problem, _config, gpu: gpu.launch * _LAUNCH,
+    cost=_pairs_us,
     cost_in_us=True,
 )
 #: Scales behind the guard's first launch, and magnitudes.

@@ -18,7 +18,7 @@ from .correction import NUMBERS, correction, product_numbers
 from .rates import Numbers, Operation, TileRates, parts_of_k
 
 #: Quantities that the correction reads of the limits.
-_QUANTITIES = 12
+_QUANTITIES, _WAVES = 12, 3
 #: How many configs the correction is evaluated for: up to a number all, else so many, of each of two products fewer,
 #: or half where there are not twice as many; and at least a share of all. Of 8-bit floats, promotions are added then.
 _ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 7, 3
@@ -40,7 +40,8 @@ def times_us(one: Operation, of: TileRates) -> Numbers:
     """Return roughly the time in microseconds of every config.
 
     The correction is evaluated for the configs that lead by the limits; the others' times are those of the limits by
-    the largest factor of these, so that none of them is the least.
+    the largest factor of these, so that none of them is the least. Configs with `split_k` are for products of one wave:
+    in several, where K stays whole, nearly none was timed.
 
     Parameters
     ----------
@@ -50,10 +51,12 @@ def times_us(one: Operation, of: TileRates) -> Numbers:
         The configs, on a GPU: those with swap_ab compute the transpose.
     """
     total, quantities = limits(one, of)
+    several = of.split_k[quantities[_WAVES].take(of.split_k) > 1]
     leading = _leading(one, of, total)
     factors = correction(of, one, quantities, leading)
     found: Numbers = total * factors.max()
     found[leading] = total.take(leading) * factors
+    found[several] = np.inf
     return found
 
 
@@ -91,7 +94,7 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     whole = np.ceil(extents)
     quantities = np.empty((_QUANTITIES + NUMBERS, of.count))
     quantities[_QUANTITIES:] = numbers[3:]
-    waves, each = quantities[3], quantities[4]
+    waves, each = quantities[_WAVES], quantities[4]
     tiles = whole[0] * whole[1]
     if one.tiles is not None:
         tiles = np.array(one.tiles, np.float64)

@@ -97,6 +97,10 @@ class Side(NamedTuple):
     sizes: tuple[int, ...]
     alignment: int
 
+    def span(self, extents: Sequence[int]) -> int:
+        """Return the elements between the lowest and the highest address of a block."""
+        return sum(abs(stride) * (extent - 1) for stride, extent in zip(self.strides, extents, strict=True))
+
 
 def sides_of(problem: TransposeProblem) -> tuple[Side, Side]:
     """Return the source and the target of a problem."""

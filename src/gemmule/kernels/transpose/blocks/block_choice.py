@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import MAX_EXTENT
 from gemmule.kernels.transpose.blocks.block import (
     BLOCK_AXES,
     Axis,
@@ -36,28 +37,28 @@ _READ, _NARROW, _WRITE, _GATHER, _BLOCK = 6.0e-6, 12.1e-6, 2.8e-6, 1.0e-6, 0.05e
 
 def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
     """Return the block that threads of so many bytes are predicted to move fastest."""
-    return _fastest(problem, threads, held)[0]
+    return _fastest(in_units(problem), threads, held)[0]
 
 
 def predicted_us(problem: TransposeProblem, threads: int, held: int) -> float:
     """Return about the microseconds in which an H200 moves such blocks."""
-    return _LAUNCH + _fastest(problem, threads, held)[1]
+    return _LAUNCH + _fastest(in_units(problem), threads, held)[1]
 
 
 @functools.lru_cache(maxsize=256)
 def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[Block, float]:
-    problem = in_units(problem)
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
     most = threads * held // item
     best: tuple[float, tuple[int, ...], tuple[int, int]] | None = None
-    seen = set()
-    for pair in itertools.product(*(list(_prefixes(axes, side.order, most, max(SECTOR // item, 1))) for side in sides)):
-        extents = tuple(map(max, *pair))
-        if extents in seen or math.prod(extents) > most or sum(extent > 1 for extent in extents) > BLOCK_AXES:
+    prefixes = (dict.fromkeys(_prefixes(axes, side.order, most, max(SECTOR // item, 1))) for side in sides)
+    for extents in dict.fromkeys(tuple(map(max, *pair)) for pair in itertools.product(*prefixes)):
+        if math.prod(extents) > most or len(extents) - extents.count(1) > BLOCK_AXES:
             continue
-        seen.add(extents)
         found = _microseconds(axes, extents, sides, (threads, held, item))
-        if found is not None and (best is None or found[0] < best[0]):
+        if found is None or (best is not None and found[0] >= best[0]):
+            continue
+        # Offsets in a block are of 32 bits.
+        if all(side.span(extents) * item <= MAX_EXTENT for side in sides):
             best = found[0], extents, found[1]
     # Single elements are always moved.
     assert best is not None

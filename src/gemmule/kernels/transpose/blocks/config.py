@@ -58,12 +58,6 @@ class BlocksConfig(TileConfig):
     def why_not(self, problem: TransposeProblem) -> str | None:
         problem = in_units(problem)
         block, item = self.of(problem), problem.itemsize
-        spans = [
-            item * sum(abs(getattr(block.axes[one], side)) * (block.extents[one] - 1) for one in block.inner)
-            for side in ("source", "target")
-        ]
-        if max(spans) > MAX_EXTENT:
-            return f"a block spans {max(spans)} bytes, more than {MAX_EXTENT}"
         stage = stage_bytes(block, item)
         if stage > _MAX_STAGE or self.stages(block.vectors[0] * item) * stage > MAX_SHARED:
             return f"blocks of {stage} bytes take more shared memory than there is, {MAX_SHARED} bytes"
