@@ -123,20 +123,22 @@ def test_fewer_k_tiles_than_ctas_of_a_cluster_are_refused(k, cluster_k):
     assert SPEC.why_not(problem, virtual_arch(), TURNS) is None
 
 
-@pytest.mark.parametrize("k", [0, 1, 259])
+def test_no_cluster_multiplies_nothing():
+    a, b, d = (np.zeros(sides, BFLOAT16.numpy()) for sides in ((64, 8), (64, 8), (64, 65)))
+    problem = problem_of(a[:, :0], b[:, :0].T, d[:, :64])
+    assert SPEC.refuses(problem, virtual_arch()) == "there is nothing to multiply: an extent, the batch or alpha is 0"
+
+
+@pytest.mark.parametrize("k", [3, 779])
 def test_odd_operands_are_repacked_for_a_cluster(k, rng):
-    """A product of few tiles and a long K; with too few k-tiles none splits it."""
+    """A product of few tiles and a long K; a single k-tile is not split."""
     m, n = 65, 67
     a, b, d = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, BFLOAT16, (k, n)), poisoned(BFLOAT16, (m, n))
-    problem = problem_of(a, b, d)
-    if k == 0:
-        assert (
-            SPEC.refuses(problem, virtual_arch()) == "there is nothing to multiply: an extent, the batch or alpha is 0"
-        )
+    columns = laid_out(a, "col")
+    problem = problem_of(columns, b, d)
     assert REPACKED.why_not(problem, virtual_arch(), REPACKED.default) is None
-    if k:
-        assert (REPACKED.next_kernel(problem, REPACKED.default).config.cluster_k > 1) == (k > 64)
-    run_kernel(problem, Choice(REPACKED, REPACKED.default), {"a": a, "b": b, "d": d}, Options(checks=True))
+    assert (REPACKED.next_kernel(problem, REPACKED.default).config.cluster_k > 1) == (k > 64)
+    run_kernel(problem, Choice(REPACKED, REPACKED.default), {"a": columns, "b": b, "d": d}, Options(checks=True))
     assert_product(d, a, b)
 
 
