@@ -38,13 +38,14 @@ class SimtGemm:
 
     #: What computes a fused epilogue.
     vector_epilogue: type[VectorEpilogue] = VectorEpilogue
+    mainloop_type: type[SimtGemmMainloop] = SimtGemmMainloop
 
     def __init__(
         self, config: SimtConfig, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
     ):
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
-        self.mainloop = SimtGemmMainloop(config, types)
+        self.mainloop = self.mainloop_type(config, types)
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = self.vector_epilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"

@@ -93,6 +93,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
     waits = True
     #: Whether all copies of whole tiles have one bit of the mask.
     one_bit = True
+    #: Whether aligned K-major operands may be loaded by vectors.
+    takes_vectors = True
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
@@ -101,7 +103,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         k_major = types["a_major"] == "k", types["b_major"] == "k"
         allowed = int(types["a_copies"]), int(types["b_copies"])
         aligned = [one and size == VECTOR_BYTES for one, size in zip(k_major, allowed, strict=True)]
-        by_vectors = config.by_vectors((aligned[0], aligned[1]))
+        by_vectors = config.by_vectors((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
         self.stageA, self.stageB = stages = [
             SimtStage(extent, config.tile_k, along, config.itemsize, vectors)
             for extent, along, vectors in zip((config.tile_m, config.tile_n), k_major, by_vectors, strict=True)

@@ -31,6 +31,7 @@ from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.kernel import SimtGemm, fake_args
+from gemmule.kernels.simt.gemm.mainloop import SimtGemmMainloop
 
 
 class GroupEpilogue(VectorEpilogue):
@@ -51,6 +52,14 @@ class GroupEpilogue(VectorEpilogue):
         return values
 
 
+class GroupedMainloop(SimtGemmMainloop):
+    """A mainloop that does not wait for the predecessor, which the reading of offsets did, and copies every operand."""
+
+    waits = False
+    # With the scheduler's registers there are none left for vectors.
+    takes_vectors = False
+
+
 class SimtGroupedGemm(SimtGemm):
     """D[m, n] = sum over k of A[m, k] B[n, k] for each group; A is (M, K, L), B (N, K, L), D (M, N, L), row-major.
 
@@ -63,11 +72,10 @@ class SimtGroupedGemm(SimtGemm):
     """
 
     vector_epilogue = GroupEpilogue
+    mainloop_type = GroupedMainloop
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
-        # Offsets are read before.
-        self.mainloop.waits = False
         self.axis, shape = types["axis"], (config.tile_m, config.tile_n, config.group)
         self.groups: Any = (
             GroupedKScheduler(config.tile_k, False, *shape)
