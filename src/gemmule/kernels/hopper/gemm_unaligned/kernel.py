@@ -28,14 +28,9 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction
 from gemmule.kernels.hopper.epilogues.unaligned_rows import (
-    element_at,
-    read_row,
-    read_row_of_words,
-    read_strip,
-    write_row,
-    write_row_of_words,
-    write_strip,
-    write_whole_rows,
+    read_rows,
+    words_before,
+    write_rows,
 )
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
@@ -85,12 +80,11 @@ class HopperGemmUnaligned:
         self.reduction = ClusterReduction(
             config.cluster_k, self.mma_tiles_m, nbytes, config.cluster_m * config.cluster_n
         )
-        # Columns of a tile that this CTA writes, and whether a warp's rows of them are shorter than its 32 words.
+        # Columns of a tile that this CTA writes.
         self.columns = config.columns
-        self.in_strips = self.columns * self.element.width // 8 < 128
         # Words of 32 bits from one row of the tile in shared memory to the next.
         self.row_words = self.element.width // 8 * (self.columns + PAD) // 4
-        # Rows that a warp writes together, as far as registers besides the accumulators allow.
+        # Vectors that a thread writes together, as far as registers besides the accumulators allow.
         self.together = 4 if self.mma_tiles_m * self.columns <= 256 else 2
 
     @cute.jit
@@ -191,52 +185,39 @@ class HopperGemmUnaligned:
                 # The part may begin beyond the last column.
                 count = count if cols > 0 else Int32(0)
             cute.arch.sync_warp()
+            part = (m, n0), own, self.row_words, (count, cols), self.columns
             if cutlass.const_expr(self.reads_c):
-                if cutlass.const_expr(self.in_strips):
-                    read_strip(gC, (m, n0), own, self.row_words, (count, cols), self.columns)
-                else:
-                    for r in cutlass.range(16, unroll=1):
-                        inside = cols if r < count else Int32(0)
-                        read = read_row if cutlass.const_expr(self.element.width == 16) else read_row_of_words
-                        read(element_at(gC, m + r, n0), own + r * self.row_words, inside, self.columns)
+                read_rows(gC, *part, gD)
                 cute.arch.sync_warp()
-            self.store(own, accumulators, mma_tile, scale)
+            starts = [words_before(gD, m + tid % 32 // 4 + 8 * half, n0) for half in range(2)]
+            self.store(own, starts, accumulators, mma_tile, scale)
             cute.arch.sync_warp()
-            if cutlass.const_expr(self.in_strips):
-                write_strip(gD, (m, n0), own, self.row_words, (count, cols), self.columns)
-            elif cutlass.const_expr(self.element.width == 32):
-                for r in cutlass.range(count, unroll=1):
-                    write_row_of_words(element_at(gD, m + r, n0), own + r * self.row_words, cols, self.columns)
-            elif cols == self.columns and count == 16:
-                for r in cutlass.range(0, 16, self.together, unroll=1):
-                    starts = [element_at(gD, m + r + i, n0) for i in range(self.together)]
-                    write_whole_rows(starts, own + r * self.row_words, self.row_words, self.columns)
-            else:
-                for r in cutlass.range(count, unroll=1):
-                    write_row(element_at(gD, m + r, n0), own + r * self.row_words, cols, self.columns)
+            write_rows(gD, *part, self.together)
 
     @cute.jit
-    def store(self, own, accumulators, mma_tile: cutlass.Constexpr[int], scale):
-        """Store a warp's 16 rows to shared memory, and add what lies there."""
+    def store(self, own, starts, accumulators, mma_tile: cutlass.Constexpr[int], scale):
+        """Store a warp's 16 rows to shared memory, a thread's two from these words on, and add what lies there."""
         alpha, beta = scale
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % 32
         for half in cutlass.range_constexpr(2):
             words = cutlass.const_expr(self.element.width // 16)
-            row = own + (lane // 4 + 8 * half) * self.row_words + lane % 4 * words
+            row = own + ((lane // 4 + 8 * half) * self.row_words + starts[half] + lane % 4 * words)
             for n in cutlass.range_constexpr(self.columns // 8):
-                smem_words = words_at(row + 4 * words * n, words)
+                smem_words = [words_at(row + (4 * words * n + w), 1) for w in range(words)]
                 values = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)
                 for v in cutlass.range_constexpr(2):
                     values[v] = accumulators[mma_tile * self.columns // 2 + 4 * n + 2 * half + v] * alpha
                 out = cute.make_rmem_tensor(cute.make_layout(2), self.element)
                 out_words = cute.recast_tensor(out, Uint32)
                 if cutlass.const_expr(self.reads_c):
-                    cute.autovec_copy(smem_words, out_words)
+                    for w in cutlass.range_constexpr(words):
+                        out_words[w] = smem_words[w][0]
                     for v in cutlass.range_constexpr(2):
                         values[v] = values[v] + beta * out[v].to(cutlass.Float32)
                 out.store(values.load().to(self.element))
-                cute.autovec_copy(out_words, smem_words)
+                for w in cutlass.range_constexpr(words):
+                    smem_words[w][0] = out_words[w]
 
 
 def buildable(config: UnalignedGemmConfig, types: dict[str, str]) -> Buildable:
