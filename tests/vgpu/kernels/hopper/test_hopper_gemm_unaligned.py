@@ -64,6 +64,25 @@ def test_results_that_begin_anywhere(config, shape, offset, rng):
     assert_product(multiply(a, columns, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
 
 
+@pytest.mark.parametrize("layout", [("row", "col"), ("col", "row")], ids="-".join)
+@pytest.mark.parametrize(
+    "config",
+    [
+        UnalignedGemmConfig(tile_m=64, tile_n=96, stages=4),
+        UnalignedGemmConfig(tile_m=64, tile_n=96, stages=4, cluster_k=4, ctas=4),
+        UnalignedGemmConfig(tile_n=160, stages=3, pingpong=0),
+    ],
+    ids=named,
+)
+def test_widths_that_are_no_multiple_of_64(config, layout, rng):
+    """Lines of a k-tile of less than 128 bytes where B is MN-major; rows of 24 columns of each CTA of a cluster."""
+    m, n, k = 136, 331 if layout[1] == "col" else 336, 72 * config.cluster_k
+    a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
+    moved, c_late = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)], laid_out(c, "row", 3)
+    d = laid_out(poisoned(BFLOAT16, (m, n)), "row", 5)
+    assert_product(multiply(*moved, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
+
+
 @pytest.mark.parametrize("layout", [("row", "row"), ("col", "col"), ("col", "row")], ids="-".join)
 def test_layouts_and_a_result_in_columns(layout, rng):
     a, b = random_matrix(rng, FLOAT16, (72, 64)), random_matrix(rng, FLOAT16, (64, 80))

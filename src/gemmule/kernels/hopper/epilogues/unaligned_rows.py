@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cutlass
 from cutlass import Int32, Uint16, Uint32, cute
 
@@ -86,7 +84,13 @@ def write_whole_rows(starts, staged: cute.Pointer, stride: cutlass.Constexpr[int
 @cute.jit
 def words_before(mX: cute.Tensor, i, j):
     """Return the words before an element in its 16 bytes of memory: where its staged row begins."""
-    return Int32(element_at(mX, i, j).toint() % VECTOR // 4)
+    return _bytes_before(element_at(mX, i, j)) >> 2
+
+
+@cute.jit
+def _bytes_before(start: cute.Pointer):
+    """Return an address modulo 16."""
+    return Int32(start.toint() & (VECTOR - 1))
 
 
 @cute.jit
@@ -119,39 +123,40 @@ def write_rows(
         Vectors that a lane loads before it stores the first, so that their latencies overlap.
     """
     width = cutlass.const_expr(mX.element_type.width)
-    per_vector = cutlass.const_expr(VECTOR * 8 // width)
+    per_vector, shift = cutlass.const_expr(VECTOR * 8 // width), cutlass.const_expr(width // 16)
     slots = cutlass.const_expr(length // per_vector)
     lane, steps = cute.arch.thread_idx()[0] % 32, cutlass.const_expr(-(-16 * slots // 32))
     words = cute.make_rmem_tensor(cute.make_layout((4, together)), Uint32)
-    for first in cutlass.range_constexpr(0, steps, together):
+    for first in cutlass.range(0, steps, together, unroll=1):
         targets = []
-        for x in cutlass.range_constexpr(min(together, steps - first)):
+        for x in cutlass.range_constexpr(together):
             index = Uint32(lane + 32 * (first + x))
             r, slot = Int32(index // slots), Int32(index % slots)
             start = element_at(mX, origin[0] + r, origin[1])
-            before = Int32(start.toint() % VECTOR // (width // 8))
+            before = _bytes_before(start) >> shift
             # The row's first vector begins after its first element, unless that begins one.
             vector = slot + cutlass.min(before, 1)
             e = vector * per_vector - before
             whole = r < inside[0] and e + per_vector <= inside[1]
             targets.append((start + e, whole))
-            if whole:
-                _load_vector(staged + (r * stride + 4 * vector), before, words[None, x], mX.element_type)
+            # Without a branch, so that no load waits for the one before.
+            place = staged + (cutlass.min(r, 15) * stride + 4 * vector)
+            _load_vector(place, before, words[None, x], width)
         for x in cutlass.range_constexpr(len(targets)):
             target, whole = targets[x]
             if whole:
                 cute.autovec_copy(words[None, x], words_at(target, 4))
-    _write_ends(mX, origin, staged, stride, inside, False)
-    if inside[1] % per_vector != 0:
-        _write_ends(mX, origin, staged, stride, inside, True)
+    _write_ends(mX, origin, staged, stride, inside, together, False)
+    if inside[1] & (per_vector - 1) != 0:
+        _write_ends(mX, origin, staged, stride, inside, together, True)
 
 
 @cute.jit
-def _load_vector(place: cute.Pointer, before, words: cute.Tensor, element: Any):
+def _load_vector(place: cute.Pointer, before, words: cute.Tensor, width: cutlass.Constexpr[int]):
     """Load 4 words of a staged row, from half a word before where it begins between two words of memory."""
     cute.autovec_copy(words_at(place, 4), words)
-    if cutlass.const_expr(element.width == 16):
-        odd = before % 2
+    if cutlass.const_expr(width == 16):
+        odd = before & 1
         low = Uint32(words_at(place - odd, 1)[0])
         for w in cutlass.range_constexpr(4):
             high = Uint32(words[w])
@@ -166,6 +171,7 @@ def _write_ends(
     staged: cute.Pointer,
     stride: cutlass.Constexpr[int],
     inside,
+    together: cutlass.Constexpr[int],
     only_last: cutlass.Constexpr[bool],
 ):
     """Write what lies before rows' first vectors and after their last ones, as many elements as a vector has.
@@ -175,26 +181,29 @@ def _write_ends(
     width = cutlass.const_expr(mX.element_type.width)
     per_vector, bits = cutlass.const_expr(VECTOR * 8 // width), Uint16 if cutlass.const_expr(width == 16) else Uint32
     at_once, lane, cols = cutlass.const_expr(32 // per_vector), cute.arch.thread_idx()[0] % 32, inside[1]
-    place, steps = lane % per_vector, cutlass.const_expr(16 // at_once)
-    elements = cute.make_rmem_tensor(cute.make_layout(steps), bits)
-    targets = []
-    for x in cutlass.range_constexpr(steps):
-        r = lane // per_vector + at_once * x
-        start = element_at(mX, origin[0] + r, origin[1])
-        before = Int32(start.toint() % VECTOR // (width // 8))
-        # Of the first `heads` lanes one for each element before the first vector, of the last for those after the last.
-        heads = Int32(0) if cutlass.const_expr(only_last) else (per_vector - before) % per_vector
-        e = place if place < heads else cols - per_vector + place
-        last = place >= per_vector - (before + cols) % per_vector
-        written = r < inside[0] and e >= 0 and ((place < heads and e < cols) or (place >= heads and last))
-        targets.append((_bits_at(start + e, 1, width), written))
-        source = _bits_at(staged + (r * stride + before * (width // 8) // 4), per_vector, width)
-        if written:
-            elements[x] = source[e]
-    for x in cutlass.range_constexpr(steps):
-        target, written = targets[x]
-        if written:
-            target[0] = elements[x]
+    shift, steps = cutlass.const_expr(width // 16), cutlass.const_expr(16 // at_once)
+    place = lane & (per_vector - 1)
+    together = cutlass.const_expr(min(together, steps))
+    elements = cute.make_rmem_tensor(cute.make_layout(together), bits)
+    for step in cutlass.range(0, steps, together, unroll=1):
+        targets = []
+        for x in cutlass.range_constexpr(together):
+            r = (lane >> (4 - shift)) + at_once * (step + x)
+            start = element_at(mX, origin[0] + r, origin[1])
+            before = _bytes_before(start) >> shift
+            # Of the first `heads` lanes one for each element before the first vector, of the last for those after all.
+            heads = Int32(0) if cutlass.const_expr(only_last) else -before & (per_vector - 1)
+            e = place if place < heads else cols - per_vector + place
+            last = place >= per_vector - (before + cols & (per_vector - 1))
+            written = r < inside[0] and e >= 0 and ((place < heads and e < cols) or (place >= heads and last))
+            targets.append((_bits_at(start + e, 1, width), written))
+            source = _bits_at(staged + (r * stride + (before << shift >> 2)), per_vector, width)
+            if written:
+                elements[x] = source[e]
+        for x in cutlass.range_constexpr(together):
+            target, written = targets[x]
+            if written:
+                target[0] = elements[x]
 
 
 @cute.jit

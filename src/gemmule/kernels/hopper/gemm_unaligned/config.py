@@ -9,8 +9,8 @@ from gemmule.kernels.parts.hopper_facts import SMS
 #: Elements between two rows of D in shared memory, beyond the rows themselves: rows that a warp stores at once then lie
 #: in different banks.
 PAD = 8
-#: Columns of a CTA's part of a tile that a warp writes by several rows at once; wider parts are multiples of 64.
-_STRIPS = (8, 16, 32)
+#: What columns of a CTA's part of a tile, and of a tile, are multiples of: of 32 bits an element, wgmma takes 32.
+_COLUMNS, _TILE_N = 8, 32
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,13 @@ class UnalignedGemmConfig(WarpScheduleConfig):
             return "cluster_m and cluster_n must be 1, 2 or 4"
         if self.cluster_size > (most := min(8, self.ctas)):
             return f"cluster_m * cluster_n * cluster_k is {self.cluster_size}, of at most {most} (8, or fewer ctas)"
-        if self.tile_n % self.cluster_k or (self.columns % MMA_M and self.columns not in _STRIPS):
-            return f"each CTA must write 8, 16, 32 or a multiple of {MMA_M} of the tile's columns: tile_n / cluster_k"
+        if self.tile_n % (_COLUMNS * self.cluster_k):
+            return f"tile_n / cluster_k, the columns that each CTA writes, must be a multiple of {_COLUMNS}"
         return None
+
+    @property
+    def tile_n_multiple(self) -> int:
+        return _TILE_N
 
     @property
     def cluster_size(self) -> int:
