@@ -56,7 +56,7 @@ class PackedLines:
 
     @cute.jit
     def pack(self, gS: cute.Tensor, gD: cute.Tensor, share, cta):
-        """Copy a warp's lines, or its share of one: the loads of several vectors are in flight before the first is used.
+        """Copy a warp's lines, or its share of one: several vectors are loaded before the first is used.
 
         Computing where a vector lies costs as much as moving it. So all vectors of a thread are of one line, which is
         as far from a multiple of 16 bytes everywhere, and no division finds it: what shares a line is a power of two.

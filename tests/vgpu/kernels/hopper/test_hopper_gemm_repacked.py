@@ -59,7 +59,7 @@ def test_long_lines_in_steps_and_shares(config, enough, ld, rng, monkeypatch):
     a, b = random_matrix(rng, BFLOAT16, (m, ld))[:, :k], random_matrix(rng, BFLOAT16, (n, k)).T
     problem = problem_of(a, b, np.zeros((m, n), BFLOAT16.numpy()))
     assert {one.share(config)[1] > 0 for one in _to_pack(problem)} == {enough > m}
-    then, spaces = pack(a, b, np.zeros((m, n), BFLOAT16.numpy()), config)
+    _, spaces = pack(a, b, np.zeros((m, n), BFLOAT16.numpy()), config)
     for name, lines in (("a", a), ("b", b.T)):
         if (space := f"packed {name}") in spaces:
             packed = spaces[space].view(np.uint16).reshape(len(lines), -1)
