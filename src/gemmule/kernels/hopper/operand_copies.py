@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from gemmule.core.dtype import INT32, DType
-from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, ScalarParam, TensorParam
+from gemmule.core.dtype import DType
+from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
-from gemmule.kernels.parts.hopper_facts import SMS
 
 from .next_kernel import WorkspaceCopy
 from .repack_config import RepackConfig
@@ -17,8 +16,6 @@ from .repack_config import RepackConfig
 #: of which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
 REPACKED_BYTES = 128
 _MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
-#: Lanes of a warp; warps of which each SM of an H100 has as many as copy at once.
-_WARP, _ENOUGH_WARPS = 32, 32 * SMS
 
 
 @dataclasses.dataclass
@@ -32,7 +29,7 @@ class OperandCopy(WorkspaceCopy):
     #: strides, copy_strides: Elements from one line, and one matrix, to the next.
     strides: tuple[int, int]
     copy_strides: tuple[int, int]
-    vectors: int  #: Vectors of 16 bytes in a line.
+    vectors: int  #: Vectors of 16 bytes in the lines of a matrix.
 
     def why_not(self, done: str) -> str | None:
         """Say why the matrix is not copied, or None where it can be; `done` names the operation, as "repacked"."""
@@ -43,21 +40,9 @@ class OperandCopy(WorkspaceCopy):
             return f"{name} is {self.lines} lines of {self.length} elements, {self.matrices} times: too many"
         return None
 
-    def share(self, config: RepackConfig) -> tuple[int, int, int]:
-        """Return the logarithms of the lanes and the warps that share a line, and the CTAs that copy a matrix.
-
-        Short lines are shared by as few lanes as copy them in one step, long ones by more warps where lines are few.
-        """
-        lanes = min(max(-(-self.vectors // config.vectors) - 1, 0).bit_length(), _WARP.bit_length() - 1)
-        most, warps = -(-self.vectors // (_WARP * config.vectors)), 0
-        while 1 << warps < most and self.lines << warps < _ENOUGH_WARPS:
-            warps += 1
-        total = -(-(self.lines << lanes) // _WARP) << warps if self.vectors else 0
-        return lanes, warps, -(-total // (config.threads // _WARP))
-
     def ctas(self, config: RepackConfig) -> int:
         """Return the CTAs that copy a matrix."""
-        return self.share(config)[2]
+        return -(-self.vectors // (config.threads * config.vectors))
 
 
 def operand_copy(
@@ -85,7 +70,7 @@ def operand_copy(
     copy = StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, steps, MAP_ALIGNMENT, padded=True)
     matrices = (batch or (1,))[0]
     given = (matrix.row_stride if rows else matrix.col_stride, (matrix.batch_strides or (0,))[0])
-    vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT)
+    vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT) * lines
     named = (operand, f"{prefix} {operand}", copy, step * matrices * dtype.itemsize)
     return OperandCopy(*named, length, lines, matrices, given, (ld, step), vectors)
 
@@ -108,10 +93,8 @@ def copy_launch(copies: Sequence[OperandCopy], config: RepackConfig) -> Launch:
             TensorParam(one.operand, extents, one.strides),
             TensorParam(one.workspace, extents, one.copy_strides),
         ]
-    shares = [one.share(config) for one in copies]
-    params += [ScalarParam("share", INT32, number) for share in shares for number in share]
     return Launch(
-        grid=(sum(share[2] for share in shares), 1, copies[0].matrices if copies else 1),
+        grid=(sum(one.ctas(config) for one in copies), 1, copies[0].matrices if copies else 1),
         block=(config.threads, 1, 1),
         params=tuple(params),
         overlaps=True,

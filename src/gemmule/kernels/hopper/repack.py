@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import cutlass
@@ -12,11 +11,6 @@ from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.parts.words import shifted, words_at
 
 VECTOR = 16
-
-
-def shares_of(pairs: Sequence[Any]) -> tuple[tuple[Int32, ...], ...]:
-    """Return fake arguments for as many matrices: `OperandCopy.share` of each."""
-    return tuple((Int32(0), Int32(0), Int32(1)) for _ in pairs)
 
 
 class PackedLines:
@@ -36,72 +30,70 @@ class PackedLines:
         self.threads, self.vectors = threads, vectors
 
     @cute.jit
-    def __call__(self, pairs, shares, grid: Int32):
-        self.kernel(pairs, shares).launch(grid=(grid, 1, pairs[0][0].shape[2]), block=(self.threads, 1, 1))
+    def __call__(self, pairs, grid: Int32):
+        self.kernel(pairs).launch(grid=(grid, 1, pairs[0][0].shape[2]), block=(self.threads, 1, 1))
 
     @cute.kernel
-    def kernel(self, pairs, shares):
+    def kernel(self, pairs):
         # The dependent grid may launch now; it waits for the end of this one before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         cta, _, batch = cute.arch.block_idx()
         if cutlass.const_expr(len(pairs) == 1):
-            self.pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], shares[0], cta)
+            self.pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
         else:
-            firsts = shares[0][2]
+            firsts = cute.ceil_div(self.count(pairs[0][0]), self.threads * self.vectors)
             if cta < firsts:
-                self.pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], shares[0], cta)
+                self.pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
             else:
-                self.pack(pairs[1][0][None, None, batch], pairs[1][1][None, None, batch], shares[1], cta - firsts)
+                self.pack(pairs[1][0][None, None, batch], pairs[1][1][None, None, batch], cta - firsts)
 
     @cute.jit
-    def pack(self, gS: cute.Tensor, gD: cute.Tensor, share, cta):
-        """Copy a warp's lines, or its share of one: several vectors are loaded before the first is used.
+    def count(self, mS: cute.Tensor):
+        """Return the vectors that are written of a matrix."""
+        return self.per_line(mS) * mS.shape[1]
 
-        Computing where a vector lies costs as much as moving it. So all vectors of a thread are of one line, which is
-        as far from a multiple of 16 bytes everywhere, and no division finds it: what shares a line is a power of two.
+    @cute.jit
+    def per_line(self, mS: cute.Tensor):
+        """Return the vectors of a line."""
+        return cute.ceil_div(mS.shape[0], self.per_vector)
+
+    @cute.jit
+    def pack(self, gS: cute.Tensor, gD: cute.Tensor, cta):
+        """Copy this CTA's vectors: the loads of all are in flight before the first is used.
+
+        Computing a vector's line costs as much as moving it. So there is one division for the first and one for the
+        stride to the next, and what is never negative is unsigned: there, powers of two divide by shifts.
         """
         tid, _, _ = cute.arch.thread_idx()
-        lane, (lanes, warps, _) = tid % 32, share
-        warp = cute.arch.make_warp_uniform(cta * (self.threads // 32) + tid // 32)
-        line = (warp >> warps << 5 >> lanes) + (lane >> lanes)
-        part, parts = warp & ((1 << warps) - 1), 1 << warps
-        if line < gS.shape[1]:
-            self.pack_line(gS, gD, line, (lane & ((1 << lanes) - 1), 1 << lanes), (part, parts))
-
-    @cute.jit
-    def pack_line(self, gS: cute.Tensor, gD: cute.Tensor, line, lanes, parts):
-        """Copy a thread's vectors of a line: an index and a count of the lanes, and of the warps, that share it."""
-        # Elements from one vector of a thread to the next.
-        step = lanes[1] * self.per_vector
-        source = element_at(gS, 0, line)
-        offset = Uint32(source.toint() & (VECTOR - 1))
-        before = Int32(offset // self.item)
-        # The two vectors around a line's first or last elements lie in the matrix, but for its first and last line.
-        least = Int32(0) if source.toint() - gS.iterator.toint() >= VECTOR else before
-        most = gS.shape[0] - self.per_vector
-        if element_at(gS, 0, gS.shape[1] - 1).toint() - source.toint() < VECTOR:
-            most = most - self.per_vector + before
-        start, target = source - before, element_at(gD, 0, line)
+        per_line, count = Uint32(self.per_line(gS)), self.count(gS)
+        index = cta * (self.threads * self.vectors) + tid
+        line = Uint32(index) // per_line
+        in_line = Uint32(index) - line * per_line
+        stride_lines = Uint32(self.threads) // per_line
+        stride_in_line = Uint32(self.threads) - stride_lines * per_line
         loaded = cute.make_rmem_tensor(cute.make_layout((8, self.vectors)), Uint32)
-        words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
-        first = lanes[0] * self.per_vector + parts[0] * self.vectors * step
-        for i in cutlass.range(first, gS.shape[0], parts[1] * self.vectors * step, unroll=1):
-            for v in cutlass.range_constexpr(self.vectors):
-                e = i + v * step
-                if e >= least and e <= most:
-                    self.read(start + e, loaded[None, v])
-            for v in cutlass.range_constexpr(self.vectors):
-                e = i + v * step
-                if e >= least and e <= most:
+        vectors = []
+        for v in cutlass.range_constexpr(self.vectors):
+            i = Int32(in_line * self.per_vector)
+            offset = self.misalignment(gS, i, Int32(line))
+            present = index + v * self.threads < count
+            inside = self.is_inside(gS, i, offset)
+            vectors.append((i, Int32(line), offset, present, inside))
+            if present and inside:
+                self.read(gS, i, Int32(line), offset, loaded[None, v])
+            line, in_line = line + stride_lines, in_line + stride_in_line
+            if in_line >= per_line:
+                line, in_line = line + 1, in_line - per_line
+        for v in cutlass.range_constexpr(self.vectors):
+            i, vector_line, offset, present, inside = vectors[v]
+            if present:
+                words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+                if inside:
                     extract(loaded[None, v], offset, words)
-                    self.store(words, gS.element_type, target + e)
-            if i < least or i + (self.vectors - 1) * step > most:
-                for v in cutlass.range(self.vectors, unroll=1):
-                    e = i + v * step
-                    if e < gS.shape[0] and (e < least or e > most):
-                        self.read_elements(gS, e, line, words)
-                        self.store(words, gS.element_type, target + e)
+                else:
+                    self.read_elements(gS, i, vector_line, words)
+                self.store(words, gS.element_type, element_at(gD, i, vector_line))
 
     @cute.jit
     def store(self, words: cute.Tensor, narrow: Any, target: cute.Pointer):
@@ -110,8 +102,20 @@ class PackedLines:
         cute.autovec_copy(words, words_at(target, 4))
 
     @cute.jit
-    def read(self, start: cute.Pointer, words: cute.Tensor):
-        """Read two vectors, one after the other."""
+    def misalignment(self, gS: cute.Tensor, i, line):
+        """Return the address of an element modulo 16 bytes."""
+        return Uint32(element_at(gS, i, line).toint() & (VECTOR - 1))
+
+    @cute.jit
+    def is_inside(self, gS: cute.Tensor, i, offset):
+        """Return whether both vectors around the elements from i on lie in the line."""
+        before = Int32(offset // self.item)
+        return i >= before and i - before + 2 * self.per_vector <= gS.shape[0]
+
+    @cute.jit
+    def read(self, gS: cute.Tensor, i, line, offset, words: cute.Tensor):
+        """Read the two vectors around the elements from i on."""
+        start = element_at(gS, i, line) - Int32(offset // self.item)
         for half in cutlass.range_constexpr(2):
             target = cute.make_tensor(words.iterator + 4 * half, cute.make_layout(4))
             cute.autovec_copy(words_at(start + half * self.per_vector, 4), target)

@@ -8,8 +8,7 @@ import pytest
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, INT8
-from gemmule.kernels.hopper import operand_copies
-from gemmule.kernels.hopper.gemm_repacked.spec import SPEC, _to_pack
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.launcher import launch
@@ -21,11 +20,11 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 HOPPER = Arch.parse("sm_90a")
 
 
-def pack(a, b, d, config=SPEC.default):
+def pack(a, b, d):
     """Pack what must be packed; return the workspaces as they are then."""
     problem = problem_of(a, b, d)
-    recipe, then = SPEC.launch(problem, config), SPEC.next_kernel(problem, config)
-    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
+    recipe, then = SPEC.launch(problem, SPEC.default), SPEC.next_kernel(problem, SPEC.default)
+    artifact = artifact_for(SPEC, SPEC.default, SPEC.signature(problem, SPEC.default), virtual_arch())
     artifact.check_launch(recipe)
     spaces = {name: np.full(size // a.dtype.itemsize, 77, a.dtype) for name, size in then.workspaces.items()}
     launch(artifact, recipe, {"a": a, "b": b, **spaces}, options=Options(checks=True))
@@ -47,25 +46,6 @@ def test_every_element_is_where_the_product_looks_for_it(shape, kinds, offset, r
         if (space := f"packed {name}") in spaces:
             packed = seen(then.problem.operands()[name], spaces[space], ())
             np.testing.assert_array_equal(packed.view(np.uint16), x.view(np.uint16))
-
-
-@pytest.mark.parametrize("enough", [1, 64], ids=["a warp for a line", "several"])
-@pytest.mark.parametrize("config", SPEC.configs, ids=str)
-@pytest.mark.parametrize("ld", [1401, 1404, 1408])
-def test_long_lines_in_steps_and_shares(config, enough, ld, rng, monkeypatch):
-    """A line has more vectors than a warp copies at once; what follows its last element in its vector is zero."""
-    monkeypatch.setattr(operand_copies, "_ENOUGH_WARPS", enough)
-    m, n, k = 5, 3, 1401
-    a, b = random_matrix(rng, BFLOAT16, (m, ld))[:, :k], random_matrix(rng, BFLOAT16, (n, k)).T
-    problem = problem_of(a, b, np.zeros((m, n), BFLOAT16.numpy()))
-    assert {one.share(config)[1] > 0 for one in _to_pack(problem)} == {enough > m}
-    _, spaces = pack(a, b, np.zeros((m, n), BFLOAT16.numpy()), config)
-    for name, lines in (("a", a), ("b", b.T)):
-        if (space := f"packed {name}") in spaces:
-            packed = spaces[space].view(np.uint16).reshape(len(lines), -1)
-            np.testing.assert_array_equal(packed[:, :k], lines.view(np.uint16))
-            assert not packed[:, k : -(-k // 8) * 8].any()
-            assert (packed[:, -(-k // 8) * 8 :] == np.array(77, BFLOAT16.numpy()).view(np.uint16)).all()
 
 
 def test_elements_of_one_byte(rng):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from cutlass import Int32
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.repack import VECTOR, PackedLines, shares_of
+from gemmule.kernels.hopper.repack import VECTOR, PackedLines
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
@@ -33,4 +33,4 @@ def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
         (major_tensor(name, 0, batch=1), major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width))
         for _ in range(int(types["operands"]))
     ]
-    return Buildable(PackedLines(width // 8, config.threads, config.vectors), (pairs, shares_of(pairs), Int32(1)))
+    return Buildable(PackedLines(width // 8, config.threads, config.vectors), (pairs, Int32(1)))

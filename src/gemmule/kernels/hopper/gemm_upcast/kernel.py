@@ -22,7 +22,7 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.repack import VECTOR, PackedLines, shares_of
+from gemmule.kernels.hopper.repack import VECTOR, PackedLines
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
@@ -57,4 +57,4 @@ def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
         for name in (types["element"], types["second"])
         if name != "none"
     ]
-    return Buildable(UpcastLines(config, cute_type(types["wide"])), (pairs, shares_of(pairs), Int32(1)))
+    return Buildable(UpcastLines(config, cute_type(types["wide"])), (pairs, Int32(1)))
