@@ -178,7 +178,10 @@ class TileRates:
         # With ping-pong one warpgroup writes while the other multiplies: half of it counts, and all of the last tile's.
         self.write_tile = self.write * (1 - self.pingpong / 2)
         self.write_last = self.write * self.pingpong / 2
-        exchanged = each(lambda c: exchange_us(c.tile_elements, c.cluster_k))
+        others = 1 - 1 / self.cluster_k
+        exchanged = np.where(
+            self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.tile_elements) * others, 0
+        )
         self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster_size > c.cluster_k else 0.0)) * gpu.load
         self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         # Of configs with `split_k`: their places, clusters that run at once, and 64 x 64 sums of a warpgroup.
@@ -301,11 +304,6 @@ def parts_of_k(clusters: Any, tiles: Any, k_tiles: int) -> Any:
 
 #: Time of a config that is not offered to a product.
 _NOT_OFFERED = np.array([np.inf])
-
-
-def exchange_us(tile_elements: int, cluster_k: int) -> float:
-    """Return the microseconds in which CTAs of a cluster that split a tile's K exchange partial sums, on an H200."""
-    return _EXCHANGE + _SUMS / 2**12 * tile_elements * (1 - 1 / cluster_k) if cluster_k > 1 else 0.0
 
 
 def positions_among(configs: Sequence[HopperGemmConfig], offered: Sequence[HopperGemmConfig], first: int) -> Numbers:

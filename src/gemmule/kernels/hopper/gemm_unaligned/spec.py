@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,9 +15,8 @@ from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, why_not_split
-from gemmule.kernels.hopper.cost.rates import exchange_us
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
-from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES, THREADS
+from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES, MMA_M, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
@@ -100,64 +98,89 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
     )
 
 
-#: Rate of a tile of that many rows and columns in a long product, as a share of that of 128 x 128 on an H200.
-_RATES = {(256, 192): 1.1, (128, 256): 1.04, (128, 192): 1.05, (128, 128): 1.0, (64, 128): 0.88, (64, 64): 0.6}
-#: Microseconds on an H200: a launch, a k-tile of 128 x 128, and the next tile; how much longer k-tiles take for each
-#: MN-major operand.
-_LAUNCH, _K_TILE, _NEXT, _MN_MAJOR = 2.4, 0.327, 0.308, 0.146
-#: Writing 128 x 128 by one warpgroup, element by element; what the part beyond the result's edges saves of that.
-_WRITE, _BEYOND = 2.98, 0.58
+#: Microseconds on an H200, fitted to calls of 44 odd products in 19 to 40 configs (record RECORD): a launch; multiplying
+#: 128 x 128 of a k-tile, and columns that each wgmma costs more; loading 256 rows of it, and what an MN-major operand
+#: adds; the latency of a load, which the stages share; the next tile.
+_LAUNCH, _MULTIPLY, _MORE_COLUMNS, _LOAD, _MN_MAJOR, _LATENCY, _NEXT = 1.97, 0.293, 2, 0.247, 0.118, 0.767, 0.391
+#: How much longer MN-major columns take to be loaded that are no multiple of 64: in rows of 64 bytes.
+_NARROW = 1.97
+#: Writing 128 x 128, by one warpgroup; by two; from more than 128 accumulators a thread, which leave registers for
+#: fewer vectors in flight; bytes of a result that are written in one.
+_WRITE, _SHARED, _FEW_REGISTERS, _BYTES = 1.0, 0.876, 1.3, 1.94e6
+#: Columns of 64 rows of accumulators: 128 a thread.
+_FEW = 256
+#: The start of a cluster; exchanging partial sums, and 64 x 64 of them.
+_CLUSTER, _EXCHANGE, _SUMS = 0.175, 0.415, 0.66
 
 
 def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that an SM computes one after another, and their cost.
 
-    With ping-pong one warpgroup writes while the other multiplies, but for the last tile; else both write a half. CTAs
-    of a cluster that splits K exchange partial sums as those of `hopper_gemm`: not fitted here.
+    With ping-pong one warpgroup writes while the other multiplies, but for the last tile; else both write a part.
     """
-    m, n = (problem.m, problem.n) if problem.d.is_row_major else (problem.n, problem.m)
-    k_tiles, batch = k_tiles_of(problem), (problem.batch or (1,))[0]
-    mn_major = (not problem.a.has_contiguous_rows) + problem.b.has_contiguous_rows
-    k_tile_us = gpu.multiply * _K_TILE * (1 + _MN_MAJOR * mn_major)
-    launched, next_tile, found = gpu.launch * _LAUNCH, gpu.load * _NEXT, []
+    m, n, batch = problem.m, problem.n, (problem.batch or (1,))[0]
+    a_major, b_major = not problem.a.has_contiguous_rows, problem.b.has_contiguous_rows
+    if not problem.d.is_row_major:
+        m, n, a_major, b_major = n, m, b_major, a_major
+    k_tiles, a_load, b_load = k_tiles_of(problem), 1 + _MN_MAJOR * a_major, 1 + _MN_MAJOR * b_major
     # Words of float32 are written as fast as pairs of 16 bits. C, which is read as D is written, is not measured.
-    write = gpu.load * _WRITE * (1 if problem.c is None else 2)
-    for (rows, cols), pingpong, cluster_k, (cluster_size, most), share, rate, exchanged in _tiles(configs):
-        tiles = -(-m // rows) * -(-n // cols) * batch
-        waves = -(-tiles // max(min(gpu.multiprocessors // cluster_size, most), 1))
-        beyond = 1 - m * n * batch / (tiles * rows * cols)
-        products = k_tile_us * -(-k_tiles // cluster_k) * share / rate + gpu.load * exchanged
-        written = write * share / cluster_k * (1 - _BEYOND * beyond)
-        if pingpong:
-            tile = (products**4 + ((products + written + next_tile) / 2) ** 4) ** 0.25
-            found.append(launched + waves * (tile + next_tile) + written)
+    launched, writes, found = gpu.launch * _LAUNCH, 1 if problem.c is None else 2, []
+    least = (launched + gpu.moved_us(writes * m * n * batch * problem.d.dtype.itemsize, _BYTES)) ** 6
+    for one in _tiles(configs, gpu):
+        waves = -(-(-(-m // one.shape[0]) * -(-n // one.shape[1]) * batch) // one.clusters)
+        load = one.load_a * a_load + one.load_b * (_NARROW if b_major and one.narrow else b_load)
+        k_tile = (one.multiply + load**4 + one.latency) ** 0.25
+        products, written = k_tile * -(-k_tiles // one.cluster_k) + one.exchanged, one.write * writes
+        if one.pingpong:
+            tile = (products**4 + ((products + written + one.next_tile) / 2) ** 4) ** 0.25
+            total = launched + waves * (tile + one.next_tile) + written
         else:
-            found.append(launched + waves * (products + written / 2 + next_tile))
+            total = launched + waves * (products + written * _SHARED + one.next_tile)
+        found.append(((total + one.cluster) ** 6 + least) ** (1 / 6))
     return found
 
 
 class _Tile(NamedTuple):
-    """What the cost of a config depends on."""
+    """What the cost of a config depends on: microseconds of the GPU, but for the first five."""
 
     shape: tuple[int, int]  #: Rows and columns of a cluster's tiles.
     pingpong: int
     cluster_k: int
-    clusters: tuple[int, int]  #: CTAs of one, and the most of them at once.
-    share: float  #: Outputs by 128 x 128.
-    rate: float  #: As of `_RATES`.
-    exchanged: float  #: Microseconds in which a cluster exchanges partial sums.
+    clusters: int  #: The most clusters at once.
+    narrow: bool  #: Whether MN-major columns are loaded in rows of less than 128 bytes.
+    multiply: float  #: Multiplying a k-tile; as the latency, to the fourth power.
+    load_a: float
+    load_b: float
+    latency: float
+    write: float
+    next_tile: float
+    exchanged: float  #: Exchanging partial sums.
+    cluster: float  #: Starting a cluster.
 
 
 @cache_for_configs
-def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[_Tile]:
-    return [
-        _Tile(
-            (x.tile_m * x.cluster_m, x.tile_n * x.cluster_n), x.pingpong, x.cluster_k,
-            (x.cluster_size, x.max_active_clusters), x.tile_elements / 2**14,
-            _RATES.get((x.tile_m, x.tile_n), 0.5), exchange_us(x.tile_elements, x.cluster_k),
-        )
-        for x in configs
-    ]  # fmt: skip
+def _tiles(configs: Sequence[UnalignedGemmConfig], gpu: GpuRates) -> list[_Tile]:
+    return [_tile_of(one, gpu) for one in configs]
+
+
+def _tile_of(one: UnalignedGemmConfig, gpu: GpuRates) -> _Tile:
+    share, k = one.tile_elements / 2**14, one.cluster_k
+    exchanged = _EXCHANGE + _SUMS * 4 * share * (1 - 1 / k) if k > 1 else 0.0
+    return _Tile(
+        shape=(one.tile_m * one.cluster_m, one.tile_n * one.cluster_n),
+        pingpong=one.pingpong,
+        cluster_k=k,
+        clusters=max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1),
+        narrow=one.tile_n % MMA_M > 0,
+        multiply=(gpu.multiply * _MULTIPLY * one.tile_m * (one.tile_n + _MORE_COLUMNS) / 2**14) ** 4,
+        load_a=gpu.load * _LOAD * one.tile_m / one.cluster_n / 256,
+        load_b=gpu.load * _LOAD * one.tile_n / one.cluster_m / 256,
+        latency=(gpu.load * _LATENCY / one.stages) ** 4,
+        write=gpu.load * _WRITE * share / k * (_FEW_REGISTERS if one.mma_tiles_m * one.columns > _FEW else 1.0),
+        next_tile=gpu.load * _NEXT,
+        exchanged=gpu.load * exchanged,
+        cluster=gpu.load * _CLUSTER if one.cluster_size > 1 else 0.0,
+    )
 
 
 #: Share of the predicted time that `mma_sync_small` must take less than: assumed.
@@ -169,19 +192,6 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     if is_faster(problem, cost, gpu, split=True):
         return MMA_SYNC.name
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
-
-
-@functools.cache
-def extra_configs() -> tuple[UnalignedGemmConfig, ...]:
-    """Return the configs of the search space that are not registered: multicast, whose times are not predicted."""
-    return (
-        UnalignedGemmConfig(cluster_m=2),
-        UnalignedGemmConfig(tile_n=192, stages=4, cluster_m=2),
-        UnalignedGemmConfig(tile_n=256, stages=3, pingpong=0, cluster_m=2),
-        UnalignedGemmConfig(tile_m=256, tile_n=192, stages=3, pingpong=0, cluster_n=2),
-        UnalignedGemmConfig(tile_m=64, stages=6, cluster_m=2),
-        UnalignedGemmConfig(tile_m=64, stages=5, cluster_m=2, cluster_k=2),
-    )
 
 
 SPEC = KernelSpec(
@@ -196,14 +206,19 @@ SPEC = KernelSpec(
         UnalignedGemmConfig(tile_n=192, stages=4),
         UnalignedGemmConfig(tile_n=256, stages=3, pingpong=0),
         UnalignedGemmConfig(tile_m=256, tile_n=192, stages=3, pingpong=0),
-        # For float32, whose results take twice the shared memory.
+        # A stage less for results of 32-bit elements.
         UnalignedGemmConfig(stages=4),
         UnalignedGemmConfig(tile_n=192, stages=3),
         UnalignedGemmConfig(tile_m=64, stages=6),
         UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
+        UnalignedGemmConfig(stages=6, pingpong=0),
+        UnalignedGemmConfig(tile_n=160, pingpong=0),
+        UnalignedGemmConfig(tile_m=192, stages=4),
+        UnalignedGemmConfig(tile_m=64, stages=6, cluster_m=2),
+        UnalignedGemmConfig(tile_m=64, stages=5, cluster_m=2, cluster_k=2),
         *(UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=k) for k in (2, 4, 8)),
-        *(UnalignedGemmConfig(tile_m=64, stages=5, cluster_k=k) for k in (2, 4, 8)),
-        *(UnalignedGemmConfig(stages=4, pingpong=0, cluster_k=k) for k in (2, 4, 8)),
+        *(UnalignedGemmConfig(tile_m=64, stages=5, cluster_k=k) for k in (2, 4)),
+        UnalignedGemmConfig(stages=4, pingpong=0, cluster_k=4),
     ),
     signatures=signatures,
     why_not=why_not,
@@ -213,6 +228,5 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    extra_configs=extra_configs,
     faster_alternative=faster_alternative,
 )
