@@ -98,7 +98,7 @@ def test_layouts_and_a_result_in_columns(layout, rng):
 )
 def test_clusters_split_k(config, offset, rng):
     """One cluster for several tiles; some CTAs' columns lie beyond the last, and k-tiles are shared unevenly."""
-    config = dataclasses.replace(config, ctas=config.cluster_k)
+    config = dataclasses.replace(config, ctas=config.cluster_size)
     m, n, k = 130, 201, 64 * config.cluster_k + 72
     a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
     columns, c_late = laid_out(b, "col"), laid_out(c, "row", offset)
