@@ -8,7 +8,7 @@ from cutlass import Int32, Uint16, Uint32, cute
 from gemmule.kernels.parts.words import joined, shifted, words_at
 
 #: Bytes that a lane writes at once.
-VECTOR = 16
+_VECTOR = 16
 
 
 @cute.jit
@@ -90,7 +90,7 @@ def words_before(mX: cute.Tensor, i, j):
 @cute.jit
 def _bytes_before(start: cute.Pointer):
     """Return an address modulo 16."""
-    return Int32(start.toint() & (VECTOR - 1))
+    return Int32(start.toint() & (_VECTOR - 1))
 
 
 @cute.jit
@@ -123,7 +123,7 @@ def write_rows(
         Vectors that a lane loads before it stores the first, so that their latencies overlap.
     """
     width = cutlass.const_expr(mX.element_type.width)
-    per_vector, shift = cutlass.const_expr(VECTOR * 8 // width), cutlass.const_expr(width // 16)
+    per_vector, shift = cutlass.const_expr(_VECTOR * 8 // width), cutlass.const_expr(width // 16)
     slots = cutlass.const_expr(length // per_vector)
     lane, steps = cute.arch.thread_idx()[0] % 32, cutlass.const_expr(-(-16 * slots // 32))
     words = cute.make_rmem_tensor(cute.make_layout((4, together)), Uint32)
@@ -179,7 +179,7 @@ def _write_ends(
     Where columns are no multiple of that there may be more: `only_last` writes all after the last vectors.
     """
     width = cutlass.const_expr(mX.element_type.width)
-    per_vector, bits = cutlass.const_expr(VECTOR * 8 // width), Uint16 if cutlass.const_expr(width == 16) else Uint32
+    per_vector, bits = cutlass.const_expr(_VECTOR * 8 // width), Uint16 if cutlass.const_expr(width == 16) else Uint32
     at_once, lane, cols = cutlass.const_expr(32 // per_vector), cute.arch.thread_idx()[0] % 32, inside[1]
     shift, steps = cutlass.const_expr(width // 16), cutlass.const_expr(16 // at_once)
     place = lane & (per_vector - 1)

@@ -4,16 +4,16 @@ Idea
     TMA takes no row that does not begin at a multiple of 16 bytes, to read or to write. Where only C and D are such,
     all else stays as it was: threads write D's rows themselves.
 Compared with hopper_gemm
-    A warp stores 16 rows of the tile to shared memory and writes each as the words of 32 bits that lie in it; where a
-    row of 16-bit elements begins between two words, each is made of two of those in shared memory. CTAs of a cluster
-    may split a tile's K; each writes a part of the columns, in rows of less than 128 bytes element by element. Or they
-    share loads (multicast).
+    A warp stores 16 rows of the tile to shared memory, each as many words from a multiple of 16 bytes as in memory, and
+    writes them 16 bytes a lane; where a row of 16-bit elements begins between two words, each word is made of two of
+    those in shared memory. CTAs of a cluster may split a tile's K, of which each writes a part of the columns, or share
+    loads (multicast).
 Data movement
-    As of `hopper_gemm`. A warp writes 128 bytes at once instead of TMA's epilogue tiles of 8 KB.
+    As of `hopper_gemm`. A warp writes 512 bytes at once instead of TMA's epilogue tiles of 8 KB.
 Limits
     The last tile of each CTA is written while nothing multiplies.
 Sources
-    As of `hopper_gemm`; NVIDIA, PTX ISA: prmt.
+    As of `hopper_gemm`; NVIDIA, PTX ISA: shf.
 """
 
 from __future__ import annotations

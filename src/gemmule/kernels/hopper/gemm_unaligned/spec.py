@@ -98,9 +98,9 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
     )
 
 
-#: Microseconds on an H200, fitted to calls of 44 odd products in 19 to 40 configs (record RECORD): a launch; multiplying
-#: 128 x 128 of a k-tile, and columns that each wgmma costs more; loading 256 rows of it, and what an MN-major operand
-#: adds; the latency of a load, which the stages share; the next tile.
+#: Microseconds on an H200, fitted to calls of 44 odd products (record 20261129T113946): a launch; multiplying 128 x 128
+#: of a k-tile, and columns that each wgmma costs more; loading 256 rows of it, and what an MN-major operand adds; the
+#: latency of a load, which the stages share; the next tile.
 _LAUNCH, _MULTIPLY, _MORE_COLUMNS, _LOAD, _MN_MAJOR, _LATENCY, _NEXT = 1.97, 0.293, 2, 0.247, 0.118, 0.767, 0.391
 #: How much longer MN-major columns take to be loaded that are no multiple of 64: in rows of 64 bytes.
 _NARROW = 1.97
