@@ -85,7 +85,7 @@ class HopperGemmUnaligned:
         # Words of 32 bits from one row of the tile in shared memory to the next.
         self.row_words = self.element.width // 8 * (self.columns + PAD) // 4
         # Vectors that a thread writes together, as far as registers besides the accumulators allow.
-        self.together = 4 if self.mma_tiles_m * self.columns <= 256 else 2
+        self.together = 4 if self.mma_tiles_m * self.columns <= 256 else 1
 
     @cute.jit
     def __call__(self, matrices, grid: Int32, scale):

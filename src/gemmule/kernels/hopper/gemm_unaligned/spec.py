@@ -98,19 +98,19 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
     )
 
 
-#: Microseconds on an H200, fitted to calls of 44 odd products (record 20261129T113946): a launch; multiplying 128 x 128
-#: of a k-tile, and columns that each wgmma costs more; loading 256 rows of it, and what an MN-major operand adds; the
-#: latency of a load, which the stages share; the next tile.
-_LAUNCH, _MULTIPLY, _MORE_COLUMNS, _LOAD, _MN_MAJOR, _LATENCY, _NEXT = 1.97, 0.293, 2, 0.247, 0.118, 0.767, 0.391
+#: Microseconds on an H200, fitted to calls of 88 odd products (records 20261129T113946 and 20261129T120337): a launch;
+#: multiplying 128 x 128 of a k-tile, and columns that each wgmma costs more; loading 256 rows of it, what an MN-major
+#: operand adds, and each further CTA of a multicast; the next tile.
+_LAUNCH, _MULTIPLY, _MORE_COLUMNS, _LOAD, _MN_MAJOR, _MULTICAST, _NEXT = 1.88, 0.286, 2, 0.26, 0.121, 0.49, 0.395
 #: How much longer MN-major columns take to be loaded that are no multiple of 64: in rows of 64 bytes.
-_NARROW = 1.97
+_NARROW = 1.87
 #: Writing 128 x 128, by one warpgroup; by two; from more than 128 accumulators a thread, which leave registers for
 #: fewer vectors in flight; bytes of a result that are written in one.
-_WRITE, _SHARED, _FEW_REGISTERS, _BYTES = 1.0, 0.876, 1.3, 1.94e6
+_WRITE, _SHARED, _FEW_REGISTERS, _BYTES = 1.06, 0.885, 1.56, 1.95e6
 #: Columns of 64 rows of accumulators: 128 a thread.
 _FEW = 256
 #: The start of a cluster; exchanging partial sums, and 64 x 64 of them.
-_CLUSTER, _EXCHANGE, _SUMS = 0.175, 0.415, 0.66
+_CLUSTER, _EXCHANGE, _SUMS = 0.136, 0.139, 0.851
 
 
 def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: GpuRates) -> list[float]:
@@ -129,7 +129,7 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     for one in _tiles(configs, gpu):
         waves = -(-(-(-m // one.shape[0]) * -(-n // one.shape[1]) * batch) // one.clusters)
         load = one.load_a * a_load + one.load_b * (_NARROW if b_major and one.narrow else b_load)
-        k_tile = (one.multiply + load**4 + one.latency) ** 0.25
+        k_tile = (one.multiply + load**4) ** 0.25
         products, written = k_tile * -(-k_tiles // one.cluster_k) + one.exchanged, one.write * writes
         if one.pingpong:
             tile = (products**4 + ((products + written + one.next_tile) / 2) ** 4) ** 0.25
@@ -148,10 +148,9 @@ class _Tile(NamedTuple):
     cluster_k: int
     clusters: int  #: The most clusters at once.
     narrow: bool  #: Whether MN-major columns are loaded in rows of less than 128 bytes.
-    multiply: float  #: Multiplying a k-tile; as the latency, to the fourth power.
+    multiply: float  #: Multiplying a k-tile, to the fourth power.
     load_a: float
     load_b: float
-    latency: float
     write: float
     next_tile: float
     exchanged: float  #: Exchanging partial sums.
@@ -173,14 +172,18 @@ def _tile_of(one: UnalignedGemmConfig, gpu: GpuRates) -> _Tile:
         clusters=max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1),
         narrow=one.tile_n % MMA_M > 0,
         multiply=(gpu.multiply * _MULTIPLY * one.tile_m * (one.tile_n + _MORE_COLUMNS) / 2**14) ** 4,
-        load_a=gpu.load * _LOAD * one.tile_m / one.cluster_n / 256,
-        load_b=gpu.load * _LOAD * one.tile_n / one.cluster_m / 256,
-        latency=(gpu.load * _LATENCY / one.stages) ** 4,
+        load_a=gpu.load * _LOAD * one.tile_m * _shared(one.cluster_n) / 256,
+        load_b=gpu.load * _LOAD * one.tile_n * _shared(one.cluster_m) / 256,
         write=gpu.load * _WRITE * share / k * (_FEW_REGISTERS if one.mma_tiles_m * one.columns > _FEW else 1.0),
         next_tile=gpu.load * _NEXT,
         exchanged=gpu.load * exchanged,
         cluster=gpu.load * _CLUSTER if one.cluster_size > 1 else 0.0,
     )
+
+
+def _shared(ctas: int) -> float:
+    """Return how long a load takes that so many CTAs share, as a share of each one's own."""
+    return (1 + _MULTICAST * (ctas - 1)) / ctas
 
 
 #: Share of the predicted time that `mma_sync_small` must take less than: assumed.
