@@ -18,10 +18,10 @@ from gemmule.kernels.hopper.cost.operation import k_tiles_of, why_not_split
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES, MMA_M, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
+from gemmule.kernels.mma_sync.cost import is_faster
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.mma_sync.spec import is_faster
 
 from .config import UnalignedGemmConfig
 
