@@ -16,6 +16,13 @@ def k_tiles_of(problem: GemmProblem) -> int:
     return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
 
 
+def why_not_split(problem: GemmProblem, cluster_k: int) -> str | None:
+    """Say why K has too few k-tiles for so many CTAs of a cluster, or None where it has enough."""
+    if (k_tiles := k_tiles_of(problem)) < cluster_k:
+        return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {cluster_k} CTAs"
+    return None
+
+
 #: How K-major copies of operands lie.
 _COPY = OperandLayout(0, False)
 

@@ -10,7 +10,14 @@ from typing import ClassVar
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32, DType
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.hopper.tile_config import CLUSTERS, CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, WarpScheduleConfig
+from gemmule.kernels.hopper.tile_config import (
+    CONSUMERS,
+    EPI_TILE_M,
+    K_BYTES,
+    MMA_M,
+    WarpScheduleConfig,
+    max_active_clusters,
+)
 from gemmule.kernels.parts.hopper_facts import SMS
 
 #: Search space: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, tile_n, and cluster shapes.
@@ -84,7 +91,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     @property
     def max_active_clusters(self) -> int:
         """Most clusters that are resident at once."""
-        return min(self.ctas // self.cluster_size, CLUSTERS[self.cluster_size])
+        return max_active_clusters(self.ctas, self.cluster_size)
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
@@ -131,8 +138,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     @property
     def bytes_without_epi_tiles(self) -> int:
         """Shared memory of a CTA for barriers, stages and the cluster's partial sums: all but epilogue tiles."""
-        partials = self.mma_tiles_m * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
-        return self.stages_bytes + CONSUMERS * partials
+        return self.stages_bytes + self.partial_sums_bytes(self.cluster_k)
 
 
 @functools.cache

@@ -35,7 +35,7 @@ from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
+from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of, why_not_split
 from gemmule.kernels.hopper.cost.rates import Numbers, parts_of_k
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
@@ -94,8 +94,9 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     del arch
     if reason := why_not_columns(problem.a.dtype, _k_major(problem, config), config):
         return reason
-    if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
-        return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
+    if reason := why_not_split(problem, config.cluster_k):
+        return reason
+    k_tiles = k_tiles_of(problem)
     if config.stream_k and k_tiles * 2 * config.max_active_clusters >= 2**31:
         return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
     if config.split_k and k_tiles * config.max_active_clusters >= 2**31:
