@@ -32,11 +32,17 @@ def tiles(m, n, k, wm, wn, stages, wk, clusters):
     return [SimtConfig(m, n, k, wm, wn, stages, cluster_k=c, warps_k=wk) for c in clusters]
 
 NEW = [
-    *tiles(64, 64, 32, 1, 1, 4, 4, (1, 2, 3, 4, 8)), *tiles(64, 128, 16, 1, 2, 6, 2, (1, 2, 3, 4)),
-    *tiles(128, 64, 16, 2, 1, 6, 2, (1, 2, 3, 4)), *tiles(128, 128, 16, 2, 2, 3, 1, (1,)), *tiles(128, 128, 16, 2, 2, 4, 1, (2,)),
-    *tiles(32, 64, 32, 1, 1, 4, 4, (1, 2, 4)), *tiles(64, 64, 16, 1, 1, 4, 2, (1, 2)),
-    *tiles(32, 32, 32, 1, 1, 4, 4, (2, 4)),
+    *tiles(32, 32, 32, 1, 1, 4, 4, (2, 3, 4)), *tiles(32, 64, 32, 1, 1, 4, 4, (1, 2, 3, 4)),
 ]
+GUESSED = {(32, 32, 32, 4, 2): (0.80, 0.83), (32, 32, 32, 4, 3): (0.82, 0.85), (32, 32, 32, 4, 4): (0.84, 0.87),
+           (32, 64, 32, 4, 1): (0.88, 0.91), (32, 64, 32, 4, 2): (0.84, 0.87), (32, 64, 32, 4, 3): (0.84, 0.87), (32, 64, 32, 4, 4): (0.84, 0.87)}
+from gemmule.kernels.simt import cost
+cost.FACTORS.update(GUESSED)
+cost._facts.cache_clear() if hasattr(cost._facts, "cache_clear") else None
+
+def predicted(problem, configs, loading):
+    cost.RATES = cost.RATES._replace(loading=loading)
+    return list(cost.costs(problem, configs, RATES))
 
 def nearest(problem, far, most, configs=None):
     every = list(SPEC.configs)
@@ -60,41 +66,50 @@ def prepared(problem):
 
 def squares(sizes, layouts=("nn", "nt", "tn", "tt")):
     for size in sizes:
-        union = {}
         for layout in layouts:
             problem = gemm_problem(size, size, size, "float32", "float32", layout)
-            for x, one in enumerate(nearest(problem, 1.12, 2)[0]):
-                union[one] = min(x, union.get(one, 9))
-            for x, one in enumerate(nearest(problem, 1.45, 5, NEW)[0]):
-                union[one] = min(x + 2, union.get(one, 9))
-        for layout in layouts:
-            problem = gemm_problem(size, size, size, "float32", "float32", layout)
-            found = [number(SPEC, one) for one in union]
-            if size >= 1024 and layout != "tn":
-                found += [x for x, _ in prepared(problem)]
-            yield problem, found
+            yield problem, [number(SPEC, one) for one in fields(problem, 1.04, 3, 1.08, 3)]
 
-def drawn(seed, count, far, most, layouts=("nn", "nt", "tn", "tt")):
+def fields(problem, far, most, far_new, most_new):
+    every = [one for one in (*SPEC.configs, *NEW) if SPEC.why_not(problem, ARCH, one) is None]
+    costs = predicted(problem, every, 400.0)
+    order = sorted(range(len(every)), key=costs.__getitem__)
+    own = [x for x in order if every[x] not in NEW]
+    found = [x for x in own if costs[x] <= far * costs[own[0]]][:most]
+    found += [x for x in order if every[x] in NEW and costs[x] <= far_new * costs[own[0]]][:most_new]
+    before = predicted(problem, [every[x] for x in own], 0.0)
+    found.append(own[min(range(len(own)), key=before.__getitem__)])
+    return list(dict.fromkeys(every[x] for x in found))
+
+def drawn(seed, counts, layouts=("nn", "nt", "tn", "tt")):
+    """Products whose choice is another one, products that new tiles may be for, and others."""
     rng = random.Random(seed)
-    made = 0
-    while made < count:
-        m, n, k = (max(round(math.exp(rng.uniform(math.log(48), math.log(6000))) / 4), 2) * 4 for _ in range(3))
+    left = list(counts)
+    while sum(left):
+        m, n, k = (max(round(math.exp(rng.uniform(math.log(8), math.log(8192))) / 4), 2) * 4 for _ in range(3))
         layout = rng.choice(layouts)
-        if not 4e7 <= 2.0 * m * n * k <= 3e10:
+        if not 4e6 <= 2.0 * m * n * k <= 2e10:
             continue
         problem = gemm_problem(m, n, k, "float32", "float32", layout)
-        if choose(problem, ARCH, multiprocessors=132, chip="NVIDIA H200", tuned=False).spec not in (SPEC, MN):
+        own = [one for one in SPEC.configs if SPEC.why_not(problem, ARCH, one) is None]
+        costs = [predicted(problem, own, loading) for loading in (0.0, 400.0)]
+        before, after = (own[min(range(len(own)), key=one.__getitem__)] for one in costs)
+        new = [one for one in NEW if SPEC.why_not(problem, ARCH, one) is None]
+        near = predicted(problem, new, 400.0)
+        kind = 0 if before != after else 1 if min(near) < 0.98 * min(costs[1]) else 2
+        if not left[kind]:
             continue
-        made += 1
-        near, least = nearest(problem, 1.05, 2)
-        found = [number(SPEC, one) for one in near + nearest(problem, far, most, NEW)[0]]
-        found += [x for x, cost in prepared(problem) if cost < 1.1 * least]
-        yield problem, found
+        if choose(problem, ARCH, multiprocessors=132, chip="NVIDIA H200", tuned=False).spec is not SPEC:
+            continue
+        left[kind] -= 1
+        found = [[before, after, *fields(problem, 1.0, 1, 1.03, 1)], fields(problem, 1.0, 1, 1.06, 2), fields(problem, 1.12, 3, 1.0, 1)][kind]
+        print("kind", kind, m, n, k, layout, flush=True)
+        yield problem, [number(SPEC, one) for one in dict.fromkeys(found)]
 
 def main():
     mode, kernels, seconds, out = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
     if mode == "A":
-        trials = [*squares((1024, 512, 768, 256, 2048, 1536, 384, 640)), *drawn(29115, 30, 1.15, 3)]
+        trials = [*squares((256, 512, 768, 384, 640, 1024)), *drawn(29116, (28, 36, 24))]
     else:
         raise SystemExit(mode)
     jobs, needed, rank = {}, collections.Counter(), {}
@@ -105,8 +120,8 @@ def main():
                 needed[str(job)] += 1
                 rank.setdefault(str(job), at)
     # Those of squares, then those needed most.
-    order = sorted(jobs, key=lambda name: (rank[name] >= 32, rank[name] if rank[name] < 32 else -needed[name]))[:kernels]
-    say(sum(1 for x in order if rank[x] < 32), "kernels of squares;", len(trials), "products", sum(len(x) for _, x in trials), "points", len(order), "of", len(jobs), "kernels")
+    order = sorted(jobs, key=lambda name: (rank[name] >= 24, rank[name] if rank[name] < 24 else -needed[name]))[:kernels]
+    say(sum(1 for x in order if rank[x] < 24), "kernels of squares;", len(trials), "products", sum(len(x) for _, x in trials), "points", len(order), "of", len(jobs), "kernels")
     if len(sys.argv) > 5:
         for problem, found in trials:
             print(problem.m, problem.n, problem.k, problem.layout, len(found))

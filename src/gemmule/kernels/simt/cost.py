@@ -18,7 +18,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
 
-from .config import VECTOR, VECTOR_BYTES, CpAsyncConfig, SimtConfig
+from .config import LARGEST, VECTOR, VECTOR_BYTES, CpAsyncConfig, SimtConfig
 
 #: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of an SM, the least for
 #: one tile alone, and the k that prologue and epilogue are worth.
@@ -52,6 +52,8 @@ class SimtRates(NamedTuple):
         Bytes a microsecond.
     vector : float
         Of a vector of a K-major operand, which a warp loads and stores transposed.
+    loading : float
+        What the least of a k-tile is longer where vectors are loaded, by no largest tile.
     """
 
     launch: float
@@ -68,6 +70,7 @@ class SimtRates(NamedTuple):
     epilogue: float
     memory: float
     vector: float = 0.0
+    loading: float = 0.0
 
 
 class _Layout(NamedTuple):
@@ -101,6 +104,8 @@ class SimtFacts:
     products, copies, transposed, vectors, reads, tile_elements : array
         Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
         of vectors for a k-tile; and elements of its tile.
+    loads : array
+        1 where a CTA that is alone waits for vectors, or else 0.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -119,6 +124,7 @@ class SimtFacts:
     copies: Any
     transposed: Any
     vectors: Any
+    loads: Any
     reads: Any
     tile_elements: Any
     factor: Any
@@ -172,7 +178,7 @@ def _known_us(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     """
     copies = rates.copy * of.copies + rates.transposing * of.transposed + rates.vector * of.vectors
     issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps / rates.cycles
-    latency = rates.latency / rates.cycles + rates.alone * issue
+    latency = (rates.latency + rates.loading * of.loads) / rates.cycles + rates.alone * issue
     ends = (rates.start + rates.epilogue * of.tile_elements * of.warps) / rates.cycles
     peers = of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
@@ -382,6 +388,7 @@ def _facts_of(
         "copies": sum(count for count, few, along in each if few and not along),
         "transposed": sum(count for count, few, along in each if few and along),
         "vectors": sum(count for count, few, along in each if along and not few),
+        "loads": any(by_vectors) and config.tile_elements < LARGEST,
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "tile_elements": config.thread_m * config.thread_n * parts,
         "factor": factor[any(unaligned)] * written,
