@@ -100,6 +100,7 @@ class SimtConfig(Config):
     cluster_k: int = 1
     #: Groups of warps, each of which takes a part of the k of each k-tile for the whole tile.
     warps_k: int = 1
+    by_four: int = 1
     itemsize: ClassVar[int] = FLOAT32.itemsize
 
     def __post_init__(self) -> None:
@@ -167,6 +168,8 @@ class SimtConfig(Config):
         smallest tiles often are, waits longer for loads than for copies.
         """
         square = self.tile_m == self.tile_n == _LEAST_SIDE
+        if self.by_four == 1:
+            return False, False
         if self.itemsize != FLOAT32.itemsize or min(self.tile_m, self.tile_n) < _LEAST_SIDE or self.tile_k == SECTOR:
             return False, False
         if square and self.cluster_k > 1:
@@ -192,9 +195,12 @@ class SimtConfig(Config):
         """CTAs of the cluster that write: as many as divide the rows of a thread."""
         return max(count for count in range(1, self.cluster_k + 1) if self.summed_m % count == 0)
 
-    def resident(self, copies: int) -> int:
-        """Return the CTAs of an SM that the compiler leaves registers for, with copies of a thread."""
-        elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n)
+    def resident(self, copies: int, by_four: int = 0) -> int:
+        """Return the CTAs of an SM that the compiler leaves registers for, with copies of a thread.
+
+        `by_four` is the rows and columns of a thread tile of which a thread holds four k; of others it holds two.
+        """
+        elements = self.thread_m * self.thread_n + 2 * (self.thread_m + self.thread_n + by_four)
         registers = elements * self.itemsize // FLOAT32.itemsize + _OTHERS
         # Many copies need registers for their addresses.
         registers += _ADDRESSES * (copies > _MOST_COPIES)

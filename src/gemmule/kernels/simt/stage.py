@@ -12,17 +12,23 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, cute
+from cutlass import Float32, Int64, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
-from gemmule.kernels.parts.stage_copies import MaskedCopies, StageLayout
+from gemmule.kernels.parts.stage_copies import MaskedCopies, StageLayout, opaque
 
-from .config import PANEL, SECTOR, VECTOR_BYTES
+from .config import PANEL, SECTOR, VECTOR, VECTOR_BYTES
 
 _ITEM = FLOAT32.itemsize
 #: Bytes of a line of the first-level cache, and lanes of a warp.
 _LINE, _LANES = 128, 32
+
+
+@cute.jit
+def _read_vector(vector: cute.Tensor, address):
+    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR_BYTES)
+    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,83 @@ class SimtStage(StageLayout):
         along = k * self.pitch + k // self.vector * self.gap
         return (row // PANEL * self.panel + along + row % PANEL) * self.itemsize
 
+    def fragments(self, count: int) -> Any:
+        """Return registers for `count` rows of two k: one is read while the other is multiplied."""
+        vectors = count * self.itemsize // VECTOR_BYTES
+        return cute.make_rmem_tensor(cute.make_layout((VECTOR, vectors, 2)), Float32)
+
+    def of_step(self, rX: Any, step: int) -> Any:
+        """Return the fragments of one k, (element, vector)."""
+        return rX[None, None, step % 2]
+
+    @cute.jit
+    def read(self, rX: cute.Tensor, start, step: cutlass.Constexpr[int], lanes: cutlass.Constexpr[int]):
+        """Read this thread's rows of one k; `start` is the address of its first row in the stage."""
+        for f in cutlass.range_constexpr(cute.size(rX, mode=[1])):
+            _read_vector(rX[None, f, step % 2], start + self.offset(f * lanes * self.vector, step))
+
+
+@dataclass(frozen=True)
+class KMajorStage(StageLayout):
+    """Layout of a k-tile of a K-major float32 operand: vectors of 4 k, those of 4 k of all rows one after another.
+
+    Rows are in the order in which a warp's lanes read them: so many `lanes` read consecutive vectors, of rows that are
+    4 apart. After the rows of 4 k is padding, as many vectors as a warp copies rows at once.
+    """
+
+    lanes: int = 1  #: Lanes of a warp that read different rows.
+
+    @property
+    def line(self) -> int:
+        return min(self.depth * self.itemsize, _LINE)
+
+    @property
+    def pitch(self) -> int:
+        """Elements from four k to the next four."""
+        return VECTOR * self.extent + _LANES * VECTOR_BYTES // self.line
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of the stage, with its padding."""
+        return self.depth // VECTOR * self.pitch * self.itemsize
+
+    def swizzle(self, line: Any) -> Any:
+        del line
+        return 0
+
+    def place(self, row: Any) -> Any:
+        """Return which vector of four k is that of a row."""
+        several, inside = VECTOR * self.lanes, row % (VECTOR * self.lanes)
+        return row // several * several + inside % VECTOR * self.lanes + inside // VECTOR
+
+    def row(self, place: Any) -> Any:
+        """Return the row of a vector of four k."""
+        several, inside = VECTOR * self.lanes, place % (VECTOR * self.lanes)
+        return place // several * several + inside % self.lanes * VECTOR + inside // self.lanes
+
+    def offset(self, row: Any, k: Any) -> Any:
+        """Return the offset of an element in bytes."""
+        return (k // VECTOR * self.pitch + self.place(row) * VECTOR + k % VECTOR) * self.itemsize
+
+    def fragments(self, count: int) -> Any:
+        """Return registers for four k of `count` rows."""
+        return cute.make_rmem_tensor(cute.make_layout((VECTOR, VECTOR, count // VECTOR)), Float32)
+
+    def of_step(self, rX: Any, step: int) -> Any:
+        """Return the fragments of one k, (element, vector)."""
+        return rX[step % VECTOR, None, None]
+
+    def read(self, rX: Any, start: Any, step: int, lanes: int) -> None:
+        """Read four k of all of this thread's rows; `start` is the address of its first row in the stage."""
+        self.read_rows(rX, start, step, (0, VECTOR * cute.size(rX, mode=[2])))
+
+    @cute.jit
+    def read_rows(self, rX: cute.Tensor, start, step: cutlass.Constexpr[int], rows):
+        """Read four k of some of this thread's rows, from the first to before the last of `rows`."""
+        for i in cutlass.range_constexpr(*rows):
+            row = cutlass.const_expr(i // VECTOR * (VECTOR * self.lanes) + i % VECTOR)
+            _read_vector(rX[None, i % VECTOR, i // VECTOR], start + self.offset(row, step))
+
 
 class TransposingCopies(MaskedCopies):
     """Copies of a K-major operand, which they transpose: each is one element."""
@@ -90,6 +173,37 @@ class TransposingCopies(MaskedCopies):
     def piece_target(self, target, p):
         row, k = cutlass.const_expr(self.step(p))
         return target + self.stage.offset(row, k)
+
+
+class KMajorCopies(MaskedCopies):
+    """Copies of 16 bytes of a K-major operand into a `KMajorStage`."""
+
+    stage: KMajorStage
+
+    @cute.jit
+    def origin(self):
+        line, along = self.place()
+        return self.stage.row(line), along // self.stage.itemsize
+
+    def step(self, p: Any) -> tuple[Any, Any]:
+        line, extent = p * self.lines, self.stage.extent
+        return self.stage.row(line % extent), line // extent * (self.stage.line // self.stage.itemsize)
+
+    @cute.jit
+    def target(self):
+        row, k = self.origin()
+        return self.stage.offset(row, k)
+
+    @cute.jit
+    def piece_target(self, target, p):
+        row, k = cutlass.const_expr(self.step(p))
+        return target + self.stage.offset(row, k)
+
+    @cute.jit
+    def k_tile_stride(self, gX: cute.Tensor):
+        del gX
+        # The compiler would compute addresses anew for each k-tile if it knew how far apart they are.
+        return opaque(Int64(self.stage.depth * self.stage.itemsize))
 
 
 class VectorCopies(TransposingCopies):

@@ -46,7 +46,7 @@ class SimtGemm:
         self.config, self.cluster_k = config, config.cluster_k
         self.scheduler = scheduler(config.tile_m, config.tile_n, config.group, config.cluster_k)
         self.mainloop = self.mainloop_type(config, types)
-        self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
+        self.resident = self.mainloop.resident
         self.fused: Any = self.vector_epilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"
         # Where shared memory takes accumulators; with transposing copies it would cost registers, and time.

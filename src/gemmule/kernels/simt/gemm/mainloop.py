@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, Int32, cute
+from cutlass import Float32, Int32, cute, select_
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies
-from gemmule.kernels.simt.config import LANES_M, LANES_N, LARGEST, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
-from gemmule.kernels.simt.stage import SimtStage, TransposingCopies, VectorCopies
+from gemmule.kernels.simt.config import LANES_M, LANES_N, LARGEST, PANEL, SECTOR, VECTOR_BYTES, SimtConfig
+from gemmule.kernels.simt.stage import KMajorCopies, KMajorStage, SimtStage, TransposingCopies, VectorCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
+
+from .interleaved import multiply_and_read
 
 _ALIGNMENT = 1024
 
@@ -64,6 +66,8 @@ class _Tile:
         Vectors of rows and of columns of two k: one is read while the other is multiplied.
     accumulators : Tensor
         Accumulators, (rows, columns).
+    zero : Int32
+        0, which the compiler does not know.
     """
 
     a: _Operand
@@ -75,6 +79,7 @@ class _Tile:
     fragments_a: Any
     fragments_b: Any
     accumulators: Any
+    zero: Any
 
 
 class SimtGemmMainloop(CpAsyncMainloop):
@@ -104,12 +109,17 @@ class SimtGemmMainloop(CpAsyncMainloop):
         allowed = int(types["a_copies"]), int(types["b_copies"])
         aligned = [one and size == VECTOR_BYTES for one, size in zip(k_major, allowed, strict=True)]
         by_vectors = config.by_vectors((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
+        sides = ((config.tile_m, LANES_M), (config.tile_n, LANES_N))
+        by_four = [one and self.takes_vectors and config.by_four == 1 and config.itemsize == 4 for one in aligned]
         self.stageA, self.stageB = stages = [
-            SimtStage(extent, config.tile_k, along, config.itemsize, vectors)
-            for extent, along, vectors in zip((config.tile_m, config.tile_n), k_major, by_vectors, strict=True)
+            KMajorStage(extent, config.tile_k, True, config.itemsize, lanes)
+            if four
+            else SimtStage(extent, config.tile_k, along, config.itemsize, vectors)
+            for (extent, lanes), four, along, vectors in zip(sides, by_four, k_major, by_vectors, strict=True)
         ]
+        self.by_four = any(by_four)
         #: Whether copies of an element each transpose an operand.
-        self.transposes = any(one.k_major and not one.by_vectors for one in stages)
+        self.transposes = any(self.transposed(one) for one in stages)
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
@@ -118,15 +128,31 @@ class SimtGemmMainloop(CpAsyncMainloop):
         by_element = any(short) or (self.transposes and types["d_vector"] == "1")
         groups, whole = self.groups(by_element), self.whole and self.one_bit
         sizes = [
-            config.itemsize if one.k_major and not one.by_vectors else size
-            for one, size in zip(stages, allowed, strict=True)
+            config.itemsize if self.transposed(one) else size for one, size in zip(stages, allowed, strict=True)
         ]
         self.copyA, self.copyB = (
-            (VectorCopies if one.by_vectors else TransposingCopies if one.k_major else MaskedCopies)(
-                one, size, config.threads, groups, whole
-            )
+            self.copies_type(one)(one, size, config.threads, groups, whole)
             for one, size in zip(stages, sizes, strict=True)
         )
+
+    @staticmethod
+    def transposed(stage: SimtStage | KMajorStage) -> bool:
+        """Return whether copies of an element each transpose an operand."""
+        return isinstance(stage, SimtStage) and stage.k_major and not stage.by_vectors
+
+    @staticmethod
+    def copies_type(stage: SimtStage | KMajorStage) -> type[MaskedCopies]:
+        """Return the copies of an operand."""
+        if isinstance(stage, KMajorStage):
+            return KMajorCopies
+        return VectorCopies if stage.by_vectors else TransposingCopies if stage.k_major else MaskedCopies
+
+    @property
+    def resident(self) -> int:
+        """CTAs of an SM that the compiler leaves registers for."""
+        sides = (self.stageA, self.config.thread_m), (self.stageB, self.config.thread_n)
+        by_four = sum(count for stage, count in sides if isinstance(stage, KMajorStage))
+        return self.config.resident(self.copyA.count + self.copyB.count, by_four)
 
     def groups(self, unaligned: bool) -> int:
         """Return how many steps of a k-tile issue asynchronous copies; `unaligned` says whether some operands are.
@@ -134,7 +160,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         The compiler puts three empty instructions before a copy that follows a read of shared memory.
         """
         config, steps = self.config, self.copy_steps
-        if self.stageA.by_vectors or self.stageB.by_vectors:
+        if self.by_four or self.stageA.by_vectors or self.stageB.by_vectors:
             return 1
         if unaligned or (self.transposes and (config.tile_k == SECTOR or min(config.tile_m, config.tile_n) == PANEL)):
             return 2
@@ -149,8 +175,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         smem = SmemAllocator().allocate(max(self.stages * self.bytes, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
-        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // self.vector, 2)), Float32)
-        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // self.vector, 2)), Float32)
+        rA, rB = self.stageA.fragments(rows), self.stageB.fragments(cols)
         rC = self.accumulators(rows, cols)
         rC.fill(Float32(0))
         if cutlass.const_expr(self.waits):
@@ -172,7 +197,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
             full = cutlass.min(depth // self.depth - first, k_tiles)
         k0 = self.group() * self.steps
         startA, startB = stagesA + self.stageA.offset(row, k0), stagesB + self.stageB.offset(col, k0)
-        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
+        zero = Int32(select_(depth < 0, Int32(1), Int32(0)))
+        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC, zero), sources, k_tiles)
         return rC, stagesA
 
     @cute.jit
@@ -203,7 +229,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         if cutlass.const_expr(not self.whole):
             inside = copies.mask(gX, row0, 0 - self.depth)
             last = copies.mask(gX, row0, depth // self.depth * self.depth)
-        loaded = copies.registers() if copies.stage.by_vectors else None
+        loaded = copies.registers() if isinstance(copies, VectorCopies) else None
         return _Operand(copies, gX, stages + copies.target(), copies.k_tile_stride(gX), inside, last, loaded)
 
     def fill(self, tile: _Tile, sources: Any, k_tiles: Any) -> tuple[Any, Any]:
@@ -281,32 +307,27 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def advance(self, tile: _Tile, sources: Any) -> Any:
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride
 
-    @cute.jit
-    def read(self, tile, stage, step: cutlass.Constexpr[int]):
-        """Read this thread's vectors of one k into the registers of its parity."""
-        parity = cutlass.const_expr(step % 2)
-        for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
-            offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * self.vector, step))
-            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset)
-        for f in cutlass.range_constexpr(cute.size(tile.fragments_b, mode=[1])):
-            offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * self.vector, step))
-            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset)
+    def read_first(self, tile: _Tile) -> None:
+        self.stageA.read(tile.fragments_a, tile.start_a, 0, LANES_M)
+        self.stageB.read(tile.fragments_b, tile.start_b, 0, LANES_N)
 
-    @cute.jit
-    def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
+    def read(self, tile: _Tile, stage: Any, step: int) -> None:
+        """Read this thread's fragments of one k; those of K-major stages are read by `multiply`."""
+        if isinstance(self.stageA, SimtStage):
+            self.stageA.read(tile.fragments_a, tile.start_a + stage, step, LANES_M)
+        if isinstance(self.stageB, SimtStage):
+            self.stageB.read(tile.fragments_b, tile.start_b + stage, step, LANES_N)
+
+    def multiply(self, tile: _Tile, stage: Any, step: int) -> None:
         """Add the products of one k."""
-        del stage
-        parity = cutlass.const_expr(step % 2)
-        self.multiply_fragments(
-            tile.fragments_a[None, None, parity], tile.fragments_b[None, None, parity], tile.accumulators
-        )
+        if self.by_four:
+            after = (step + 1) % self.steps
+            multiply_and_read(tile, stage, (self.stageA, self.stageB), step, after)
+        else:
+            rA, rB = self.stageA.of_step(tile.fragments_a, step), self.stageB.of_step(tile.fragments_b, step)
+            self.multiply_fragments(rA, rB, tile.accumulators)
 
     def multiply_fragments(self, rA: Any, rB: Any, rC: Any) -> None:
         """Add the products of one k."""
         multiply_fragments(rA, rB, rC)
 
-
-@cute.jit
-def _read_vector(vector: cute.Tensor, address):
-    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR * Float32.width // 8)
-    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)
