@@ -79,6 +79,12 @@ class SimtStage(StageLayout):
         along = k * self.pitch + k // self.vector * self.gap
         return (row // PANEL * self.panel + along + row % PANEL) * self.itemsize
 
+    @cute.jit
+    def read_block(self, rX: cute.Tensor, start, block: cutlass.Constexpr[int], four: cutlass.Constexpr[int], lanes):
+        """Read four k of a block of four rows."""
+        for k in cutlass.range_constexpr(VECTOR):
+            _read_vector(rX[None, k], start + self.offset(block * lanes * VECTOR, four * VECTOR + k))
+
     def fragments(self, count: int) -> Any:
         """Return registers for `count` rows of two k: one is read while the other is multiplied."""
         vectors = count * self.itemsize // VECTOR_BYTES
@@ -136,6 +142,12 @@ class KMajorStage(StageLayout):
     def offset(self, row: Any, k: Any) -> Any:
         """Return the offset of an element in bytes."""
         return (k // VECTOR * self.pitch + self.place(row) * VECTOR + k % VECTOR) * self.itemsize
+
+    @cute.jit
+    def read_block(self, rX: cute.Tensor, start, block: cutlass.Constexpr[int], four: cutlass.Constexpr[int], lanes):
+        """Read four k of a block of four rows."""
+        for v in cutlass.range_constexpr(VECTOR):
+            _read_vector(rX[v, None], start + self.offset(block * lanes * VECTOR + v, four * VECTOR))
 
     def fragments(self, count: int) -> Any:
         """Return registers for four k of `count` rows."""

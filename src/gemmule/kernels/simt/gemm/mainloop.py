@@ -16,6 +16,7 @@ from gemmule.kernels.simt.config import LANES_M, LANES_N, LARGEST, PANEL, SECTOR
 from gemmule.kernels.simt.stage import KMajorCopies, KMajorStage, SimtStage, TransposingCopies, VectorCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
 
+from .blocks import BlockOrder, multiply_block, read_after, registers
 from .interleaved import multiply_and_read
 
 _ALIGNMENT = 1024
@@ -110,14 +111,15 @@ class SimtGemmMainloop(CpAsyncMainloop):
         aligned = [one and size == VECTOR_BYTES for one, size in zip(k_major, allowed, strict=True)]
         by_vectors = config.by_vectors((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
         sides = ((config.tile_m, LANES_M), (config.tile_n, LANES_N))
-        by_four = [one and self.takes_vectors and config.by_four == 1 and config.itemsize == 4 for one in aligned]
+        by_four = [one and self.takes_vectors and config.by_four != 2 and config.itemsize == 4 for one in aligned]
         self.stageA, self.stageB = stages = [
             KMajorStage(extent, config.tile_k, True, config.itemsize, lanes)
             if four
             else SimtStage(extent, config.tile_k, along, config.itemsize, vectors)
             for (extent, lanes), four, along, vectors in zip(sides, by_four, k_major, by_vectors, strict=True)
         ]
-        self.by_four = any(by_four)
+        self.by_four = any(by_four) or (config.by_four == 5 and config.itemsize == 4 and min(allowed) == 16)
+        self.blocks = self.by_four and config.by_four != 4
         #: Whether copies of an element each transpose an operand.
         self.transposes = any(self.transposed(one) for one in stages)
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
@@ -306,6 +308,57 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
     def advance(self, tile: _Tile, sources: Any) -> Any:
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride
+
+    def multiply_filled(self, tile: Any, sources: Any, writing: Any, k_tiles: Any) -> None:
+        if self.blocks:
+            self.multiply_blocks(tile, sources, writing, k_tiles)
+        else:
+            super().multiply_filled(tile, sources, writing, k_tiles)
+
+    @cute.jit
+    def multiply_blocks(self, tile, sources, writing, k_tiles):
+        """Multiply `k_tiles` k-tiles by blocks."""
+        config = self.config
+        order = cutlass.const_expr(BlockOrder(config.thread_m // 4, config.thread_n // 4, self.steps // 4))
+        slots = tuple(
+            tuple(registers(isinstance(stage, KMajorStage)) for _ in range(count))
+            for stage, count in zip((self.stageA, self.stageB), order.slots, strict=True)
+        )
+        self.wait()
+        self.read_blocks(tile, slots, order.first(), Int32(0), None)
+        reading = Int32(0)
+        for k_tile in cutlass.range(k_tiles, unroll=self.unroll):
+            following = self.next_stage(reading)
+            self.issue(tile, sources, writing, k_tile + self.stages - 1, 0)
+            cute.arch.cp_async_commit_group()
+            self.multiply_k_tile(tile, slots, order, reading, following)
+            reading = following
+            writing = self.next_stage(writing)
+            sources = self.advance(tile, sources)
+        cute.arch.cp_async_wait_group(0)
+
+    def multiply_k_tile(self, tile: Any, slots: Any, order: Any, reading: Any, following: Any) -> None:
+        """Multiply a k-tile, and read the first fragments of the next one."""
+        waits, rC = True, tile.accumulators
+        for one in order.steps():
+            i, j = one.a.block * 4, one.b.block * 4
+            multiply_block(slots[0][one.a.slot], slots[1][one.b.slot], rC, i, j)
+            last = rC[i + 3, j + 3] if self.config.by_four in (3, 5) else None
+            self.read_blocks(tile, slots, one.read, reading, last)
+            if one.read_next:
+                if waits:
+                    self.wait()
+                    waits = False
+                self.read_blocks(tile, slots, one.read_next, following, last)
+
+    def read_blocks(self, tile: Any, slots: Any, fragments: Any, stage: Any, last: Any) -> None:
+        """Read blocks."""
+        for one in fragments:
+            layout, start, lanes = (self.stageA, tile.start_a, LANES_M) if one.operand == 0 else (self.stageB, tile.start_b, LANES_N)
+            address = start + stage
+            if last is not None:
+                address = read_after(last, address, tile.zero)
+            layout.read_block(slots[one.operand][one.slot], address, one.block, one.four % (self.steps // 4), lanes)
 
     def read_first(self, tile: _Tile) -> None:
         self.stageA.read(tile.fragments_a, tile.start_a, 0, LANES_M)
