@@ -154,6 +154,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         """CTAs of an SM that the compiler leaves registers for."""
         sides = (self.stageA, self.config.thread_m), (self.stageB, self.config.thread_n)
         by_four = sum(count for stage, count in sides if isinstance(stage, KMajorStage))
+        if self.by_four and self.config.thread_m == 4:
+            by_four = 8 + 4 * self.config.thread_n // 4
         return self.config.resident(self.copyA.count + self.copyB.count, by_four)
 
     def groups(self, unaligned: bool) -> int:
