@@ -168,7 +168,7 @@ class SimtConfig(Config):
         smallest tiles often are, waits longer for loads than for copies.
         """
         square = self.tile_m == self.tile_n == _LEAST_SIDE
-        if self.by_four != 2:
+        if self.by_four not in (2, 6):
             return False, False
         if self.itemsize != FLOAT32.itemsize or min(self.tile_m, self.tile_n) < _LEAST_SIDE or self.tile_k == SECTOR:
             return False, False

@@ -112,6 +112,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         by_vectors = config.by_vectors((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
         sides = ((config.tile_m, LANES_M), (config.tile_n, LANES_N))
         by_four = [one and self.takes_vectors and config.by_four != 2 and config.itemsize == 4 for one in aligned]
+        if config.by_four == 6:
+            by_four, by_vectors = [by_four[0], by_four[1] and not by_four[0]], (False, by_vectors[1] and by_four[0])
         self.stageA, self.stageB = stages = [
             KMajorStage(extent, config.tile_k, True, config.itemsize, lanes)
             if four
@@ -331,18 +333,29 @@ class SimtGemmMainloop(CpAsyncMainloop):
         reading = Int32(0)
         for k_tile in cutlass.range(k_tiles, unroll=self.unroll):
             following = self.next_stage(reading)
-            self.issue(tile, sources, writing, k_tile + self.stages - 1, 0)
-            cute.arch.cp_async_commit_group()
-            self.multiply_k_tile(tile, slots, order, reading, following)
+            copies = (sources, writing, k_tile + self.stages - 1)
+            self.multiply_k_tile(tile, slots, order, reading, following, copies)
             reading = following
             writing = self.next_stage(writing)
             sources = self.advance(tile, sources)
         cute.arch.cp_async_wait_group(0)
 
-    def multiply_k_tile(self, tile: Any, slots: Any, order: Any, reading: Any, following: Any) -> None:
+    def multiply_k_tile(
+        self, tile: Any, slots: Any, order: Any, reading: Any, following: Any, copies: tuple[Any, Any, Any]
+    ) -> None:
         """Multiply a k-tile, and read the first fragments of the next one."""
         waits, rC = True, tile.accumulators
-        for one in order.steps():
+        loads = any(isinstance(one.copies, VectorCopies) for one in (tile.a, tile.b))
+        every = order.steps()
+        last_one = next(x for x, one in enumerate(every) if one.read_next)
+        done = 0
+        for x, one in enumerate(every):
+            wanted = self.copy_steps if not loads or x == last_one else min(self.copy_steps, 1 + x * self.copy_steps // last_one)
+            for step in range(done, wanted):
+                self.issue(tile, *copies, step)
+            if done < self.copy_steps == wanted:
+                cute.arch.cp_async_commit_group()
+            done = max(wanted, done)
             i, j = one.a.block * 4, one.b.block * 4
             multiply_block(slots[0][one.a.slot], slots[1][one.b.slot], rC, i, j)
             last = rC[i + 3, j + 3] if self.config.by_four in (3, 5) else None
