@@ -80,10 +80,11 @@ class SimtStage(StageLayout):
         return (row // PANEL * self.panel + along + row % PANEL) * self.itemsize
 
     @cute.jit
-    def read_block(self, rX: cute.Tensor, start, block: cutlass.Constexpr[int], four: cutlass.Constexpr[int], lanes):
-        """Read four k of a block of four rows."""
-        for k in cutlass.range_constexpr(VECTOR):
-            _read_vector(rX[None, k], start + self.offset(block * lanes * VECTOR, four * VECTOR + k))
+    def read_part(self, rX: cute.Tensor, start, part: cutlass.Constexpr[Any], four: cutlass.Constexpr[int], lanes):
+        """Read a part of this thread's rows, of some four k; `start` is the address of its first row in the stage."""
+        for k in cutlass.range_constexpr(part.ks):
+            offset = cutlass.const_expr(self.offset(part.row * lanes, four * VECTOR + part.k + k))
+            _read_vector(rX[None, k], start + offset)
 
     def fragments(self, count: int) -> Any:
         """Return registers for `count` rows of two k: one is read while the other is multiplied."""
@@ -134,20 +135,21 @@ class KMajorStage(StageLayout):
         several, inside = VECTOR * self.lanes, row % (VECTOR * self.lanes)
         return row // several * several + inside % VECTOR * self.lanes + inside // VECTOR
 
-    def row(self, place: Any) -> Any:
-        """Return the row of a vector of four k."""
-        several, inside = VECTOR * self.lanes, place % (VECTOR * self.lanes)
-        return place // several * several + inside % self.lanes * VECTOR + inside // self.lanes
+    def row(self, line: Any) -> Any:
+        """Return the row that a line of the copies is of: a warp copies rows that are 4 apart, for other banks."""
+        return line // 16 * 16 + line % 4 * 4 + line // 4 % 4
 
     def offset(self, row: Any, k: Any) -> Any:
         """Return the offset of an element in bytes."""
         return (k // VECTOR * self.pitch + self.place(row) * VECTOR + k % VECTOR) * self.itemsize
 
     @cute.jit
-    def read_block(self, rX: cute.Tensor, start, block: cutlass.Constexpr[int], four: cutlass.Constexpr[int], lanes):
-        """Read four k of a block of four rows."""
-        for v in cutlass.range_constexpr(VECTOR):
-            _read_vector(rX[v, None], start + self.offset(block * lanes * VECTOR + v, four * VECTOR))
+    def read_part(self, rX: cute.Tensor, start, part: cutlass.Constexpr[Any], four: cutlass.Constexpr[int], lanes):
+        """Read a part of this thread's rows, of some four k; `start` is the address of its first row in the stage."""
+        for v in cutlass.range_constexpr(part.rows):
+            row = cutlass.const_expr(part.row + v)
+            offset = cutlass.const_expr(self.offset(row // VECTOR * VECTOR * lanes + row % VECTOR, four * VECTOR))
+            _read_vector(rX[v, None], start + offset)
 
     def fragments(self, count: int) -> Any:
         """Return registers for four k of `count` rows."""

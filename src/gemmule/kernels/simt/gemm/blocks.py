@@ -1,115 +1,120 @@
-"""Products of blocks of 4 rows by 4 columns by 4 k, of fragments that are read as soon as their registers are free."""
+"""Products of parts of fragments, each of which is read again as soon as its registers are free.
+
+Vectors of a K-major stage are 4 k of a row, so that a thread needs 4 k of its rows at once. It multiplies parts of 4
+rows by parts of 4 columns, 4 k of each, in an order in which a part's registers are free long before the next ones are
+needed: one set of registers is enough for columns, and two parts for rows.
+"""
 
 from __future__ import annotations
 
-import collections
 import itertools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import Float32, Int32, cute
+from cutlass import Float32, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.simt.config import VECTOR
 
-#: Blocks of rows that a thread holds: one is multiplied, the other read.
-_ROWS_HELD = 2
+#: Parts of A that a thread holds: one is multiplied, the other read.
+_HELD = 2
+
+
+class Part(NamedTuple):
+    """Rows (of A, or columns of B) of a thread tile, and the k of each four that a thread holds of them together."""
+
+    row: int  #: The first row.
+    rows: int  #: How many.
+    k: int  #: The first k of four.
+    ks: int  #: How many.
 
 
 class Fragment(NamedTuple):
-    """A block of an operand: 4 rows (of A, or columns of B) by 4 k."""
+    """A part of an operand, of some four k."""
 
-    operand: int  #: 0 for A, 1 for B.
-    block: int  #: Which rows of the thread tile.
-    four: int  #: Which four k of the k-tile; those of the next one follow.
+    operand: int  #: 0 of A, 1 of B.
+    part: Part  #: Which part.
+    four: int  #: Which four k of a k-tile; those of the next one follow.
     slot: int  #: Which registers.
 
 
 class Step(NamedTuple):
-    """Products of a block, and the fragments that are read after them."""
+    """Products of two fragments, and what is read after them."""
 
     a: Fragment
     b: Fragment
-    read: tuple[Fragment, ...]  #: Of this k-tile.
-    read_next: tuple[Fragment, ...]  #: Of the next k-tile.
+    reads: tuple[Fragment, ...]
+
+
+def parts(extent: int, k_major: bool, alone: bool) -> tuple[Part, ...]:
+    """Return the parts of an operand; one that is `alone` is divided, so that there are two."""
+    if extent > VECTOR or not alone:
+        return tuple(Part(row, VECTOR, 0, VECTOR) for row in range(0, extent, VECTOR))
+    half = VECTOR // 2
+    if k_major:
+        return tuple(Part(row, half, 0, VECTOR) for row in range(0, VECTOR, half))
+    return tuple(Part(0, VECTOR, k, half) for k in range(0, VECTOR, half))
 
 
 @dataclass(frozen=True)
 class BlockOrder:
-    """Order of a k-tile's products: blocks of rows pass, and columns stay until a block's last product.
+    """Order of a k-tile's products.
 
     Attributes
     ----------
-    rows, cols : int
-        Blocks of a thread tile.
+    a, b : tuple of Part
+        Parts of the operands.
     fours : int
         Times 4 k of a k-tile, an even number.
     """
 
-    rows: int
-    cols: int
+    a: tuple[Part, ...]
+    b: tuple[Part, ...]
     fours: int
 
-    @property
-    def slots(self) -> tuple[int, int]:
-        """Blocks of A and of B in registers."""
-        return _ROWS_HELD, max(self.cols, 2)
-
-    def fragments(self, number: int) -> Iterator[tuple[Fragment, Fragment]]:
-        """Yield the operands of the products of a k-tile, the first of which is 0."""
-        for four, i, place in itertools.product(range(self.fours), range(self.rows), range(self.cols)):
-            # The columns whose last products were first come first.
-            j = place if (i + four) % 2 == 0 else self.cols - 1 - place
+    def products(self, number: int) -> list[tuple[Fragment, Fragment]]:
+        """Return the operands of the products of a k-tile, of which the first is 0."""
+        found = []
+        for four, i, place in itertools.product(range(self.fours), range(len(self.a)), range(len(self.b))):
+            # Columns whose last products were first come first; k are always in order.
+            turned = (i + four) % 2 > 0 and self.b[0].k == self.b[-1].k
+            j = len(self.b) - 1 - place if turned else place
             every = number * self.fours + four
-            slot = j if self.cols > 1 else every % 2
-            yield Fragment(0, i, every, (every * self.rows + i) % _ROWS_HELD), Fragment(1, j, every, slot)
+            slot = (every * len(self.a) + i) % _HELD
+            found.append((Fragment(0, self.a[i], every, slot), Fragment(1, self.b[j], every, j)))
+        return found
 
-    def first(self) -> list[Fragment]:
+    def first(self) -> tuple[Fragment, ...]:
         """Return the fragments that are read before the first product."""
         found: dict[tuple[int, int], Fragment] = {}
-        for one in itertools.chain.from_iterable(self.fragments(0)):
+        for one in itertools.chain.from_iterable(self.products(0)):
             found.setdefault((one.operand, one.slot), one)
-        return list(found.values())
+        return tuple(found.values())
 
     def steps(self) -> list[Step]:
-        """Return the products of a k-tile, and what is read after each."""
-        own, after = list(self.fragments(0)), list(self.fragments(1))
-        every = own + after
-        read = collections.defaultdict[int, list[Fragment]](list)
+        """Return the products of a k-tile, each with the fragments that take the place of one that it was the last of."""
+        own = self.products(0)
+        every = own + self.products(1)
+        found = []
         for index, pair in enumerate(own):
-            for one in pair:
-                later = [x for two in every[index + 1 :] for x in two if (x.operand, x.slot) == (one.operand, one.slot)]
-                if later[0] != one:
-                    read[index].append(later[0])
-        return [
-            Step(
-                *pair,
-                tuple(one for one in read[index] if one.four < self.fours),
-                tuple(one for one in read[index] if one.four >= self.fours),
-            )
-            for index, pair in enumerate(own)
-        ]
+            after = list(itertools.chain.from_iterable(every[index + 1 :]))
+            later = [next(x for x in after if (x.operand, x.slot) == (one.operand, one.slot)) for one in pair]
+            found.append(Step(*pair, tuple(x for x, one in zip(later, pair, strict=True) if x != one)))
+        return found
 
 
-@cute.jit
-def multiply_block(a: cute.Tensor, b: cute.Tensor, rC: cute.Tensor, i0: cutlass.Constexpr[int], j0):
-    """Add the products of a block, in serpentine order: successive FMAs share an operand, which is read once."""
-    for k in cutlass.range_constexpr(VECTOR):
-        for i in cutlass.range_constexpr(VECTOR):
-            for place in cutlass.range_constexpr(VECTOR):
-                j = cutlass.const_expr(place if (i + k) % 2 == 0 else VECTOR - 1 - place)
-                rC[i0 + i, j0 + j] += a[i, k] * b[j, k]
-
-
-@cute.jit
-def read_after(accumulator, address, zero):
-    """Return an address that the compiler does not know before an accumulator; `zero` is 0, which it does not know."""
-    bits = cute.arch.inline_ptx("mov.b32 {$w0}, {$r0};", write_only_types=[Int32], read_only_args=[accumulator])
-    return address ^ (bits & zero)
-
-
-def registers(k_major: bool) -> Any:
-    """Return registers of a block, (row, k)."""
+def registers(part: Part, k_major: bool) -> Any:
+    """Return registers of a part, (row, k), as vectors have them."""
     stride = (VECTOR, 1) if k_major else (1, VECTOR)
-    return cute.make_rmem_tensor(cute.make_layout((VECTOR, VECTOR), stride=stride), Float32)
+    return cute.make_rmem_tensor(cute.make_layout((part.rows, part.ks), stride=stride), Float32)
+
+
+@cute.jit
+def multiply_parts(rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor, a: cutlass.Constexpr[Part], b):
+    """Add products of two parts, in serpentine order: successive FMAs share an operand, which is read once."""
+    cols = cutlass.const_expr(b.rows)
+    for k in cutlass.range_constexpr(b.ks):
+        for i in cutlass.range_constexpr(a.rows):
+            for place in cutlass.range_constexpr(cols):
+                j = cutlass.const_expr(place if (i + k) % 2 == 0 else cols - 1 - place)
+                rC[a.row + i, b.row + j] += rA[i, b.k + k - a.k] * rB[j, k]

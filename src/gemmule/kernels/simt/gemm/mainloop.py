@@ -16,7 +16,7 @@ from gemmule.kernels.simt.config import LANES_M, LANES_N, LARGEST, PANEL, SECTOR
 from gemmule.kernels.simt.stage import KMajorCopies, KMajorStage, SimtStage, TransposingCopies, VectorCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
 
-from .blocks import BlockOrder, multiply_block, read_after, registers
+from .blocks import BlockOrder, multiply_parts, parts, registers
 from .interleaved import multiply_and_read
 
 _ALIGNMENT = 1024
@@ -156,8 +156,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
         """CTAs of an SM that the compiler leaves registers for."""
         sides = (self.stageA, self.config.thread_m), (self.stageB, self.config.thread_n)
         by_four = sum(count for stage, count in sides if isinstance(stage, KMajorStage))
-        if self.by_four and self.config.thread_m == 4:
-            by_four = 8 + 4 * self.config.thread_n // 4
+        if self.by_four:
+            m, n = self.config.thread_m, self.config.thread_n
+            by_four = (16 * 2 + (4 * n if n > 4 else 16)) // 2 - m - n
         return self.config.resident(self.copyA.count + self.copyB.count, by_four)
 
     def groups(self, unaligned: bool) -> int:
@@ -321,33 +322,31 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
     @cute.jit
     def multiply_blocks(self, tile, sources, writing, k_tiles):
-        """Multiply `k_tiles` k-tiles by blocks."""
-        config = self.config
-        order = cutlass.const_expr(BlockOrder(config.thread_m // 4, config.thread_n // 4, self.steps // 4))
+        """Multiply `k_tiles` k-tiles by parts of fragments."""
+        order = cutlass.const_expr(self.order)
         slots = tuple(
-            tuple(registers(isinstance(stage, KMajorStage)) for _ in range(count))
-            for stage, count in zip((self.stageA, self.stageB), order.slots, strict=True)
+            tuple(registers(part, isinstance(stage, KMajorStage)) for part in held)
+            for stage, held in ((self.stageA, (order.a * 2)[:2]), (self.stageB, order.b))
         )
         self.wait()
-        self.read_blocks(tile, slots, order.first(), Int32(0), None)
+        self.read_parts(tile, slots, order.first(), Int32(0))
         reading = Int32(0)
         for k_tile in cutlass.range(k_tiles, unroll=self.unroll):
             following = self.next_stage(reading)
             copies = (sources, writing, k_tile + self.stages - 1)
-            self.multiply_k_tile(tile, slots, order, reading, following, copies)
+            self.multiply_k_tile(tile, slots, reading, following, copies)
             reading = following
             writing = self.next_stage(writing)
             sources = self.advance(tile, sources)
         cute.arch.cp_async_wait_group(0)
 
     def multiply_k_tile(
-        self, tile: Any, slots: Any, order: Any, reading: Any, following: Any, copies: tuple[Any, Any, Any]
+        self, tile: Any, slots: Any, reading: Any, following: Any, copies: tuple[Any, Any, Any]
     ) -> None:
         """Multiply a k-tile, and read the first fragments of the next one."""
-        waits, rC = True, tile.accumulators
         loads = any(isinstance(one.copies, VectorCopies) for one in (tile.a, tile.b))
-        every = order.steps()
-        last_one = next(x for x, one in enumerate(every) if one.read_next)
+        every, fours = self.order.steps(), self.order.fours
+        last_one = next(x for x, one in enumerate(every) if any(y.four >= fours for y in one.reads))
         done = 0
         for x, one in enumerate(every):
             wanted = self.copy_steps if not loads or x == last_one else min(self.copy_steps, 1 + x * self.copy_steps // last_one)
@@ -356,24 +355,27 @@ class SimtGemmMainloop(CpAsyncMainloop):
             if done < self.copy_steps == wanted:
                 cute.arch.cp_async_commit_group()
             done = max(wanted, done)
-            i, j = one.a.block * 4, one.b.block * 4
-            multiply_block(slots[0][one.a.slot], slots[1][one.b.slot], rC, i, j)
-            last = rC[i + 3, j + 3] if self.config.by_four in (3, 5) else None
-            self.read_blocks(tile, slots, one.read, reading, last)
-            if one.read_next:
-                if waits:
-                    self.wait()
-                    waits = False
-                self.read_blocks(tile, slots, one.read_next, following, last)
+            multiply_parts(slots[0][one.a.slot], slots[1][one.b.slot], tile.accumulators, one.a.part, one.b.part)
+            self.read_parts(tile, slots, [y for y in one.reads if y.four < fours], reading)
+            if x == last_one:
+                self.wait()
+            self.read_parts(tile, slots, [y for y in one.reads if y.four >= fours], following)
 
-    def read_blocks(self, tile: Any, slots: Any, fragments: Any, stage: Any, last: Any) -> None:
-        """Read blocks."""
+    @property
+    def order(self) -> BlockOrder:
+        """The order of products."""
+        a = parts(self.config.thread_m, isinstance(self.stageA, KMajorStage), False)
+        b = parts(self.config.thread_n, isinstance(self.stageB, KMajorStage), True)
+        return BlockOrder(a, b, self.steps // 4)
+
+    def read_parts(self, tile: Any, slots: Any, fragments: Any, stage: Any) -> None:
+        """Read fragments of a stage."""
         for one in fragments:
-            layout, start, lanes = (self.stageA, tile.start_a, LANES_M) if one.operand == 0 else (self.stageB, tile.start_b, LANES_N)
-            address = start + stage
-            if last is not None:
-                address = read_after(last, address, tile.zero)
-            layout.read_block(slots[one.operand][one.slot], address, one.block, one.four % (self.steps // 4), lanes)
+            layout, start, lanes = (
+                (self.stageA, tile.start_a, LANES_M) if one.operand == 0 else (self.stageB, tile.start_b, LANES_N)
+            )
+            rX = slots[one.operand][one.slot]
+            layout.read_part(rX, start + stage, one.part, one.four % self.order.fours, lanes)
 
     def read_first(self, tile: _Tile) -> None:
         self.stageA.read(tile.fragments_a, tile.start_a, 0, LANES_M)
