@@ -46,14 +46,12 @@ class Step(NamedTuple):
     reads: tuple[Fragment, ...]
 
 
-def parts(extent: int, k_major: bool, alone: bool) -> tuple[Part, ...]:
-    """Return the parts of an operand; one that is `alone` is divided, so that there are two."""
-    if extent > VECTOR or not alone:
-        return tuple(Part(row, VECTOR, 0, VECTOR) for row in range(0, extent, VECTOR))
-    half = VECTOR // 2
-    if k_major:
-        return tuple(Part(row, half, 0, VECTOR) for row in range(0, VECTOR, half))
-    return tuple(Part(0, VECTOR, k, half) for k in range(0, VECTOR, half))
+def parts(extent: int, k_major: bool, halves: bool) -> tuple[Part, ...]:
+    """Return the parts of an operand: 4 rows by 4 k, or half of the rows or of the k."""
+    rows, ks = VECTOR, VECTOR
+    if halves:
+        rows, ks = (VECTOR // 2, VECTOR) if k_major else (VECTOR, VECTOR // 2)
+    return tuple(Part(row, rows, k, ks) for row in range(0, extent, rows) for k in range(0, VECTOR, ks))
 
 
 @dataclass(frozen=True)
@@ -112,9 +110,9 @@ def registers(part: Part, k_major: bool) -> Any:
 @cute.jit
 def multiply_parts(rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor, a: cutlass.Constexpr[Part], b):
     """Add products of two parts, in serpentine order: successive FMAs share an operand, which is read once."""
-    cols = cutlass.const_expr(b.rows)
-    for k in cutlass.range_constexpr(b.ks):
+    cols, first = cutlass.const_expr((b.rows, max(a.k, b.k)))
+    for k in cutlass.range_constexpr(first, min(a.k + a.ks, b.k + b.ks)):
         for i in cutlass.range_constexpr(a.rows):
             for place in cutlass.range_constexpr(cols):
                 j = cutlass.const_expr(place if (i + k) % 2 == 0 else cols - 1 - place)
-                rC[a.row + i, b.row + j] += rA[i, b.k + k - a.k] * rB[j, k]
+                rC[a.row + i, b.row + j] += rA[i, k - a.k] * rB[j, k - b.k]

@@ -12,7 +12,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies
-from gemmule.kernels.simt.config import LANES_M, LANES_N, LARGEST, PANEL, SECTOR, VECTOR_BYTES, SimtConfig
+from gemmule.kernels.simt.config import LANES_M, LANES_N, LARGEST, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
 from gemmule.kernels.simt.stage import KMajorCopies, KMajorStage, SimtStage, TransposingCopies, VectorCopies
 from gemmule.kernels.simt.thread_tiles import multiply_fragments
 
@@ -135,7 +135,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
             config.itemsize if self.transposed(one) else size for one, size in zip(stages, allowed, strict=True)
         ]
         self.copyA, self.copyB = (
-            self.copies_type(one)(one, size, config.threads, groups, whole)
+            self.copies_type(one)(one, size, config.threads, groups, whole, isinstance(one, KMajorStage) and config.by_four != 3)
             for one, size in zip(stages, sizes, strict=True)
         )
 
@@ -364,8 +364,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
     @property
     def order(self) -> BlockOrder:
         """The order of products."""
-        a = parts(self.config.thread_m, isinstance(self.stageA, KMajorStage), False)
-        b = parts(self.config.thread_n, isinstance(self.stageB, KMajorStage), True)
+        few = self.config.thread_n == VECTOR
+        a = parts(self.config.thread_m, isinstance(self.stageA, KMajorStage), not few and self.config.by_four != 3)
+        b = parts(self.config.thread_n, isinstance(self.stageB, KMajorStage), few)
         return BlockOrder(a, b, self.steps // 4)
 
     def read_parts(self, tile: Any, slots: Any, fragments: Any, stage: Any) -> None:
