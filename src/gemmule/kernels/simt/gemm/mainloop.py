@@ -135,7 +135,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
             config.itemsize if self.transposed(one) else size for one, size in zip(stages, allowed, strict=True)
         ]
         self.copyA, self.copyB = (
-            self.copies_type(one)(one, size, config.threads, groups, whole, isinstance(one, KMajorStage) and config.by_four != 3)
+            self.copies_type(one)(one, size, config.threads, groups, whole, isinstance(one, KMajorStage) and config.by_four != 3 and one.depth <= 32)
             for one, size in zip(stages, sizes, strict=True)
         )
 
