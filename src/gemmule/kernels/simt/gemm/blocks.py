@@ -110,9 +110,9 @@ def registers(part: Part, k_major: bool) -> Any:
 @cute.jit
 def multiply_parts(rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor, a: cutlass.Constexpr[Part], b):
     """Add products of two parts, in serpentine order: successive FMAs share an operand, which is read once."""
-    cols, first = cutlass.const_expr((b.rows, max(a.k, b.k)))
-    for k in cutlass.range_constexpr(first, min(a.k + a.ks, b.k + b.ks)):
-        for i in cutlass.range_constexpr(a.rows):
-            for place in cutlass.range_constexpr(cols):
-                j = cutlass.const_expr(place if (i + k) % 2 == 0 else cols - 1 - place)
+    ks = cutlass.const_expr((max(a.k, b.k), min(a.k + a.ks, b.k + b.ks)))
+    for j in cutlass.range_constexpr(b.rows):
+        for k in cutlass.range_constexpr(*ks):
+            for place in cutlass.range_constexpr(a.rows):
+                i = cutlass.const_expr(place if (j + k) % 2 == 0 else a.rows - 1 - place)
                 rC[a.row + i, b.row + j] += rA[i, k - a.k] * rB[j, k - b.k]
