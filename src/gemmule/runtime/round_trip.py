@@ -14,10 +14,9 @@ import functools
 import mmap
 import sys
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -31,6 +30,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes of pinned memory that stay allocated for each GPU, and of a chunk that one thread copies at a time.
 PINNED_BYTES, CHUNK_BYTES = 64 << 20, 4 << 20
+#: Bytes of a piece at least, of arrays that are copied by several threads.
+LEAST_PIECE_BYTES = 256 << 10
 #: Bytes of an array from which it is staged here, and not by the driver, where no rates say so: there, and back.
 STAGED_FROM = 64 << 20, 64 << 20
 #: Bytes of device memory that stay allocated at most for each GPU; products that need more allocate it at each call.
@@ -62,15 +63,18 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-class _Chunk:
-    """A piece of pinned memory: `queued` while a copy of the GPU's may use it, `copied` while a thread does."""
+#: A chunk, where a piece of an array begins in C order, and the piece.
+_Piece: TypeAlias = "tuple[_Chunk, int, Array]"
 
-    __slots__ = ("address", "copied", "event", "memory", "queued")
+
+class _Chunk:
+    """A piece of pinned memory, `queued` while a copy of the GPU's may use it; one thread at a time has it."""
+
+    __slots__ = ("address", "event", "memory", "queued")
 
     def __init__(self, memory: Array, event: Any) -> None:
         self.memory, self.address, self.event = memory, int(memory.ctypes.data), event
         self.queued = False
-        self.copied: Future[None] | None = None
 
     def fill(self, piece: Array) -> None:
         np.copyto(self._like(piece), piece)
@@ -82,19 +86,23 @@ class _Chunk:
         memory = self.memory[: piece.nbytes]
         return memory if piece.ndim == 1 else memory.view(piece.dtype.newbyteorder("=")).reshape(piece.shape)
 
+    def record(self, stream: int) -> None:
+        """Mark the copy that was queued last as the one that uses it."""
+        call("cuEventRecord", self.event, stream)
+        self.queued = True
+
     def wait(self) -> None:
-        """Wait until nothing uses it."""
-        if self.copied is not None:
-            # What one copy raises is no matter of the next.
-            copied, self.copied = self.copied, None
-            copied.result()
+        """Wait until no copy uses it."""
         if self.queued:
             call("cuEventSynchronize", self.event)
             self.queued = False
 
 
 class Staging:
-    """Pinned chunks, used in turn, and the threads that fill and empty them.
+    """Pinned chunks, used in turn, and the threads that fill and empty them, the caller's among them.
+
+    A thread queues the copy of what it has filled by itself: threads that hand over to each other wait for Python's
+    lock. The pieces of an array go through half of the chunks at a time, while the link empties the other half.
 
     Parameters
     ----------
@@ -108,8 +116,8 @@ class Staging:
         self, ordinal: int, *, nbytes: int = PINNED_BYTES, chunk: int = CHUNK_BYTES, threads: int | None = None
     ) -> None:
         self.chunk, self._ordinal = chunk, ordinal
-        threads = copy_threads() if threads is None else threads
-        self._pool = ThreadPoolExecutor(threads, "gemmule-copy") if threads else None
+        self._threads = copy_threads() if threads is None else threads
+        self._pool = ThreadPoolExecutor(self._threads - 1, "gemmule-copy") if self._threads > 1 else None
         self._used = 0
         with current(ordinal):
             self._address = int(call("cuMemAllocHost", nbytes))
@@ -119,7 +127,6 @@ class Staging:
                 _Chunk(memory[begin : begin + chunk], call("cuEventCreate", untimed))
                 for begin in range(0, nbytes - chunk + 1, chunk)
             ]
-        # Half of them for the threads, half for the link.
         self._half = max(len(self._chunks) // 2, 1)
 
     def close(self) -> None:
@@ -132,65 +139,75 @@ class Staging:
                 call("cuEventDestroy", chunk.event)
             call("cuMemFreeHost", self._address)
 
-    def _next(self) -> _Chunk:
-        chunk = self._chunks[self._used % len(self._chunks)]
-        self._used += 1
-        chunk.wait()
-        return chunk
-
     def send(self, source: Array, address: int, stream: int) -> None:
         """Queue the copy of an array to device memory, where it lies in C order; it has been read on return."""
-        pieces = _pieces(source, self.chunk)
-        alone = self._pool is None or len(pieces) == 1
-        filling: deque[tuple[_Chunk, int, int]] = deque()
-        for offset, piece in pieces:
-            if len(filling) == self._half:
-                self._queue_filled(*filling.popleft(), stream)
-            chunk = self._next()
-            if alone:
-                chunk.fill(piece)
-            else:
-                assert self._pool is not None
-                chunk.copied = self._pool.submit(chunk.fill, piece)
-            filling.append((chunk, address + offset, piece.nbytes))
-            while filling and (filling[0][0].copied is None or filling[0][0].copied.done()):
-                self._queue_filled(*filling.popleft(), stream)
-        while filling:
-            self._queue_filled(*filling.popleft(), stream)
+        for part in self._parts(source):
 
-    def _queue_filled(self, chunk: _Chunk, address: int, nbytes: int, stream: int) -> None:
-        chunk.wait()
-        call("cuMemcpyHtoDAsync", address, chunk.address, nbytes, stream)
-        call("cuEventRecord", chunk.event, stream)
-        chunk.queued = True
+            def fill(work: _Piece) -> None:
+                chunk, offset, piece = work
+                chunk.wait()
+                chunk.fill(piece)
+                call("cuMemcpyHtoDAsync", address + offset, chunk.address, piece.nbytes, stream)
+                chunk.record(stream)
+
+            self._run(fill, part)
 
     def receive(self, address: int, target: Array, stream: int) -> None:
         """Copy device memory into an array, whose elements lie there in C order; wait until it is complete."""
-        pieces = _pieces(target, self.chunk)
-        alone = self._pool is None or len(pieces) == 1
-        coming: deque[tuple[_Chunk, Array]] = deque()
-        for offset, piece in pieces:
-            if len(coming) == self._half:
-                self._empty(*coming.popleft(), alone)
-            chunk = self._next()
-            call("cuMemcpyDtoHAsync", chunk.address, address + offset, piece.nbytes, stream)
-            call("cuEventRecord", chunk.event, stream)
-            chunk.queued = True
-            coming.append((chunk, piece))
-        while coming:
-            self._empty(*coming.popleft(), alone)
-        for chunk in self._chunks:
-            if chunk.copied is not None:
-                chunk.wait()
 
-    def _empty(self, chunk: _Chunk, piece: Array, alone: bool) -> None:
-        call("cuEventSynchronize", chunk.event)
-        chunk.queued = False
-        if alone:
+        def queue(part: Sequence[_Piece]) -> None:
+            for chunk, offset, piece in part:
+                chunk.wait()
+                call("cuMemcpyDtoHAsync", chunk.address, address + offset, piece.nbytes, stream)
+                chunk.record(stream)
+
+        def empty(work: _Piece) -> None:
+            chunk, _, piece = work
+            chunk.wait()
             chunk.empty(piece)
-        else:
-            assert self._pool is not None
-            chunk.copied = self._pool.submit(chunk.empty, piece)
+
+        coming: Sequence[_Piece] = ()
+        for part in self._parts(target):
+            queue(part)
+            self._run(empty, coming)
+            coming = part
+        self._run(empty, coming)
+
+    def _parts(self, x: Array) -> Iterator[Sequence[_Piece]]:
+        """Yield the pieces of an array with the chunks that they go through, of half of the chunks at a time."""
+        size = min(max(x.nbytes // max(2 * self._threads, 1), LEAST_PIECE_BYTES), self.chunk)
+        pieces = _pieces(x, size)
+        for begin in range(0, len(pieces), self._half):
+            part = pieces[begin : begin + self._half]
+            yield [(self._next(), offset, piece) for offset, piece in part]
+
+    def _next(self) -> _Chunk:
+        chunk = self._chunks[self._used % len(self._chunks)]
+        self._used += 1
+        return chunk
+
+    def _run(self, copy: Callable[[_Piece], None], part: Sequence[_Piece]) -> None:
+        """Call a function with each piece, in the order in which threads become free."""
+        left = iter(part)
+        if self._pool is None or len(part) <= 1:
+            for piece in left:
+                copy(piece)
+            return
+
+        def work() -> None:
+            with current(self._ordinal):
+                for piece in left:
+                    copy(piece)
+
+        helpers = [self._pool.submit(work) for _ in range(min(self._threads, len(part)) - 1)]
+        try:
+            work()
+        finally:
+            # One that has not begun yet finds nothing to do.
+            begun = [helper for helper in helpers if not helper.cancel()]
+            wait(begun)
+        for helper in begun:
+            helper.result()
 
 
 def in_pieces(x: Array) -> bool:
