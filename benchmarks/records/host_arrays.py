@@ -154,9 +154,9 @@ def parts(nbytes: int) -> dict[str, float]:
         found["driver in by two threads"] = rate(nbytes, lambda: list(pool.map(half, range(2))))
     for chunk, threads in itertools.product((2 << 20, 4 << 20, 8 << 20), (0, 4, 8)):
         with contextlib.closing(Staging(0, chunk=chunk, threads=threads)) as staging:
-            send = functools.partial(link.send, host, device.data_ptr(), staging)
+            send = functools.partial(link.send, [(host, device.data_ptr())], staging)
             found[f"in by {threads} of {chunk >> 10} KiB"] = rate(nbytes, send)
-            receive = functools.partial(link.receive, device.data_ptr(), staging=staging)
+            receive = functools.partial(link.receive, address=device.data_ptr(), staging=staging)
             found[f"out by {threads} of {chunk >> 10} KiB"] = rate(nbytes, lambda: receive(np.empty_like(host)))  # noqa: B023
     return found
 

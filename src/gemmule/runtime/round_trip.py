@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import mmap
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -32,6 +33,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 PINNED_BYTES, CHUNK_BYTES = 64 << 20, 4 << 20
 #: Bytes of a piece at least, of arrays that are copied by several threads.
 LEAST_PIECE_BYTES = 256 << 10
+_ALIGNMENT = 64
 #: Bytes of an array from which it is staged here, and not by the driver, where no rates say so: there, and back.
 STAGED_FROM = 64 << 20, 64 << 20
 #: Bytes of device memory that stay allocated at most for each GPU; products that need more allocate it at each call.
@@ -63,51 +65,55 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-#: A chunk, where a piece of an array begins in C order, and the piece.
-_Piece: TypeAlias = "tuple[_Chunk, int, Array]"
+#: A host array, and the address in device memory where its elements lie in C order.
+Copy: TypeAlias = tuple[Array, int]
 
 
-class _Chunk:
-    """A piece of pinned memory, `queued` while a copy of the GPU's may use it; one thread at a time has it."""
+class _Half:
+    """Half of the pinned memory, and events: of all copies that use it, and of each piece that comes back."""
 
-    __slots__ = ("address", "event", "memory", "queued")
+    __slots__ = ("_address", "_copied", "_memory", "_queued", "received")
 
-    def __init__(self, memory: Array, event: Any) -> None:
-        self.memory, self.address, self.event = memory, int(memory.ctypes.data), event
-        self.queued = False
-
-    def fill(self, piece: Array) -> None:
-        np.copyto(self._like(piece), piece)
-
-    def empty(self, piece: Array) -> None:
-        np.copyto(piece, self._like(piece))
-
-    def _like(self, piece: Array) -> Array:
-        memory = self.memory[: piece.nbytes]
-        return memory if piece.ndim == 1 else memory.view(piece.dtype.newbyteorder("=")).reshape(piece.shape)
-
-    def record(self, stream: int) -> None:
-        """Mark the copy that was queued last as the one that uses it."""
-        call("cuEventRecord", self.event, stream)
-        self.queued = True
+    def __init__(self, memory: Array, pieces: int) -> None:
+        untimed = int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self._memory, self._address, self._queued = memory, int(memory.ctypes.data), False
+        self._copied, *self.received = (call("cuEventCreate", untimed) for _ in range(1 + pieces))
 
     def wait(self) -> None:
         """Wait until no copy uses it."""
-        if self.queued:
-            call("cuEventSynchronize", self.event)
-            self.queued = False
+        if self._queued:
+            call("cuEventSynchronize", self._copied)
+            self._queued = False
+
+    def record(self, stream: int) -> None:
+        """Let `wait` wait for the copies that were queued so far."""
+        call("cuEventRecord", self._copied, stream)
+        self._queued = True
+
+    def close(self) -> None:
+        self.wait()
+        for event in (self._copied, *self.received):
+            call("cuEventDestroy", event)
+
+    def at(self, begin: int, piece: Array) -> tuple[int, Array]:
+        """Return the address of the memory of a piece, and that memory in its shape."""
+        memory = self._memory[begin : begin + piece.nbytes]
+        if piece.ndim > 1:
+            memory = memory.view(piece.dtype.newbyteorder("=")).reshape(piece.shape)
+        return self._address + begin, memory
 
 
 class Staging:
-    """Pinned chunks, used in turn, and the threads that fill and empty them, the caller's among them.
+    """Pinned memory, and the threads that fill and empty it, the caller's among them.
 
     A thread queues the copy of what it has filled by itself: threads that hand over to each other wait for Python's
-    lock. The pieces of an array go through half of the chunks at a time, while the link empties the other half.
+    lock. The link empties one half of the memory while the other is filled; every call begins with the first, of which
+    the CPU's caches have the most. All copies are of one stream.
 
     Parameters
     ----------
     nbytes, chunk : int
-        Bytes in all, and of a chunk.
+        Bytes in all, and of a piece at most, which fits into half of them.
     threads : int, optional
         Threads that copy, `copy_threads` by default; 0 leaves it to the caller's own.
     """
@@ -115,78 +121,78 @@ class Staging:
     def __init__(
         self, ordinal: int, *, nbytes: int = PINNED_BYTES, chunk: int = CHUNK_BYTES, threads: int | None = None
     ) -> None:
-        self.chunk, self._ordinal = chunk, ordinal
+        self._chunk, self._half_bytes, self._ordinal = chunk, nbytes // 2, ordinal
         self._threads = copy_threads() if threads is None else threads
         self._pool = ThreadPoolExecutor(self._threads - 1, "gemmule-copy") if self._threads > 1 else None
-        self._used = 0
         with current(ordinal):
             self._address = int(call("cuMemAllocHost", nbytes))
             memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(self._address))
-            untimed = int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING)
-            self._chunks = [
-                _Chunk(memory[begin : begin + chunk], call("cuEventCreate", untimed))
-                for begin in range(0, nbytes - chunk + 1, chunk)
-            ]
-        self._half = max(len(self._chunks) // 2, 1)
+            self._most_pieces = -(-self._half_bytes // min(chunk, LEAST_PIECE_BYTES))
+            halves = memory[: 2 * self._half_bytes].reshape(2, -1)
+            self._halves = [_Half(half, self._most_pieces) for half in halves]
 
     def close(self) -> None:
         """Give memory and threads back."""
         if self._pool is not None:
             self._pool.shutdown()
         with current(self._ordinal):
-            for chunk in self._chunks:
-                chunk.wait()
-                call("cuEventDestroy", chunk.event)
+            for half in self._halves:
+                half.close()
             call("cuMemFreeHost", self._address)
 
-    def send(self, source: Array, address: int, stream: int) -> None:
-        """Queue the copy of an array to device memory, where it lies in C order; it has been read on return."""
-        for part in self._parts(source):
+    def send(self, copies: Sequence[Copy], stream: int) -> None:
+        """Queue copies of arrays to device memory, where they lie in C order; they have been read on return."""
+        for half, part in self._parts(copies):
 
-            def fill(work: _Piece) -> None:
-                chunk, offset, piece = work
-                chunk.wait()
-                chunk.fill(piece)
-                call("cuMemcpyHtoDAsync", address + offset, chunk.address, piece.nbytes, stream)
-                chunk.record(stream)
+            def fill(work: _Piece, half: _Half = half) -> None:
+                begin, address, piece = work
+                pinned, memory = half.at(begin, piece)
+                np.copyto(memory, piece)
+                call("cuMemcpyHtoDAsync", address, pinned, piece.nbytes, stream)
 
-            self._run(fill, part)
+            half.wait()
+            try:
+                self._run(fill, part)
+            finally:
+                half.record(stream)
 
-    def receive(self, address: int, target: Array, stream: int) -> None:
+    def receive(self, target: Array, address: int, stream: int) -> None:
         """Copy device memory into an array, whose elements lie there in C order; wait until it is complete."""
 
-        def queue(part: Sequence[_Piece]) -> None:
-            for chunk, offset, piece in part:
-                chunk.wait()
-                call("cuMemcpyDtoHAsync", chunk.address, address + offset, piece.nbytes, stream)
-                chunk.record(stream)
+        def empty(work: tuple[Any, Array, Array]) -> None:
+            event, memory, piece = work
+            call("cuEventSynchronize", event)
+            np.copyto(piece, memory)
 
-        def empty(work: _Piece) -> None:
-            chunk, _, piece = work
-            chunk.wait()
-            chunk.empty(piece)
-
-        coming: Sequence[_Piece] = ()
-        for part in self._parts(target):
-            queue(part)
+        coming: list[tuple[Any, Array, Array]] = []
+        for half, part in self._parts([(target, address)]):
+            queued = []
+            for event, (begin, source, piece) in zip(half.received[: len(part)], part, strict=True):
+                pinned, memory = half.at(begin, piece)
+                call("cuMemcpyDtoHAsync", pinned, source, piece.nbytes, stream)
+                call("cuEventRecord", event, stream)
+                queued.append((event, memory, piece))
+            half.record(stream)
             self._run(empty, coming)
-            coming = part
+            coming = queued
         self._run(empty, coming)
 
-    def _parts(self, x: Array) -> Iterator[Sequence[_Piece]]:
-        """Yield the pieces of an array with the chunks that they go through, of half of the chunks at a time."""
-        size = min(max(x.nbytes // max(2 * self._threads, 1), LEAST_PIECE_BYTES), self.chunk)
-        pieces = _pieces(x, size)
-        for begin in range(0, len(pieces), self._half):
-            part = pieces[begin : begin + self._half]
-            yield [(self._next(), offset, piece) for offset, piece in part]
+    def _parts(self, copies: Sequence[Copy]) -> Iterator[tuple[_Half, list[_Piece]]]:
+        """Yield the pieces of arrays, of one half of the memory and then of the other, and so on."""
+        nbytes = sum(x.nbytes for x, _ in copies)
+        size = min(max(nbytes // max(2 * self._threads, 1), LEAST_PIECE_BYTES), self._chunk)
+        halves, part, begin = itertools.cycle(self._halves), list[_Piece](), 0
+        for x, address in copies:
+            for offset, piece in _pieces(x, size):
+                if begin + piece.nbytes > self._half_bytes or len(part) == self._most_pieces:
+                    yield next(halves), part
+                    part, begin = [], 0
+                part.append((begin, address + offset, piece))
+                # Elements of any type begin there.
+                begin += -(-piece.nbytes // _ALIGNMENT) * _ALIGNMENT
+        yield next(halves), part
 
-    def _next(self) -> _Chunk:
-        chunk = self._chunks[self._used % len(self._chunks)]
-        self._used += 1
-        return chunk
-
-    def _run(self, copy: Callable[[_Piece], None], part: Sequence[_Piece]) -> None:
+    def _run(self, copy: Callable[[_Work], None], part: Sequence[_Work]) -> None:
         """Call a function with each piece, in the order in which threads become free."""
         left = iter(part)
         if self._pool is None or len(part) <= 1:
@@ -208,6 +214,11 @@ class Staging:
             wait(begun)
         for helper in begun:
             helper.result()
+
+
+#: Where a piece of an array begins in pinned memory, its address in device memory, and the piece.
+_Piece: TypeAlias = tuple[int, int, Array]
+_Work = TypeVar("_Work")
 
 
 def in_pieces(x: Array) -> bool:
@@ -260,41 +271,45 @@ class Link:
         if target.nbytes >= PAGES_FROM and target.flags.c_contiguous and copy_threads():
             self._page_maker.submit(populate, target)
 
-    def send(self, source: Array, address: int, staging: Staging | None = None) -> None:
-        """Queue the copy of a host array to device memory, where it lies in C order.
+    def send(self, copies: Sequence[Copy], staging: Staging | None = None) -> None:
+        """Queue copies of host arrays to device memory, where they lie in C order.
 
-        It may be changed once the stream has come so far.
+        They may be changed once the stream has come so far.
         """
-        if not source.nbytes:
-            return
-        if not in_pieces(source):
-            source = np.ascontiguousarray(source, source.dtype.newbyteorder("="))
-            # The driver may read pageable memory later, where the GPU reaches it by itself.
-            self._read.append(source)
-        whole = source.flags.c_contiguous and source.dtype.isnative
-        if whole and staging is None and (source.nbytes < self.staged_from[0] or is_pinned(source)):
-            call("cuMemcpyHtoDAsync", address, source.ctypes.data, source.nbytes, self.stream)
-        else:
-            (staging or self._staging).send(source, address, self.stream)
+        staged: list[Copy] = []
+        for x, address in copies:
+            source = x
+            if not in_pieces(source):
+                source = np.ascontiguousarray(source, source.dtype.newbyteorder("="))
+                # The driver may read pageable memory later, where the GPU reaches it by itself.
+                self._read.append(source)
+            if not source.nbytes:
+                continue
+            if staging is None and self._by_driver(source, self.staged_from[0]):
+                call("cuMemcpyHtoDAsync", address, source.ctypes.data, source.nbytes, self.stream)
+            else:
+                staged.append((source, address))
+        if staged:
+            (staging or self._staging).send(staged, self.stream)
 
-    def receive(self, address: int, target: Array, staging: Staging | None = None) -> None:
+    def receive(self, target: Array, address: int, staging: Staging | None = None) -> None:
         """Copy device memory, elements in C order, into a host array, and wait for it."""
-        self._receive(address, target, staging)
-        self._read.clear()
-
-    def _receive(self, address: int, target: Array, staging: Staging | None) -> None:
-        if not target.nbytes:
-            call("cuStreamSynchronize", self.stream)
-            return
         into = target if in_pieces(target) else np.empty(target.shape, target.dtype.newbyteorder("="))
-        whole = into.flags.c_contiguous and into.dtype.isnative
-        if whole and staging is None and (into.nbytes < self.staged_from[1] or is_pinned(into)):
-            call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, self.stream)
+        if staging is None and self._by_driver(into, self.staged_from[1]):
+            if into.nbytes:
+                call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, self.stream)
             call("cuStreamSynchronize", self.stream)
         else:
-            (staging or self._staging).receive(address, into, self.stream)
+            (staging or self._staging).receive(into, address, self.stream)
+        self._read.clear()
         if into is not target:
             target[...] = into
+
+    @staticmethod
+    def _by_driver(x: Array, staged_from: float) -> bool:
+        """Whether the driver copies an array, in one piece."""
+        whole = x.flags.c_contiguous and x.dtype.isnative
+        return not x.nbytes or (whole and (x.nbytes < staged_from or is_pinned(x)))
 
     def has_room(self, nbytes: int) -> bool:
         """Whether there is device memory of so many bytes."""

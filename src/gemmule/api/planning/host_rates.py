@@ -166,12 +166,12 @@ def _timed_copies(ordinal: int) -> list[float]:
     with link.lock, current(ordinal), link.room(LINK_BYTES[-1]) as address:
 
         def send(source: np.ndarray[Any, Any]) -> None:
-            link.send(source, address)
+            link.send([(source, address)])
             call("cuStreamSynchronize", link.stream)
 
         def receive(nbytes: int) -> None:
             # Its pages are new, as those of a result.
-            link.receive(address, np.empty(nbytes, np.uint8))
+            link.receive(np.empty(nbytes, np.uint8), address)
 
         for staged_from in ((math.inf, math.inf), (0, 0)):
             link.staged_from = staged_from
