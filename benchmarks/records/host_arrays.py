@@ -2,9 +2,10 @@
 
 ``python benchmarks/records/host_arrays.py RESULTS_FOLDER``. For squares of 64 to 16384 in float32 and float64 each way
 is called again and again for a while before it is timed: OpenBLAS's threads spin after a product, and would slow the
-way that comes next. The ways come in their order, then the other way round, up to a side of 256 three times, as a block
-of such calls is a millisecond. The medians are written, by their `executor` also those of gemmule's two ways. NumPy is
-left out where it took three times as long as the best of the size before, as are samples for which there is no time.
+way that comes next. The ways come in their order, then the other way round, below a side of 4096 three times: what else
+a machine does lasts longer than a block of calls. The medians are written, by their `executor` also those of gemmule's
+two ways. NumPy is left out where it took three times as long as the best of the size before, as are samples for which
+there is no time.
 ``--parts`` prints, instead, what the copies of a round trip take: by the driver from pageable memory, and staged by
 gemmule.
 """
@@ -37,7 +38,7 @@ SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 BUDGET_S, MOST, BEFORE_S = 1.0, 15, 0.04
 #: Multiple of the best time from which a way is left out at larger sizes; and the least size at which it may be.
 HOPELESS, FROM = 3.0, 4096
-#: Side up to which a sample is the mean of ten calls, and how often all ways are called to and fro then.
+#: Side up to which a sample is the mean of ten calls, and how often all ways are called to and fro below `FROM`.
 SEVERAL, TURNS = 256, 3
 
 
@@ -89,8 +90,9 @@ def measured(n: int, dtype: str, ways: dict[str, Callable[[Any, Any], Any]]) -> 
     """Return the median seconds of each way."""
     a, b = filled(n, dtype), filled(n, dtype)
     samples: dict[str, list[float]] = {name: [] for name in ways}
-    for name in (*ways, *reversed(ways)) * (TURNS if n <= SEVERAL else 1):
-        samples[name] += sampled(ways[name], a, b, BUDGET_S / 2 / len(ways))
+    turns = TURNS if n < FROM else 1
+    for name in (*ways, *reversed(ways)) * turns:
+        samples[name] += sampled(ways[name], a, b, BUDGET_S / 2 / turns / len(ways))
     return {name: statistics.median(each) for name, each in samples.items()}
 
 
