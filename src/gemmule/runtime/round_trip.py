@@ -15,14 +15,15 @@ import itertools
 import mmap
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from gemmule.core.cpus import usable_cpus
 
+from .copy_threads import CopyThreads
 from .device import current
 from .driver import call, driver
 from .memory import DeviceBuffer, is_pinned, usable_memory
@@ -30,11 +31,11 @@ from .memory import DeviceBuffer, is_pinned, usable_memory
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes of pinned memory that stay allocated for each GPU, and of a chunk that one thread copies at a time.
-PINNED_BYTES, CHUNK_BYTES = 64 << 20, 4 << 20
-#: Bytes of a piece at least, of arrays that are copied by several threads.
-LEAST_PIECE_BYTES = 256 << 10
+PINNED_BYTES, CHUNK_BYTES = 64 << 20, 2 << 20
+#: Bytes that are worth another thread.
+LEAST_PIECE_BYTES = 1 << 20
 _ALIGNMENT = 64
-#: Bytes of an array from which it is staged here, and not by the driver, where no rates say so: there, and back.
+#: Bytes of a call from which arrays are staged here, and not by the driver, where no rates say so: there, and back.
 STAGED_FROM = 64 << 20, 64 << 20
 #: Bytes of device memory that stay allocated at most for each GPU; products that need more allocate it at each call.
 KEPT_BYTES = 256 << 20
@@ -122,8 +123,8 @@ class Staging:
         self, ordinal: int, *, nbytes: int = PINNED_BYTES, chunk: int = CHUNK_BYTES, threads: int | None = None
     ) -> None:
         self._chunk, self._half_bytes, self._ordinal = chunk, nbytes // 2, ordinal
-        self._threads = copy_threads() if threads is None else threads
-        self._pool = ThreadPoolExecutor(self._threads - 1, "gemmule-copy") if self._threads > 1 else None
+        self._number = max(copy_threads() if threads is None else threads, 1)
+        self._threads = CopyThreads(ordinal, self._number - 1)
         with current(ordinal):
             self._address = int(call("cuMemAllocHost", nbytes))
             memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(self._address))
@@ -133,8 +134,7 @@ class Staging:
 
     def close(self) -> None:
         """Give memory and threads back."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._threads.close()
         with current(self._ordinal):
             for half in self._halves:
                 half.close()
@@ -152,7 +152,7 @@ class Staging:
 
             half.wait()
             try:
-                self._run(fill, part)
+                self._threads.run(fill, part)
             finally:
                 half.record(stream)
 
@@ -173,14 +173,14 @@ class Staging:
                 call("cuEventRecord", event, stream)
                 queued.append((event, memory, piece))
             half.record(stream)
-            self._run(empty, coming)
+            self._threads.run(empty, coming)
             coming = queued
-        self._run(empty, coming)
+        self._threads.run(empty, coming)
 
     def _parts(self, copies: Sequence[Copy]) -> Iterator[tuple[_Half, list[_Piece]]]:
         """Yield the pieces of arrays, of one half of the memory and then of the other, and so on."""
         nbytes = sum(x.nbytes for x, _ in copies)
-        size = min(max(nbytes // max(2 * self._threads, 1), LEAST_PIECE_BYTES), self._chunk)
+        size = min(max(-(-nbytes // self._number), LEAST_PIECE_BYTES), self._chunk)
         halves, part, begin = itertools.cycle(self._halves), list[_Piece](), 0
         for x, address in copies:
             for offset, piece in _pieces(x, size):
@@ -192,33 +192,9 @@ class Staging:
                 begin += -(-piece.nbytes // _ALIGNMENT) * _ALIGNMENT
         yield next(halves), part
 
-    def _run(self, copy: Callable[[_Work], None], part: Sequence[_Work]) -> None:
-        """Call a function with each piece, in the order in which threads become free."""
-        left = iter(part)
-        if self._pool is None or len(part) <= 1:
-            for piece in left:
-                copy(piece)
-            return
-
-        def work() -> None:
-            with current(self._ordinal):
-                for piece in left:
-                    copy(piece)
-
-        helpers = [self._pool.submit(work) for _ in range(min(self._threads, len(part)) - 1)]
-        try:
-            work()
-        finally:
-            # One that has not begun yet finds nothing to do.
-            begun = [helper for helper in helpers if not helper.cancel()]
-            wait(begun)
-        for helper in begun:
-            helper.result()
-
 
 #: Where a piece of an array begins in pinned memory, its address in device memory, and the piece.
 _Piece: TypeAlias = tuple[int, int, Array]
-_Work = TypeVar("_Work")
 
 
 def in_pieces(x: Array) -> bool:
@@ -246,7 +222,7 @@ class Link:
     lock : threading.Lock
         Held by who uses it.
     staged_from : tuple of int
-        Bytes of an array from which it is staged here, and not by the driver: there, and back.
+        Bytes of a call from which arrays are staged here, and not by the driver: there, and back.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -277,6 +253,7 @@ class Link:
         They may be changed once the stream has come so far.
         """
         staged: list[Copy] = []
+        nbytes = sum(x.nbytes for x, _ in copies)
         for x, address in copies:
             source = x
             if not in_pieces(source):
@@ -285,7 +262,7 @@ class Link:
                 self._read.append(source)
             if not source.nbytes:
                 continue
-            if staging is None and self._by_driver(source, self.staged_from[0]):
+            if staging is None and self._by_driver(source, nbytes < self.staged_from[0]):
                 call("cuMemcpyHtoDAsync", address, source.ctypes.data, source.nbytes, self.stream)
             else:
                 staged.append((source, address))
@@ -295,7 +272,7 @@ class Link:
     def receive(self, target: Array, address: int, staging: Staging | None = None) -> None:
         """Copy device memory, elements in C order, into a host array, and wait for it."""
         into = target if in_pieces(target) else np.empty(target.shape, target.dtype.newbyteorder("="))
-        if staging is None and self._by_driver(into, self.staged_from[1]):
+        if staging is None and self._by_driver(into, into.nbytes < self.staged_from[1]):
             if into.nbytes:
                 call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, self.stream)
             call("cuStreamSynchronize", self.stream)
@@ -306,10 +283,10 @@ class Link:
             target[...] = into
 
     @staticmethod
-    def _by_driver(x: Array, staged_from: float) -> bool:
+    def _by_driver(x: Array, small: bool) -> bool:
         """Whether the driver copies an array, in one piece."""
         whole = x.flags.c_contiguous and x.dtype.isnative
-        return not x.nbytes or (whole and (x.nbytes < staged_from or is_pinned(x)))
+        return not x.nbytes or (whole and (small or is_pinned(x)))
 
     def has_room(self, nbytes: int) -> bool:
         """Whether there is device memory of so many bytes."""
