@@ -3,7 +3,7 @@
 ``python benchmarks/records/host_arrays.py RESULTS_FOLDER``. For squares of 64 to 16384 in float32 and float64 each way
 is called again and again for a while before it is timed. OpenBLAS's threads spin after a product, and slow down copies:
 a way through the GPU that comes after one on the host waits until they sleep. The ways come in their order, then the
-other way round, below a side of 4096 three times: what else a machine does lasts longer than a block of calls. The
+other way round, below a side of 4096 twice: what else a machine does lasts longer than a block of calls. The
 medians are written, by their `executor` also those of gemmule's two ways. NumPy is left out where it took three times
 as long as the best of the size before, as are samples for which there is no time.
 ``--parts`` prints, instead, what the copies of a round trip take: by the driver from pageable memory, and staged by
@@ -41,7 +41,7 @@ SPINNING_S, BLAS = 0.15, {"numpy", "cpu"}
 #: Multiple of the best time from which a way is left out at larger sizes; and the least size at which it may be.
 HOPELESS, FROM = 3.0, 4096
 #: Side up to which a sample is the mean of ten calls, and how often all ways are called to and fro below `FROM`.
-SEVERAL, TURNS = 256, 3
+SEVERAL, TURNS = 256, 2
 
 
 def round_trip(a: np.ndarray, b: np.ndarray) -> np.ndarray:
