@@ -30,7 +30,7 @@ from .memory import DeviceBuffer, is_pinned, usable_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Bytes of pinned memory that stay allocated for each GPU, and of a chunk that one thread copies at a time.
+#: Bytes of pinned memory that stay allocated for each GPU, and of a piece that one thread copies at a time.
 PINNED_BYTES, CHUNK_BYTES = 64 << 20, 2 << 20
 #: Bytes that are worth another thread.
 LEAST_PIECE_BYTES = 1 << 20
@@ -68,6 +68,8 @@ def _libc() -> ctypes.CDLL:
 
 #: A host array, and the address in device memory where its elements lie in C order.
 Copy: TypeAlias = tuple[Array, int]
+#: Where a piece of an array begins in pinned memory, its address in device memory, and the piece.
+_Piece: TypeAlias = tuple[int, int, Array]
 
 
 class _Half:
@@ -191,10 +193,6 @@ class Staging:
                 # Elements of any type begin there.
                 begin += -(-piece.nbytes // _ALIGNMENT) * _ALIGNMENT
         yield next(halves), part
-
-
-#: Where a piece of an array begins in pinned memory, its address in device memory, and the piece.
-_Piece: TypeAlias = tuple[int, int, Array]
 
 
 def in_pieces(x: Array) -> bool:
