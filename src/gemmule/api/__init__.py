@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
+from numpy import dtype as dtype_of
 from numpy import ndarray
 
-from gemmule.host.gemm import WITHOUT_ERRORS, run_without_errors
+from gemmule.host.block_product import NO_THREAD
+from gemmule.host.gemm import MOST_CLEARED, WITHOUT_ERRORS, run_without_errors
 from gemmule.runtime.arrays.descriptions import executor_in_environment
 from gemmule.runtime.stream import stream_handle
 
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _replays, _find = CALLS.by_identity, CALLS.by_identity.get
+_FLOAT32, _FLOAT64 = dtype_of("float32"), dtype_of("float64")
 _multiply_of, _executor = CALLS.by_layout.get, executor_in_environment
 
 
@@ -114,8 +117,18 @@ def matmul(
     if unknown:
         raise unknown_argument(matmul, unknown, gemm)
     if type(a) is type(b) is ndarray and out is out_dtype is precision is stream is executor is None:
-        # Of types that differ none is cached.
-        multiply = _multiply_of((_executor(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
+        multiply: Callable[..., Any] | None = None
+        dtype = a.dtype
+        # Small matrices need no decision; to look one up takes as long as to multiply 16 x 16.
+        if (dtype is _FLOAT64 or dtype is _FLOAT32) and dtype is b.dtype and a.ndim == b.ndim == 2:
+            m, k = a.shape
+            terms, n = b.shape
+            # A vector that is strided has other sums.
+            if 1 < k == terms and m > 1 < n and m * n <= MOST_CLEARED and m * n * k < NO_THREAD and _executor() is None:
+                multiply = ndarray.dot
+        if multiply is None:
+            # Of types that differ none is cached.
+            multiply = _multiply_of((_executor(), dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
         if multiply is not None:
             try:
                 try:
