@@ -163,7 +163,7 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 # A call offers no 8-bit floats tall tiles.
                 able = [(x, us) for x, us in timed if x is not None and (not one.float8 or x.mma_tiles_m == 1)]
                 # Of TF32 predicted times have a factor for operands in registers besides.
-                if len(able) < _LEAST_CONFIGS or (dtype.itemsize == 4 and (one.a.across or one.b.across)):
+                if len(able) < _LEAST_CONFIGS or (dtype.itemsize == 4 and (one.a.mn_major or one.b.mn_major)):
                     continue
                 every, times = tuple(x for x, _ in able), np.array([us for _, us in able])
                 _, expected, features = widths(one, every, gpu)
