@@ -232,6 +232,29 @@ FOR_16_BIT = (
     HopperGemmConfig(tile_m=64, tile_n=144, stages=7, pingpong=1, cluster_m=1, cluster_n=2),
     HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1, split_k=1),
+    # Mirror images of registered ones.
+    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
+)
+#: Configs for 16-bit elements and any number of rows, which are columns of the transposed product: of most, two CTAs
+#: share a tile of the weights, and have half of the rows each. Tiles of 120 columns were fast too, but spill registers
+#: where one operand is MN-major.
+FOR_ANY_ROWS = (
+    HopperGemmConfig(tile_m=192, tile_n=104, stages=5, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=192, tile_n=88, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=168, stages=5, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=88, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=56, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=104, stages=10, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=56, stages=14, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=40, stages=15, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=24, stages=11, cluster_m=1, cluster_k=3, swap_ab=1),
 )
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.
@@ -365,6 +388,7 @@ CONFIGS = (
     HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
     *FOR_16_BIT,
+    *FOR_ANY_ROWS,
     *FOR_LONG_K,
     *FOR_FLOAT8,
 )
@@ -379,7 +403,7 @@ def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
         return dtype.is_float8
     if config in FOR_LONG_K:
         return dtype.itemsize == 2 or dtype == FLOAT32
-    return dtype.itemsize == 2 or config not in FOR_16_BIT
+    return dtype.itemsize == 2 or config not in (*FOR_16_BIT, *FOR_ANY_ROWS)
 
 
 def search_space() -> tuple[HopperGemmConfig, ...]:
