@@ -9,6 +9,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.core.dtype import FLOAT32, FLOAT64
+from gemmule.kernels.emulation.ozaki_gemm import first_launches
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.vgpu import execute
@@ -186,15 +187,15 @@ def test_what_refuses_early_changes_no_decision(name, rng, monkeypatch):
     """Pairs of lines, and lines, refuse only what the guard refuses without them."""
     a, b = INPUTS[name][0](rng)
     found = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision()
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
-    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(first_launches, "least_magnitude", lambda _k, _real: 0)
     assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == found
 
 
 @pytest.mark.parametrize("shape", [(256, 256), pytest.param((300, 270), marks=pytest.mark.slow)], ids=str)
 def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
     """Tiles that are whole, and those that end within the matrices: the least sum of magnitudes is anywhere in them."""
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
     a, b = rng.standard_normal((shape[0], 130)), rng.standard_normal((130, shape[1]))
     assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == ("ozaki-14",)
     for _ in range(3):
@@ -209,8 +210,8 @@ def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
 @pytest.mark.parametrize("order", ["CC", pytest.param("FC", marks=pytest.mark.slow), "CF", "FF"])
 def test_long_lines_in_every_layout(order, rng, monkeypatch):
     """CTAs measure lines in several rounds, the last ones fewer lines, and sample a part of K."""
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
-    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(first_launches, "least_magnitude", lambda _k, _real: 0)
     a, b = rng.standard_normal((M, 1100)), rng.standard_normal((1100, N))
 
     def ran(one, other):
@@ -235,7 +236,7 @@ def test_long_lines_in_every_layout(order, rng, monkeypatch):
 def test_one_pair_of_lines_refuses_the_product_and_so_does_one_line(which, value, rng, monkeypatch):
     """Its lines are not measured then, and its residues are not computed."""
     a, b = normal(rng, 130)
-    monkeypatch.setattr(own, which, lambda _k, _real: value)
+    monkeypatch.setattr(first_launches, which, lambda _k, _real: value)
     plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
     assert plan.decision() == ("ieee",)
     assert share_of_bound(plan.execute(), a, b) <= 1
