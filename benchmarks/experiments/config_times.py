@@ -41,7 +41,8 @@ from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.complex.config import Complex64Config, Complex128Config
 from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
-from gemmule.kernels.hopper.gemm.config import CONFIGS, FOR_FLOAT8, HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config_lists import CONFIGS, FOR_FLOAT8
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED

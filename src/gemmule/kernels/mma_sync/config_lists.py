@@ -9,7 +9,7 @@ from .config import PARTS_OF_K, TILE, MmaSyncConfig
 FOR_TF32 = (
     *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in (3, 5, 16)),
     MmaSyncConfig(tile_m=64, stages=4, cluster_k=4),
-    MmaSyncConfig(tile_m=32, warps_m=1, warps_n=4, stages=4, cluster_k=8),
+    *(MmaSyncConfig(tile_m=32, warps_m=1, warps_n=4, stages=4, cluster_k=parts) for parts in (1, 8)),
     *(MmaSyncConfig(tile_n=TILE, warps_m=4, stages=4, cluster_k=parts) for parts in (1, 2, 4, 8, 16)),
     *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts) for parts in (2, 4, 8, 16)),
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),

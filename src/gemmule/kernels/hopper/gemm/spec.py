@@ -61,7 +61,8 @@ from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
 from .columns import why_not_columns
-from .config import CONFIGS, HopperGemmConfig, search_space
+from .config import HopperGemmConfig, search_space
+from .config_lists import CONFIGS
 from .cost import costs, costs_of_each
 
 #: Types that C and D may have for each type of A and B.
