@@ -32,7 +32,8 @@ from gemmule.kernels.hopper.cost.correction import NUMBERS, problem_features, re
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import fp8_contention, promote_us
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of
-from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig, offered_to
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config_lists import CONFIGS, offered_to
 from gemmule.lab.records import read_records
 
 #: Of each record every so many-th product is left out of the fit, the first one too.
@@ -163,7 +164,7 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 # A call offers no 8-bit floats tall tiles.
                 able = [(x, us) for x, us in timed if x is not None and (not one.float8 or x.mma_tiles_m == 1)]
                 # Of TF32 predicted times have a factor for operands in registers besides.
-                if len(able) < _LEAST_CONFIGS or (dtype.itemsize == 4 and (one.a.across or one.b.across)):
+                if len(able) < _LEAST_CONFIGS or (dtype.itemsize == 4 and (one.a.mn_major or one.b.mn_major)):
                     continue
                 every, times = tuple(x for x, _ in able), np.array([us for _, us in able])
                 _, expected, features = widths(one, every, gpu)

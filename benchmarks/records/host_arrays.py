@@ -1,10 +1,11 @@
 """NumPy arrays on a machine with a GPU: gm.matmul, PyTorch's round trip and NumPy; writes records.
 
 ``python benchmarks/records/host_arrays.py RESULTS_FOLDER``. For squares of 64 to 16384 in float32 and float64 each way
-is called again and again for a while before it is timed: OpenBLAS's threads spin after a product, and would slow the
-way that comes next. The ways come in their order, then the other way round, up to a side of 256 three times, as a block
-of such calls is a millisecond. The medians are written, by their `executor` also those of gemmule's two ways. NumPy is
-left out where it took three times as long as the best of the size before, as are samples for which there is no time.
+is called again and again for a while before it is timed. OpenBLAS's threads spin after a product, and slow down copies:
+a way through the GPU that comes after one on the host waits until they sleep. The ways come in their order, then the
+other way round, below a side of 4096 twice: what else a machine does lasts longer than a block of calls. The
+medians are written, by their `executor` also those of gemmule's two ways. NumPy is left out where it took three times
+as long as the best of the size before, as are samples for which there is no time.
 ``--parts`` prints, instead, what the copies of a round trip take: by the driver from pageable memory, and staged by
 gemmule.
 """
@@ -34,11 +35,13 @@ from gemmule.runtime.round_trip import Staging, link_of
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 #: Seconds that the samples of a size and type may take, the most of a way each time, and seconds of calls before.
-BUDGET_S, MOST, BEFORE_S = 1.0, 15, 0.04
+BUDGET_S, MOST, BEFORE_S = 1.0, 15, 0.02
+#: Seconds after which OpenBLAS's threads sleep, and the ways that use them.
+SPINNING_S, BLAS = 0.15, {"numpy", "cpu"}
 #: Multiple of the best time from which a way is left out at larger sizes; and the least size at which it may be.
 HOPELESS, FROM = 3.0, 4096
-#: Side up to which a sample is the mean of ten calls, and how often all ways are called to and fro then.
-SEVERAL, TURNS = 256, 3
+#: Side up to which a sample is the mean of ten calls, and how often all ways are called to and fro below `FROM`.
+SEVERAL, TURNS = 256, 2
 
 
 def round_trip(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -85,12 +88,15 @@ def sampled(way: Callable[[Any, Any], Any], a: np.ndarray, b: np.ndarray, budget
     return samples
 
 
-def measured(n: int, dtype: str, ways: dict[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
-    """Return the median seconds of each way."""
+def measured(n: int, dtype: str, ways: dict[str, Callable[[Any, Any], Any]], blas: set[str]) -> dict[str, float]:
+    """Return the median seconds of each way, some of which use BLAS."""
     a, b = filled(n, dtype), filled(n, dtype)
     samples: dict[str, list[float]] = {name: [] for name in ways}
-    for name in (*ways, *reversed(ways)) * (TURNS if n <= SEVERAL else 1):
-        samples[name] += sampled(ways[name], a, b, BUDGET_S / 2 / len(ways))
+    turns = TURNS if n < FROM else 1
+    for before, name in itertools.pairwise(("numpy", *(*ways, *reversed(ways)) * turns)):
+        if before in blas and name not in blas:
+            time.sleep(SPINNING_S)
+        samples[name] += sampled(ways[name], a, b, BUDGET_S / 2 / turns / len(ways))
     return {name: statistics.median(each) for name, each in samples.items()}
 
 
@@ -98,9 +104,9 @@ def records_of(dtype: str, most: int) -> list[dict[str, Any]]:
     """Return the records of a type, of squares up to `most`."""
     records, ways = [], dict(WAYS)
     for n in (size for size in SIZES if size <= most):
-        taken = measured(n, dtype, ways)
         a = np.empty((n, n), dtype)
         plan = gm.matmul.plan(a, a.copy())
+        taken = measured(n, dtype, ways, BLAS | ({"gm"} if plan.executor == "cpu" else set()))
         record = {"record": "host_arrays", "dtype": dtype, "m": n, "n": n, "k": n, "executor": plan.executor}
         record |= {f"{name}_ms": round(one * 1e3, 6) for name, one in taken.items()}
         other = min(one for name, one in taken.items() if name in ("round_trip", "numpy"))
@@ -154,9 +160,9 @@ def parts(nbytes: int) -> dict[str, float]:
         found["driver in by two threads"] = rate(nbytes, lambda: list(pool.map(half, range(2))))
     for chunk, threads in itertools.product((2 << 20, 4 << 20, 8 << 20), (0, 4, 8)):
         with contextlib.closing(Staging(0, chunk=chunk, threads=threads)) as staging:
-            send = functools.partial(link.send, host, device.data_ptr(), staging)
+            send = functools.partial(link.send, [(host, device.data_ptr())], staging)
             found[f"in by {threads} of {chunk >> 10} KiB"] = rate(nbytes, send)
-            receive = functools.partial(link.receive, device.data_ptr(), staging=staging)
+            receive = functools.partial(link.receive, address=device.data_ptr(), staging=staging)
             found[f"out by {threads} of {chunk >> 10} KiB"] = rate(nbytes, lambda: receive(np.empty_like(host)))  # noqa: B023
     return found
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.kernels.hopper.gemm.config import FOR_LONG_K, HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config_lists import FOR_LONG_K
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.code.wgmma_waits import ARCH, early
 

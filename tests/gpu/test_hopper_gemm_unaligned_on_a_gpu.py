@@ -62,7 +62,7 @@ def test_batches(batch, rng):
 @pytest.mark.parametrize("config", CONFIGS)
 def test_nothing_but_the_result_is_written(config, offset, rng):
     """Rows of the result with gaps between them, in memory that is full of a pattern before and after."""
-    m, n, k, guard = 131, 197, 72, 64
+    m, n, k, guard = 131, 197, 520, 64
     a, b = random_matrix(rng, KIND, (m, k)), random_matrix(rng, KIND, (k, n))
     pitch = n + 2
     with (

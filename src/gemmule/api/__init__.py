@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
+from numpy import dtype as dtype_of
 from numpy import ndarray
 
-from gemmule.host.gemm import WITHOUT_ERRORS, run_without_errors
+from gemmule.host.block_product import NO_THREAD
+from gemmule.host.gemm import MOST_CLEARED, WITHOUT_ERRORS, run_without_errors
 from gemmule.runtime.arrays.descriptions import executor_in_environment
 from gemmule.runtime.stream import stream_handle
 
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _replays, _find = CALLS.by_identity, CALLS.by_identity.get
+_FLOAT32, _FLOAT64 = dtype_of("float32"), dtype_of("float64")
 _multiply_of, _executor = CALLS.by_layout.get, executor_in_environment
 
 
@@ -114,8 +117,18 @@ def matmul(
     if unknown:
         raise unknown_argument(matmul, unknown, gemm)
     if type(a) is type(b) is ndarray and out is out_dtype is precision is stream is executor is None:
-        # Of types that differ none is cached.
-        multiply = _multiply_of((_executor(), a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
+        multiply: Callable[..., Any] | None = None
+        dtype = a.dtype
+        # Small matrices need no decision; to look one up takes as long as to multiply 16 x 16.
+        if (dtype is _FLOAT64 or dtype is _FLOAT32) and dtype is b.dtype and a.ndim == b.ndim == 2:
+            m, k = a.shape
+            terms, n = b.shape
+            # A vector that is strided has other sums.
+            if 1 < k == terms and m > 1 < n and m * n <= MOST_CLEARED and m * n * k < NO_THREAD and _executor() is None:
+                multiply = ndarray.dot
+        if multiply is None:
+            # Of types that differ none is cached.
+            multiply = _multiply_of((_executor(), dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
         if multiply is not None:
             try:
                 try:
@@ -145,11 +158,6 @@ def gemm(
     *,
     alpha: Any = 1.0,
     beta: Any = None,
-    out: Any = None,
-    out_dtype: Any = None,
-    precision: str | None = None,
-    stream: Any = None,
-    executor: str | None = None,
     bias: Any = None,
     epilogue: Callable[..., Any] | str | None = None,
     epilogue_args: Mapping[str, Any] | None = None,
@@ -157,6 +165,11 @@ def gemm(
     absmax: Any = None,
     conj_a: bool = False,
     conj_b: bool = False,
+    out: Any = None,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    stream: Any = None,
+    executor: str | None = None,
     **unknown: Never,
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
@@ -175,13 +188,6 @@ def gemm(
     alpha, beta : number
         Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0. 0-d
         arrays and tensors count as numbers, if they are not on a GPU, where reading them would synchronise.
-    out : array, optional
-        Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
-    out_dtype : dtype or str, optional
-        Element type of the result. The default is the promoted type, and int32 for int8 times int8. Integers wrap, and
-        int64 times uint64 is float64, as of `matmul`.
-    precision, stream, executor
-        As of `matmul`.
     bias : array, optional
         Floats that broadcast to the result: of shape (n,) or (1, n) one for each column, of shape (m, 1) one for each
         row. It is added before `epilogue`, unless that is a function with a parameter ``bias``.
@@ -206,6 +212,13 @@ def gemm(
     conj_a, conj_b : bool, optional
         Whether to multiply by the complex conjugate of `a`, or of `b`, which a GPU's kernels read in place: with
         ``a.T``, BLAS's ``transa="C"``. PyTorch's lazily conjugated tensors need no flag.
+    out : array, optional
+        Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
+    out_dtype : dtype or str, optional
+        Element type of the result. The default is the promoted type, and int32 for int8 times int8. Integers wrap, and
+        int64 times uint64 is float64, as of `matmul`.
+    precision, stream, executor
+        As of `matmul`.
 
     Returns
     -------

@@ -25,6 +25,8 @@ SMALL_PRODUCT = 2**26
 #: Multiply-adds below which OpenBLAS starts no thread, and the longest side of a block, of real and complex numbers:
 #: long sides spare packing, short ones leave more terms, which spares adding products of blocks to the sum.
 _REAL, _COMPLEX = (2**19, 64), (2**16, 24)
+#: The former of real numbers.
+NO_THREAD = _REAL[0]
 #: Elements of a matrix from which on OpenBLAS multiplies it by a vector in several threads, real and complex.
 _VECTOR_LIMITS = 9216, 4096
 #: Elements of the vectors that BLAS computes with, or a multiple.

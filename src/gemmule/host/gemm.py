@@ -78,8 +78,8 @@ class _WithoutErrors(threading.local):
 WITHOUT_ERRORS = _WithoutErrors()
 #: The same, found sooner than what a thread has of its own: a RuntimeError where a call of another thread is in it.
 run_without_errors = _ignoring_errors()
-#: Bytes of an output up to which clearing it takes less time than `numpy.ndarray.dot` saves.
-_MOST_CLEARED = 20 << 10
+#: Elements of an output up to which clearing it takes no more time than `numpy.ndarray.dot` saves.
+MOST_CLEARED = 6400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def checked_gemm(
         a.ndim == b.ndim <= 3 and a.shape[:-2] == b.shape[:-2] and min(a.strides[:-2] + b.strides[:-2], default=1) > 0
     )
     alone = direct and matched and arithmetic.exact_run is None and out.flags.c_contiguous
-    sooner = alone and out.ndim == 2 and out.nbytes <= _MOST_CLEARED and takes_no_thread(m, n, k, out.dtype)
+    sooner = alone and out.ndim == 2 and out.size <= MOST_CLEARED and takes_no_thread(m, n, k, out.dtype)
     # Of a single element it makes a scalar of BLAS's axpy, which reads no infinity or NaN where that is 0.
     sooner = sooner and not (k == 1 and 1 in (m, n))
     multiply = np.ndarray.dot if sooner else np.matmul

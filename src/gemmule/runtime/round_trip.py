@@ -11,27 +11,31 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import mmap
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from gemmule.core.cpus import usable_cpus
 
+from .copy_threads import CopyThreads
 from .device import current
 from .driver import call, driver
 from .memory import DeviceBuffer, is_pinned, usable_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Bytes of pinned memory that stay allocated for each GPU, and of a chunk that one thread copies at a time.
-PINNED_BYTES, CHUNK_BYTES = 64 << 20, 4 << 20
-#: Bytes of an array from which it is staged here, and not by the driver, where no rates say so: there, and back.
+#: Bytes of pinned memory that stay allocated for each GPU, and of a piece that one thread copies at a time.
+PINNED_BYTES, CHUNK_BYTES = 64 << 20, 2 << 20
+#: Bytes that are worth another thread.
+LEAST_PIECE_BYTES = 1 << 20
+_ALIGNMENT = 64
+#: Bytes of a call from which arrays are staged here, and not by the driver, where no rates say so: there, and back.
 STAGED_FROM = 64 << 20, 64 << 20
 #: Bytes of device memory that stay allocated at most for each GPU; products that need more allocate it at each call.
 KEPT_BYTES = 256 << 20
@@ -62,44 +66,57 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-class _Chunk:
-    """A piece of pinned memory: `queued` while a copy of the GPU's may use it, `copied` while a thread does."""
+#: A host array, and the address in device memory where its elements lie in C order.
+Copy: TypeAlias = tuple[Array, int]
+#: Where a piece of an array begins in pinned memory, its address in device memory, and the piece.
+_Piece: TypeAlias = tuple[int, int, Array]
 
-    __slots__ = ("address", "copied", "event", "memory", "queued")
 
-    def __init__(self, memory: Array, event: Any) -> None:
-        self.memory, self.address, self.event = memory, int(memory.ctypes.data), event
-        self.queued = False
-        self.copied: Future[None] | None = None
+class _Half:
+    """Half of the pinned memory, and events: of all copies that use it, and of each piece that comes back."""
 
-    def fill(self, piece: Array) -> None:
-        np.copyto(self._like(piece), piece)
+    __slots__ = ("_address", "_copied", "_memory", "_queued", "received")
 
-    def empty(self, piece: Array) -> None:
-        np.copyto(piece, self._like(piece))
-
-    def _like(self, piece: Array) -> Array:
-        memory = self.memory[: piece.nbytes]
-        return memory if piece.ndim == 1 else memory.view(piece.dtype.newbyteorder("=")).reshape(piece.shape)
+    def __init__(self, memory: Array, pieces: int) -> None:
+        untimed = int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self._memory, self._address, self._queued = memory, int(memory.ctypes.data), False
+        self._copied, *self.received = (call("cuEventCreate", untimed) for _ in range(1 + pieces))
 
     def wait(self) -> None:
-        """Wait until nothing uses it."""
-        if self.copied is not None:
-            # What one copy raises is no matter of the next.
-            copied, self.copied = self.copied, None
-            copied.result()
-        if self.queued:
-            call("cuEventSynchronize", self.event)
-            self.queued = False
+        """Wait until no copy uses it."""
+        if self._queued:
+            call("cuEventSynchronize", self._copied)
+            self._queued = False
+
+    def record(self, stream: int) -> None:
+        """Let `wait` wait for the copies that were queued so far."""
+        call("cuEventRecord", self._copied, stream)
+        self._queued = True
+
+    def close(self) -> None:
+        self.wait()
+        for event in (self._copied, *self.received):
+            call("cuEventDestroy", event)
+
+    def at(self, begin: int, piece: Array) -> tuple[int, Array]:
+        """Return the address of the memory of a piece, and that memory in its shape."""
+        memory = self._memory[begin : begin + piece.nbytes]
+        if piece.ndim > 1:
+            memory = memory.view(piece.dtype.newbyteorder("=")).reshape(piece.shape)
+        return self._address + begin, memory
 
 
 class Staging:
-    """Pinned chunks, used in turn, and the threads that fill and empty them.
+    """Pinned memory, and the threads that fill and empty it, the caller's among them.
+
+    A thread queues the copy of what it has filled by itself: threads that hand over to each other wait for Python's
+    lock. The link empties one half of the memory while the other is filled; every call begins with the first, of which
+    the CPU's caches have the most. All copies are of one stream.
 
     Parameters
     ----------
     nbytes, chunk : int
-        Bytes in all, and of a chunk.
+        Bytes in all, and of a piece at most, which fits into half of them.
     threads : int, optional
         Threads that copy, `copy_threads` by default; 0 leaves it to the caller's own.
     """
@@ -107,90 +124,75 @@ class Staging:
     def __init__(
         self, ordinal: int, *, nbytes: int = PINNED_BYTES, chunk: int = CHUNK_BYTES, threads: int | None = None
     ) -> None:
-        self.chunk, self._ordinal = chunk, ordinal
-        threads = copy_threads() if threads is None else threads
-        self._pool = ThreadPoolExecutor(threads, "gemmule-copy") if threads else None
-        self._used = 0
+        self._chunk, self._half_bytes, self._ordinal = chunk, nbytes // 2, ordinal
+        self._number = max(copy_threads() if threads is None else threads, 1)
+        self._threads = CopyThreads(ordinal, self._number - 1)
         with current(ordinal):
             self._address = int(call("cuMemAllocHost", nbytes))
             memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(self._address))
-            untimed = int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING)
-            self._chunks = [
-                _Chunk(memory[begin : begin + chunk], call("cuEventCreate", untimed))
-                for begin in range(0, nbytes - chunk + 1, chunk)
-            ]
-        # Half of them for the threads, half for the link.
-        self._half = max(len(self._chunks) // 2, 1)
+            self._most_pieces = -(-self._half_bytes // min(chunk, LEAST_PIECE_BYTES))
+            halves = memory[: 2 * self._half_bytes].reshape(2, -1)
+            self._halves = [_Half(half, self._most_pieces) for half in halves]
 
     def close(self) -> None:
         """Give memory and threads back."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._threads.close()
         with current(self._ordinal):
-            for chunk in self._chunks:
-                chunk.wait()
-                call("cuEventDestroy", chunk.event)
+            for half in self._halves:
+                half.close()
             call("cuMemFreeHost", self._address)
 
-    def _next(self) -> _Chunk:
-        chunk = self._chunks[self._used % len(self._chunks)]
-        self._used += 1
-        chunk.wait()
-        return chunk
+    def send(self, copies: Sequence[Copy], stream: int) -> None:
+        """Queue copies of arrays to device memory, where they lie in C order; they have been read on return."""
+        for half, part in self._parts(copies):
 
-    def send(self, source: Array, address: int, stream: int) -> None:
-        """Queue the copy of an array to device memory, where it lies in C order; it has been read on return."""
-        pieces = _pieces(source, self.chunk)
-        alone = self._pool is None or len(pieces) == 1
-        filling: deque[tuple[_Chunk, int, int]] = deque()
-        for offset, piece in pieces:
-            if len(filling) == self._half:
-                self._queue_filled(*filling.popleft(), stream)
-            chunk = self._next()
-            if alone:
-                chunk.fill(piece)
-            else:
-                assert self._pool is not None
-                chunk.copied = self._pool.submit(chunk.fill, piece)
-            filling.append((chunk, address + offset, piece.nbytes))
-            while filling and (filling[0][0].copied is None or filling[0][0].copied.done()):
-                self._queue_filled(*filling.popleft(), stream)
-        while filling:
-            self._queue_filled(*filling.popleft(), stream)
+            def fill(work: _Piece, half: _Half = half) -> None:
+                begin, address, piece = work
+                pinned, memory = half.at(begin, piece)
+                np.copyto(memory, piece)
+                call("cuMemcpyHtoDAsync", address, pinned, piece.nbytes, stream)
 
-    def _queue_filled(self, chunk: _Chunk, address: int, nbytes: int, stream: int) -> None:
-        chunk.wait()
-        call("cuMemcpyHtoDAsync", address, chunk.address, nbytes, stream)
-        call("cuEventRecord", chunk.event, stream)
-        chunk.queued = True
+            half.wait()
+            try:
+                self._threads.run(fill, part)
+            finally:
+                half.record(stream)
 
-    def receive(self, address: int, target: Array, stream: int) -> None:
+    def receive(self, target: Array, address: int, stream: int) -> None:
         """Copy device memory into an array, whose elements lie there in C order; wait until it is complete."""
-        pieces = _pieces(target, self.chunk)
-        alone = self._pool is None or len(pieces) == 1
-        coming: deque[tuple[_Chunk, Array]] = deque()
-        for offset, piece in pieces:
-            if len(coming) == self._half:
-                self._empty(*coming.popleft(), alone)
-            chunk = self._next()
-            call("cuMemcpyDtoHAsync", chunk.address, address + offset, piece.nbytes, stream)
-            call("cuEventRecord", chunk.event, stream)
-            chunk.queued = True
-            coming.append((chunk, piece))
-        while coming:
-            self._empty(*coming.popleft(), alone)
-        for chunk in self._chunks:
-            if chunk.copied is not None:
-                chunk.wait()
 
-    def _empty(self, chunk: _Chunk, piece: Array, alone: bool) -> None:
-        call("cuEventSynchronize", chunk.event)
-        chunk.queued = False
-        if alone:
-            chunk.empty(piece)
-        else:
-            assert self._pool is not None
-            chunk.copied = self._pool.submit(chunk.empty, piece)
+        def empty(work: tuple[Any, Array, Array]) -> None:
+            event, memory, piece = work
+            call("cuEventSynchronize", event)
+            np.copyto(piece, memory)
+
+        coming: list[tuple[Any, Array, Array]] = []
+        for half, part in self._parts([(target, address)]):
+            queued = []
+            for event, (begin, source, piece) in zip(half.received[: len(part)], part, strict=True):
+                pinned, memory = half.at(begin, piece)
+                call("cuMemcpyDtoHAsync", pinned, source, piece.nbytes, stream)
+                call("cuEventRecord", event, stream)
+                queued.append((event, memory, piece))
+            half.record(stream)
+            self._threads.run(empty, coming)
+            coming = queued
+        self._threads.run(empty, coming)
+
+    def _parts(self, copies: Sequence[Copy]) -> Iterator[tuple[_Half, list[_Piece]]]:
+        """Yield the pieces of arrays, of one half of the memory and then of the other, and so on."""
+        nbytes = sum(x.nbytes for x, _ in copies)
+        size = min(max(-(-nbytes // self._number), LEAST_PIECE_BYTES), self._chunk)
+        halves, part, begin = itertools.cycle(self._halves), list[_Piece](), 0
+        for x, address in copies:
+            for offset, piece in _pieces(x, size):
+                if begin + piece.nbytes > self._half_bytes or len(part) == self._most_pieces:
+                    yield next(halves), part
+                    part, begin = [], 0
+                part.append((begin, address + offset, piece))
+                # Elements of any type begin there.
+                begin += -(-piece.nbytes // _ALIGNMENT) * _ALIGNMENT
+        yield next(halves), part
 
 
 def in_pieces(x: Array) -> bool:
@@ -218,7 +220,7 @@ class Link:
     lock : threading.Lock
         Held by who uses it.
     staged_from : tuple of int
-        Bytes of an array from which it is staged here, and not by the driver: there, and back.
+        Bytes of a call from which arrays are staged here, and not by the driver: there, and back.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -243,41 +245,46 @@ class Link:
         if target.nbytes >= PAGES_FROM and target.flags.c_contiguous and copy_threads():
             self._page_maker.submit(populate, target)
 
-    def send(self, source: Array, address: int, staging: Staging | None = None) -> None:
-        """Queue the copy of a host array to device memory, where it lies in C order.
+    def send(self, copies: Sequence[Copy], staging: Staging | None = None) -> None:
+        """Queue copies of host arrays to device memory, where they lie in C order.
 
-        It may be changed once the stream has come so far.
+        They may be changed once the stream has come so far.
         """
-        if not source.nbytes:
-            return
-        if not in_pieces(source):
-            source = np.ascontiguousarray(source, source.dtype.newbyteorder("="))
-            # The driver may read pageable memory later, where the GPU reaches it by itself.
-            self._read.append(source)
-        whole = source.flags.c_contiguous and source.dtype.isnative
-        if whole and staging is None and (source.nbytes < self.staged_from[0] or is_pinned(source)):
-            call("cuMemcpyHtoDAsync", address, source.ctypes.data, source.nbytes, self.stream)
-        else:
-            (staging or self._staging).send(source, address, self.stream)
+        staged: list[Copy] = []
+        nbytes = sum(x.nbytes for x, _ in copies)
+        for x, address in copies:
+            source = x
+            if not in_pieces(source):
+                source = np.ascontiguousarray(source, source.dtype.newbyteorder("="))
+                # The driver may read pageable memory later, where the GPU reaches it by itself.
+                self._read.append(source)
+            if not source.nbytes:
+                continue
+            if staging is None and self._by_driver(source, nbytes < self.staged_from[0]):
+                call("cuMemcpyHtoDAsync", address, source.ctypes.data, source.nbytes, self.stream)
+            else:
+                staged.append((source, address))
+        if staged:
+            (staging or self._staging).send(staged, self.stream)
 
-    def receive(self, address: int, target: Array, staging: Staging | None = None) -> None:
+    def receive(self, target: Array, address: int, staging: Staging | None = None) -> None:
         """Copy device memory, elements in C order, into a host array, and wait for it."""
-        self._receive(address, target, staging)
-        self._read.clear()
-
-    def _receive(self, address: int, target: Array, staging: Staging | None) -> None:
-        if not target.nbytes:
-            call("cuStreamSynchronize", self.stream)
-            return
         into = target if in_pieces(target) else np.empty(target.shape, target.dtype.newbyteorder("="))
-        whole = into.flags.c_contiguous and into.dtype.isnative
-        if whole and staging is None and (into.nbytes < self.staged_from[1] or is_pinned(into)):
-            call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, self.stream)
+        if staging is None and self._by_driver(into, into.nbytes < self.staged_from[1]):
+            if into.nbytes:
+                call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, self.stream)
             call("cuStreamSynchronize", self.stream)
         else:
-            (staging or self._staging).receive(address, into, self.stream)
+            (staging or self._staging).receive(into, address, self.stream)
+        self._read.clear()
         if into is not target:
             target[...] = into
+
+    @staticmethod
+    def _by_driver(x: Array, small: bool) -> bool:
+        """Whether the driver copies an array, in one piece."""
+        whole = x.flags.c_contiguous and x.dtype.isnative
+        return not x.nbytes or (whole and (small or is_pinned(x)))
 
     def has_room(self, nbytes: int) -> bool:
         """Whether there is device memory of so many bytes."""

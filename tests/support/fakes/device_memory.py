@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 
 import numpy as np
 
@@ -20,7 +21,7 @@ class FakeMemory(FakeCuda):
         super().__init__()
         self.free, self.held, self.pinned = free, {}, set()
         self.copies, self.moved = {"in": 0, "out": 0}, {"in": 0, "out": 0}
-        self._queued, self._events = [], 0
+        self._queued, self._events, self._stepping = [], 0, threading.Lock()
         self.CUstream_flags = self.CUevent_flags = _Numbers()
         self.CUmemorytype = _Numbers()
 
@@ -78,13 +79,15 @@ class FakeMemory(FakeCuda):
         return self._copied("out", target, source, nbytes)
 
     def cuEventSynchronize(self, event):
-        while event in self._queued:
-            self._step()
+        with self._stepping:
+            while event in self._queued:
+                self._step()
         return (Result.CUDA_SUCCESS,)
 
     def cuStreamSynchronize(self, stream):
-        while self._queued:
-            self._step()
+        with self._stepping:
+            while self._queued:
+                self._step()
         return (Result.CUDA_SUCCESS,)
 
     def _step(self):

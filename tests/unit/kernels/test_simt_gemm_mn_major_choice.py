@@ -47,12 +47,28 @@ def test_results_that_are_written_by_element_have_no_tile_that_is_alone_in_its_m
 
 @pytest.mark.parametrize(
     ("extent", "layout", "tile"),
-    [(512, "tn", (32, 32, 1, 4)), (512, "nt", (64, 64, 2, 2)), (1024, "tn", (64, 64, 1, 2))],
-)
+    [
+        (256, "nt", (32, 32, 2, 4)), (512, "nn", (32, 64, 1, 4)), (512, "nt", (64, 64, 2, 2)),
+        (1024, "tn", (64, 64, 1, 2)),
+    ],
+)  # fmt: skip
 def test_groups_of_warps_share_small_tiles(extent, layout, tile):
     """The fastest that were measured: rows, columns, CTAs of a cluster and groups of warps."""
     config = chosen(extent, extent, extent, layout)[1].config
     assert (config.tile_m, config.tile_n, config.cluster_k, config.warps_k) == tile
+
+
+@pytest.mark.parametrize(
+    ("extents", "layout", "tile"),
+    [
+        ((640, 640, 640), "tt", (128, 64, 2)), ((640, 640, 640), "tn", (64, 64, 1)),
+        ((292, 1396, 1872), "nt", (64, 128, 4)), ((284, 1460, 1740), "tt", (64, 64, 2)),
+    ],
+)  # fmt: skip
+def test_tiles_that_are_alone_in_their_sm_wait_for_vectors_of_k_major_operands(extents, layout, tile):
+    """The fastest that were measured: rows, columns and CTAs of a cluster; 64 x 64 alone takes 8 to 32 % longer."""
+    config = chosen(*extents, layout)[1].config
+    assert (config.tile_m, config.tile_n, config.cluster_k) == tile
 
 
 def test_results_of_mn_major_operands_that_are_written_by_element_are_not_computed_in_groups_of_warps():

@@ -14,7 +14,7 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.gpu_rates import FARTHEST, H100_RATES, H200_RATES, RATES, GpuRates
 from gemmule.dispatch.former_names import current_fields
-from gemmule.kernels.hopper.gemm.config import CONFIGS
+from gemmule.kernels.hopper.gemm.config_lists import CONFIGS
 from gemmule.kernels.hopper.gemm.spec import SPEC, HopperGemmConfig
 from gemmule.lab.calibration.fit import Timed, error, fit
 from gemmule.lab.calibration.products import ANY, TIMED_CONFIGS, products

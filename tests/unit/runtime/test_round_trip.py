@@ -34,7 +34,7 @@ def layouts():
 
 
 @pytest.mark.parametrize("threads", [0, 3])
-@pytest.mark.parametrize("chunks", [1, 2, 7])
+@pytest.mark.parametrize("chunks", [2, 3, 7])
 @pytest.mark.parametrize("layout", layouts())
 def test_there_and_back(gpu, threads, chunks, layout, monkeypatch):
     monkeypatch.setattr(round_trip, "CHUNK_BYTES", 1024)
@@ -43,9 +43,9 @@ def test_there_and_back(gpu, threads, chunks, layout, monkeypatch):
     target = np.zeros_like(x) if x.flags.c_contiguous else np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)[..., ::2]
     source = x.copy()
     with link.room(x.nbytes) as address:
-        link.send(source, address, staging)
+        link.send([(source, address)], staging)
         source[...] = 0
-        link.receive(address, target, staging)
+        link.receive(target, address, staging)
     assert (target == x).all()
     assert x.nbytes == 0 or gpu.copies["in"] >= -(-x.nbytes // 1024)
     staging.close()
@@ -57,9 +57,9 @@ def test_chunks_are_not_filled_before_they_have_left(gpu):
     x, y = (np.full(4096, value, np.uint8) for value in (1, 2))
     link, staging, back = Link(0), Staging(0, nbytes=2048, chunk=1024, threads=0), np.empty(8192, np.uint8)
     with link.room(8192) as address:
-        link.send(x, address, staging)
-        link.send(y, address + 4096, staging)
-        link.receive(address, back, staging)
+        link.send([(x, address)], staging)
+        link.send([(y, address + 4096)], staging)
+        link.receive(back, address, staging)
     assert (back == np.repeat([1, 2], 4096)).all()
 
 
@@ -68,17 +68,45 @@ def test_a_copy_that_fails_fails_once(gpu):
     x, back = np.arange(4096, dtype=np.uint8), np.zeros(4096, np.uint8)
     back.flags.writeable = False
     with link.room(4096) as address:
-        link.send(x, address, staging)
+        link.send([(x, address)], staging)
         with pytest.raises(ValueError, match="read-only"):
-            link.receive(address, back, staging)
+            link.receive(back, address, staging)
         back = np.zeros(4096, np.uint8)
         for _ in range(3):
             try:
-                link.receive(address, back, staging)
+                link.receive(back, address, staging)
             except ValueError:
                 continue
         assert (back == x).all()
     staging.close()
+
+
+def test_a_copy_that_fails_spoils_no_later_one(gpu):
+    # The fake copies only when it is waited for, which what failed has not done for its last pieces.
+    link, staging = Link(0), Staging(0, nbytes=8192, chunk=1024, threads=0)
+    x, back = np.full(4096, 1, np.uint8), np.zeros(4096, np.uint8)
+    back.flags.writeable = False
+    with link.room(8192) as address:
+        link.send([(x, address)], staging)
+        with pytest.raises(ValueError, match="read-only"):
+            link.receive(back, address, staging)
+        back = np.zeros(4096, np.uint8)
+        link.send([(2 * x, address + 4096)], staging)
+        link.receive(back, address + 4096, staging)
+    assert (back == 2).all()
+
+
+def test_arrays_of_one_call_lie_apart(gpu):
+    sources = [np.full((5, 333 + place), place, dtype) for place, dtype in enumerate(("u1", "f4", "f8", "i2"))]
+    link, staging = Link(0), Staging(0, nbytes=16384, chunk=1024, threads=3)
+    begins = np.cumsum([0, *[x.nbytes for x in sources]])
+    with link.room(int(begins[-1])) as address:
+        copies = [(x[:, ::-1], address + int(begin)) for x, begin in zip(sources, begins[:-1], strict=True)]
+        link.send(copies, staging)
+        for x, (_, begin) in zip(sources, copies, strict=True):
+            back = np.empty_like(x)
+            link.receive(back, begin, staging)
+            assert np.array_equal(back, x)
 
 
 def test_pinned_arrays_are_copied_at_once(gpu):
@@ -86,8 +114,8 @@ def test_pinned_arrays_are_copied_at_once(gpu):
     gpu.pinned |= {(x.ctypes.data, x.nbytes), (back.ctypes.data, back.nbytes)}
     link = Link(0)
     with link.room(x.nbytes) as address:
-        link.send(x, address)
-        link.receive(address, back)
+        link.send([(x, address)])
+        link.receive(back, address)
     assert gpu.copies == {"in": 1, "out": 1}
     assert (x == back).all()
 
@@ -149,8 +177,8 @@ def test_large_results_are_received_whole_while_their_pages_are_made(gpu, monkey
     for target in (np.empty_like(source), np.empty(source.size // 2, np.uint8), np.empty(2 * source.size, "u1")[::2]):
         link.expect(target)
         with link.room(source.nbytes) as address:
-            link.send(source[: target.size], address)
-            link.receive(address, target)
+            link.send([(source[: target.size], address)])
+            link.receive(target, address)
         assert np.array_equal(target, source[: target.size])
     link._page_maker.shutdown()
     assert [one.size for one in made] == [source.size]

@@ -33,6 +33,8 @@ _AGAIN = 3
 LINK_BYTES = (4 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 128 << 20)
 #: Share of its peak rate at which a GPU is taken to multiply, and FLOP/s where its peak is not known.
 _PEAK_SHARE, _UNKNOWN_RATE = 0.7, 1e12
+#: Seconds for which OpenBLAS's threads spin after a product, 2**28 cycles, and slow down copies.
+_SPINNING_S = 0.15
 #: Seconds of a round trip besides copies and product, its launch and what Python does: on an H100's host, by the
 #: record 20261124T211116, calls of 256 and 512 took 15 to 54 us more than copies and product alone.
 _BESIDE_S = 25e-6
@@ -67,7 +69,8 @@ class HostWork:
         a, b, result = (self.count * number * size for number, size in zip(elements, sizes, strict=True))
         times = link_times(ordinal)
         there, back = times[: len(LINK_BYTES)], times[len(LINK_BYTES) :]
-        copies = sum(interpolated(LINK_BYTES, there, size) for size in (a, b)) + interpolated(LINK_BYTES, back, result)
+        # Both factors are staged together; the driver copies each by itself, which adds what a copy of few bytes takes.
+        copies = interpolated(LINK_BYTES, there, a + b) + there[0] + interpolated(LINK_BYTES, back, result)
         device = get_device(ordinal)
         problem = contiguous_gemm(
             self.m, self.n, self.k, self.dtypes, batch=(self.count,), precision=self.precision
@@ -106,7 +109,13 @@ def link_times(ordinal: int) -> tuple[float, ...]:
     """
     from gemmule.runtime.round_trip import link_of
 
-    key = "round trip", *get_device(ordinal).identity, platform.node(), str(usable_cpus()), __version__
+    key = (
+        f"round trip, after {_SPINNING_S} s",
+        *get_device(ordinal).identity,
+        platform.node(),
+        str(usable_cpus()),
+        __version__,
+    )
     count = len(LINK_BYTES)
     found = _figures(key, 4 * count, lambda: _timed_copies(ordinal))
     driver, staged = found[: 2 * count], found[2 * count :]
@@ -163,15 +172,16 @@ def _timed_copies(ordinal: int) -> list[float]:
     from gemmule.runtime.round_trip import link_of
 
     link, found = link_of(ordinal), []
+    time.sleep(_SPINNING_S)
     with link.lock, current(ordinal), link.room(LINK_BYTES[-1]) as address:
 
         def send(source: np.ndarray[Any, Any]) -> None:
-            link.send(source, address)
+            link.send([(source, address)])
             call("cuStreamSynchronize", link.stream)
 
         def receive(nbytes: int) -> None:
             # Its pages are new, as those of a result.
-            link.receive(address, np.empty(nbytes, np.uint8))
+            link.receive(np.empty(nbytes, np.uint8), address)
 
         for staged_from in ((math.inf, math.inf), (0, 0)):
             link.staged_from = staged_from

@@ -111,11 +111,16 @@ class RoundTrip:
                 link.expect(out)
                 with link.room(self._bytes) as base:
                     pointers = {role: base + place.begin for role, place in self._places.items()}
-                    for role, x in (("a", a), ("b", b), ("c", c)):
-                        if role in self._places and x is not None:
-                            link.send(self._places[role].sent(x), pointers[role])
+                    given = {"a": a, "b": b, "c": c}
+                    link.send(
+                        [
+                            (self._places[role].sent(x), pointers[role])
+                            for role, x in given.items()
+                            if role in self._places and x is not None
+                        ]
+                    )
                     execute(self.problem, self.choice, self._device, pointers, link.stream, self._execution)
-                    link.receive(pointers["d"], out)
+                    link.receive(out, pointers["d"])
                 return
         self._run_in_parts(a, b, out, c)
 

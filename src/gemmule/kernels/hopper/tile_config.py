@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Consumer warpgroups, rows of a wgmma, and threads of a CTA with one producer warpgroup.
@@ -103,7 +103,7 @@ class HopperConfig(Config):
 
     @property
     def tile_n_multiple(self) -> int:
-        """What tile_n must be a multiple of."""
+        """The number that tile_n must be a multiple of."""
         return MMA_M
 
     @property
@@ -126,6 +126,10 @@ class HopperConfig(Config):
         """Shared memory of a CTA for barriers and stages."""
         return BARRIER_BYTES + (self.tile_m + self.tile_n) * K_BYTES * self.stages
 
+    def partial_sums_bytes(self, cluster_k: int) -> int:
+        """Return the shared memory of a CTA for partial sums, where so many CTAs of a cluster split a tile's K."""
+        return CONSUMERS * self.mma_tiles_m * MMA_M * self.tile_n * 4 if cluster_k > 1 else 0
+
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a CTA."""
@@ -144,6 +148,11 @@ class WarpScheduleConfig(HopperConfig):
     @property
     def warpgroups_per_tile(self) -> int:
         return 1 if self.pingpong else CONSUMERS
+
+
+def max_active_clusters(ctas: int, cluster_size: int) -> int:
+    """Return the most clusters of so many CTAs that are resident at once on as many SMs as `ctas`."""
+    return min(ctas // cluster_size, CLUSTERS[cluster_size])
 
 
 def why_not_promoted(config: HopperConfig) -> str | None:

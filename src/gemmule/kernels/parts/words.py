@@ -101,6 +101,14 @@ def shifted(low, high, bits):
 
 
 @cute.jit
+def joined(low, high, bits):
+    """Return the word that ends `bits` bits, 0 to 31, below the highest of `high`, and begins in `low`."""
+    return cute.arch.inline_ptx(
+        "shf.l.wrap.b32 {$w0}, {$r0}, {$r1}, {$r2};", write_only_types=[Uint32], read_only_args=[low, high, bits]
+    )
+
+
+@cute.jit
 def clamped_shift(word, bits):
     """Return a word shifted to the left, 0 by 32 bits and more."""
     return cute.arch.inline_ptx("shl.b32 {$w0}, {$r0}, {$r1};", write_only_types=[Uint32], read_only_args=[word, bits])

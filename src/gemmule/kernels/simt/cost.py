@@ -18,7 +18,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
 
-from .config import VECTOR, VECTOR_BYTES, CpAsyncConfig, SimtConfig
+from .config import LARGEST, VECTOR, VECTOR_BYTES, CpAsyncConfig, SimtConfig
 
 #: For tiles of so many elements, on an H200: nanoseconds for one more k of each tile of an SM, the least for
 #: one tile alone, and the k that prologue and epilogue are worth.
@@ -52,6 +52,8 @@ class SimtRates(NamedTuple):
         Bytes a microsecond.
     vector : float
         Of a vector of a K-major operand, which a warp loads and stores transposed.
+    loading : float
+        What the least of a k-tile is longer where vectors are loaded, by no largest tile.
     """
 
     launch: float
@@ -68,6 +70,7 @@ class SimtRates(NamedTuple):
     epilogue: float
     memory: float
     vector: float = 0.0
+    loading: float = 0.0
 
 
 class _Layout(NamedTuple):
@@ -101,6 +104,8 @@ class SimtFacts:
     products, copies, transposed, vectors, reads, tile_elements : array
         Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
         of vectors for a k-tile; and elements of its tile.
+    loads : array
+        1 where a CTA that is alone waits for vectors, or else 0.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -119,6 +124,7 @@ class SimtFacts:
     copies: Any
     transposed: Any
     vectors: Any
+    loads: Any
     reads: Any
     tile_elements: Any
     factor: Any
@@ -172,7 +178,7 @@ def _known_us(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     """
     copies = rates.copy * of.copies + rates.transposing * of.transposed + rates.vector * of.vectors
     issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps / rates.cycles
-    latency = rates.latency / rates.cycles + rates.alone * issue
+    latency = (rates.latency + rates.loading * of.loads) / rates.cycles + rates.alone * issue
     ends = (rates.start + rates.epilogue * of.tile_elements * of.warps) / rates.cycles
     peers = of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
@@ -208,10 +214,11 @@ RATES = SimtRates(
     epilogue=57.78,
     memory=3.5e6,
     vector=25.0,
+    loading=400.0,
 )
 #: Measured times by predicted ones, of aligned operands and of others: by rows, columns, k-tile, groups of warps and
 #: CTAs of a cluster. Fitted like the rates, then by `benchmarks/experiments/fit_simt_choices.py`, so that choices lose
-#: least.
+#: least. Those of 32 x 64, and of 32 x 32 in clusters of two to four, are 4 to 6 % above what was measured (notebook).
 FACTORS = {
     (64, 64, 16, 1, 1): (0.907, 0.933),
     (64, 64, 16, 1, 2): (0.922, 0.936),
@@ -242,9 +249,14 @@ FACTORS = {
     (32, 128, 16, 1, 1): (0.952, 0.989),
     (32, 128, 16, 1, 8): (0.932, 0.989),
     (32, 32, 32, 4, 1): (0.870, 0.906),
+    (32, 32, 32, 4, 2): (0.837, 0.890),
+    (32, 32, 32, 4, 3): (0.834, 0.890),
+    (32, 32, 32, 4, 4): (0.853, 0.905),
     (32, 32, 32, 4, 6): (1.000, 0.881),
     (32, 32, 64, 4, 1): (1.033, 1.059),
     (32, 32, 64, 4, 8): (1.066, 1.035),
+    (32, 64, 32, 4, 1): (0.952, 1.010),
+    (32, 64, 32, 4, 2): (0.930, 0.990),
     (64, 32, 32, 2, 1): (0.979, 1.033),
     (64, 64, 32, 2, 1): (1.028, 1.036),
     (64, 64, 32, 2, 2): (1.019, 1.013),
@@ -328,15 +340,20 @@ def _work(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
 
 @cache_for_configs
 def _facts(
-    configs: Sequence[SimtConfig], operands: tuple[tuple[_Layout, _Layout], ...], by_element: bool, multiprocessors: int
+    configs: Sequence[SimtConfig],
+    operands: tuple[tuple[_Layout, _Layout], ...],
+    by_element: bool,
+    multiprocessors: int,
+    takes_vectors: bool = True,
 ) -> SimtFacts:
     """Return what configs do for every product with such operands, one pair of A and B after another.
 
-    The result is written by element where its rows do not begin at multiples of 16 bytes.
+    The result is written by element where its rows do not begin at multiples of 16 bytes. A kernel that takes no
+    vectors of K-major operands copies all of them by element.
     """
     every = [
         {
-            **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element),
+            **_facts_of(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element, takes_vectors),
             "share": config.cluster_k * _SMS / (multiprocessors * _FILLED.get(config.cluster_k, _SMS)),
             "slack": _SLACK.get(config.cluster_k, _ROUNDING),
             "fits": _FITS.get(config.cluster_k, (1.0, 1))[0],
@@ -349,13 +366,13 @@ def _facts(
 
 
 def _facts_of(
-    config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool
+    config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool, takes_vectors: bool
 ) -> dict[str, float]:
     # FMAs of a product of elements, and registers of an accumulator.
     parts = config.itemsize // FLOAT32.itemsize
     factors, steps = FACTORS if parts == 1 else {}, config.tile_k // config.warps_k
     # These are copied by element.
-    aligned = [along and not few for along, few in zip(k_major, unaligned, strict=True)]
+    aligned = [takes_vectors and along and not few for along, few in zip(k_major, unaligned, strict=True)]
     by_vectors = config.by_vectors((aligned[0], aligned[1]))
     short = [few or (along and not one) for few, along, one in zip(unaligned, k_major, by_vectors, strict=True)]
     copies = [
@@ -366,7 +383,7 @@ def _facts_of(
     factor = factors.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k), (1.0, 1.0))
     written = _BY_ELEMENT.get(config.tile_elements, 1.0) if by_element and not any(unaligned) else 1.0
     if parts == 1:
-        written *= _further(config, k_major, unaligned, by_element)
+        written *= 1.0 if any(k_major) and any(unaligned) else _further(config, k_major, any(by_vectors), by_element)
     return {
         "tile_m": config.tile_m,
         "tile_n": config.tile_n,
@@ -382,18 +399,17 @@ def _facts_of(
         "copies": sum(count for count, few, along in each if few and not along),
         "transposed": sum(count for count, few, along in each if few and along),
         "vectors": sum(count for count, few, along in each if along and not few),
+        "loads": any(by_vectors) and config.tile_elements < LARGEST,
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "tile_elements": config.thread_m * config.thread_n * parts,
         "factor": factor[any(unaligned)] * written,
     }
 
 
-def _further(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool) -> float:
-    """Return the further factor of a config with K-major operands, or in groups of warps."""
+def _further(config: SimtConfig, k_major: tuple[bool, bool], by_vectors: bool, by_element: bool) -> float:
+    """Return the further factor of a config with aligned K-major operands, or in groups of warps."""
     if any(k_major):
-        aligned = (k_major[0] and not unaligned[0], k_major[1] and not unaligned[1])
-        tile = config.tile_m, config.tile_n, config.tile_k, config.warps_k, any(config.by_vectors(aligned))
-        return 1.0 if any(unaligned) else _K_MAJOR.get(tile, 1.0)
+        return _K_MAJOR.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, by_vectors), 1.0)
     further = _IN_GROUPS.get(config.tile_elements, _InGroups()) if config.warps_k > 1 else _InGroups()
     return further.mn_major_by_element if by_element else further.mn_major
 
@@ -444,7 +460,7 @@ def _predicted(work: SimtWork) -> Any:
 def costs_of_tiles(
     problem: GemmProblem, tiles: Sequence[float], moved: float, configs: Sequence[SimtConfig], gpu: GpuRates
 ) -> list[float]:
-    """Return roughly the times in microseconds of `simt_gemm` with the operands and the K of a problem.
+    """Return roughly the times in microseconds of `simt_grouped` with the operands and the K of a problem.
 
     Parameters
     ----------
@@ -453,7 +469,8 @@ def costs_of_tiles(
     moved : float
         Bytes of operands and result.
     """
-    facts = _facts(configs, (operand_layouts(problem),), problem.n % VECTOR > 0, gpu.multiprocessors)
+    layouts = (operand_layouts(problem),)
+    facts = _facts(configs, layouts, problem.n % VECTOR > 0, gpu.multiprocessors, takes_vectors=False)
     work = _work(facts, np.array(tiles, float), problem.k, gpu.moved_us(moved, 1.0))
     found: list[float] = _predicted(work).tolist()
     return found

@@ -9,10 +9,12 @@ import random
 from collections.abc import Iterator, Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config, configs_on
 from gemmule.core.gpu_rates import RATES, GpuRates
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice, Config, configs_on
-from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig
+from gemmule.core.spec import Choice
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config_lists import CONFIGS
 from gemmule.kernels.hopper.gemm.spec import SPEC
 
 from ..products import gemm_problem

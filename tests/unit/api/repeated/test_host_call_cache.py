@@ -135,7 +135,7 @@ KNOWN = {
     "half": lambda: gm.matmul(x(), x()),
     "integers": lambda: gm.matmul(x("i4"), x("i4")),
     "complex": lambda: gm.matmul(x("F"), x("F"), out=x("F")),
-    "transposed": lambda: gm.matmul(x("d"), x("d", (5, 4)).T),
+    "transposed": lambda: gm.matmul(x("D"), x("D", (5, 4)).T),
     "vectors": lambda: gm.matmul(x("d", 4), x("d", 4)),
     "a broadcast batch": lambda: gm.matmul(x("d", (3, 4, 4)), x("d")),
     "another type": lambda: gm.matmul(x("i1"), x("i1"), out_dtype="int32"),
@@ -278,14 +278,14 @@ def test_a_gated_form_whose_b_holds_both_factors(out, rng):
 
 
 def test_two_arrays_alone_are_found_by_their_layout(planned, monkeypatch):
-    a, b = (np.arange(16.0).reshape(4, 4) for _ in range(2))
+    a, b = (np.arange(16.0).reshape(4, 4).astype("D") for _ in range(2))
     first = gm.matmul(a, b)
     assert len(CALLS.by_layout) == 1
     with monkeypatch.context() as patched:
         patched.setattr("gemmule.api.product", None)
         assert np.array_equal(gm.matmul(b, a), first)
     # Whatever differs is found otherwise, or planned.
-    single = a.astype("f4"), b.astype("f4")
+    single = a.astype("F"), b.astype("F")
     for others in (
         (a.T, b),
         single,
@@ -295,12 +295,47 @@ def test_two_arrays_alone_are_found_by_their_layout(planned, monkeypatch):
         (LAYOUTS["unaligned"](a), b),
     ):
         assert np.array_equal(gm.matmul(*others), others[0] @ others[1])
-    assert gm.matmul(a, b, out_dtype="float32").dtype == np.float32
-    out = np.zeros((4, 4))
+    assert gm.matmul(a, b, out_dtype="complex64").dtype == np.complex64
+    out = np.zeros((4, 4), "D")
     assert gm.matmul(a, b, out) is out
     monkeypatch.setenv("GEMMULE_EXECUTOR", "nowhere")
     with pytest.raises(gm.ArgumentError, match="GEMMULE_EXECUTOR='nowhere' is not known"):
         gm.matmul(a, b)
+
+
+@pytest.mark.parametrize("shapes", [((64, 64), (64, 64)), ((2, 9), (9, 5)), ((80, 2), (2, 80))])
+@pytest.mark.parametrize("layout", ["rows", "columns", "strided", "reversed", "unaligned"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_small_matrices_need_no_plan(shapes, layout, dtype, planned, rng):
+    a, b = (filled(shape, dtype, rng, layout) for shape in shapes)
+    result = gm.matmul(a, b)
+    assert not planned
+    assert result.dtype == dtype
+    assert result.flags.c_contiguous
+    assert result.tobytes() == gm.matmul.plan(a, b).execute().tobytes()
+    bound = 2 * a.shape[1] * np.finfo(dtype).eps * (np.abs(a).astype("g") @ np.abs(b).astype("g"))
+    assert (np.abs(result - a.astype("g") @ b.astype("g")) <= bound).all()
+
+
+def test_small_matrices_that_need_a_plan_have_one(planned, monkeypatch):
+    a = np.arange(1.0, 17).reshape(4, 4)
+    empty = gm.matmul(a[:, :0], a[:0])
+    assert empty.shape == (4, 4)
+    assert not empty.any()
+    # BLAS leaves out a column that it multiplies by 0.
+    assert np.isnan(gm.matmul(np.array([[np.inf], [1.0]]), np.zeros((1, 1)))[0, 0])
+    assert np.array_equal(gm.matmul(a.view(Subclass), a), a @ a)
+    assert np.array_equal(gm.matmul(a.astype(">f8"), a), a @ a)
+    assert np.array_equal(gm.matmul(a, a.astype("f4")), a @ a)
+    assert np.array_equal(gm.matmul(a[0], a), a[0] @ a)
+    assert np.array_equal(gm.matmul(a[:1], a), a[:1] @ a)
+    assert gm.matmul(a[:0], a).shape == (0, 4)
+    assert len(planned) == 8
+    with pytest.raises(gm.ShapeError, match="has 4 columns, b of shape"):
+        gm.matmul(a, a[:3])
+    monkeypatch.setenv("GEMMULE_EXECUTOR", "nowhere")
+    with pytest.raises(gm.ArgumentError, match="GEMMULE_EXECUTOR='nowhere' is not known"):
+        gm.matmul(a, a)
 
 
 BATCHES = {
@@ -346,7 +381,7 @@ def test_no_warning_and_no_other_setting_of_what_is_not_finite(dtype, side):
 
 
 def test_a_thread_multiplies_while_another_one_is_in_the_context_that_both_share(monkeypatch):
-    a = np.full((4, 4), np.finfo("d").max)
+    a = np.full((4, 4), np.finfo("d").max, "D")
     gm.matmul(a, a)
     (key,) = CALLS.by_layout
 
@@ -357,11 +392,11 @@ def test_a_thread_multiplies_while_another_one_is_in_the_context_that_both_share
 
     monkeypatch.setitem(CALLS.by_layout, key, nested)
     with np.errstate(all="raise"):
-        assert np.isinf(gm.matmul(a, a)).all()
+        assert not np.isfinite(gm.matmul(a, a)).any()
 
 
 def test_memory_that_runs_out_in_a_call_found_by_its_layout_is_told_as_by_the_plan(monkeypatch):
-    a, b = (np.ones((4, 4)) for _ in range(2))
+    a, b = (np.ones((4, 4), "D") for _ in range(2))
     gm.matmul(a, b)
     (key,) = CALLS.by_layout
 
@@ -377,7 +412,7 @@ def test_memory_that_runs_out_in_a_call_found_by_its_layout_is_told_as_by_the_pl
 
 
 def test_types_that_were_unpickled_are_found_by_their_layout(planned, monkeypatch):
-    a = np.arange(16.0).reshape(4, 4)
+    a = np.arange(16.0).reshape(4, 4).astype("D")
     b, c = pickle.loads(pickle.dumps(a)), pickle.loads(pickle.dumps(a))
     assert a.dtype is not b.dtype
     gm.matmul(a, a)

@@ -1,8 +1,9 @@
-"""hopper_gemm_unaligned on the virtual GPU, all checks on: unaligned results, C, layouts, both schedules of tiles."""
+"""hopper_gemm_unaligned on the virtual GPU, all checks on: unaligned results, C, layouts, schedules, split-K."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -23,8 +24,26 @@ from support.vgpu.kernel_products import laid_out, problem_of, run_product
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Turns with the smallest tile, and the smallest that both warpgroups share: what calls take is compiled longer.
-TURNS, SHARED = SPEC.configs[-1], UnalignedGemmConfig(tile_n=64, stages=4, pingpong=0)
-CONFIGS = [TURNS, SHARED, *(pytest.param(one, marks=pytest.mark.slow) for one in SPEC.configs if not one.pingpong)]
+TURNS, SHARED = (
+    UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
+    UnalignedGemmConfig(tile_n=64, stages=4, pingpong=0),
+)
+CONFIGS = [
+    TURNS,
+    SHARED,
+    *(pytest.param(one, marks=pytest.mark.slow) for one in SPEC.configs if not one.pingpong and one.cluster_k == 1),
+]
+SPLIT = [one for one in SPEC.configs if one.cluster_k > 1]
+#: Of them some: CTAs that write 32 columns, 8, and 64, and with cooperative warpgroups 32.
+FEW = [
+    one
+    for one in SPLIT
+    if (one.tile_m, one.tile_n, one.cluster_k) in {(64, 64, 2), (64, 64, 8), (64, 128, 2), (128, 128, 4)}
+]
+
+
+def named(config):
+    return f"{config.tile_m}x{config.tile_n}x{config.stages}k{config.cluster_k}"
 
 
 def multiply(a, b, d, c=None, alpha=1, beta=0, config=TURNS):
@@ -45,6 +64,25 @@ def test_results_that_begin_anywhere(config, shape, offset, rng):
     assert_product(multiply(a, columns, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
 
 
+@pytest.mark.parametrize("layout", [("row", "col"), ("col", "row")], ids="-".join)
+@pytest.mark.parametrize(
+    "config",
+    [
+        UnalignedGemmConfig(tile_m=64, tile_n=96, stages=4),
+        UnalignedGemmConfig(tile_m=64, tile_n=96, stages=4, cluster_k=4, ctas=4),
+        UnalignedGemmConfig(tile_n=160, stages=3, pingpong=0),
+    ],
+    ids=named,
+)
+def test_widths_that_are_no_multiple_of_64(config, layout, rng):
+    """Lines of a k-tile of less than 128 bytes where B is MN-major; rows of 24 columns of each CTA of a cluster."""
+    m, n, k = 136, 331 if layout[1] == "col" else 336, 72 * config.cluster_k
+    a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
+    moved, c_late = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)], laid_out(c, "row", 3)
+    d = laid_out(poisoned(BFLOAT16, (m, n)), "row", 5)
+    assert_product(multiply(*moved, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
+
+
 @pytest.mark.parametrize("layout", [("row", "row"), ("col", "col"), ("col", "row")], ids="-".join)
 def test_layouts_and_a_result_in_columns(layout, rng):
     a, b = random_matrix(rng, FLOAT16, (72, 64)), random_matrix(rng, FLOAT16, (64, 80))
@@ -54,18 +92,88 @@ def test_layouts_and_a_result_in_columns(layout, rng):
         assert_product(multiply(*moved, d), a, b)
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize(
+    "config", [*FEW, *(pytest.param(one, marks=pytest.mark.slow) for one in SPLIT if one not in FEW)], ids=named
+)
+def test_clusters_split_k(config, offset, rng):
+    """One cluster for several tiles; some CTAs' columns lie beyond the last, and k-tiles are shared unevenly."""
+    config = dataclasses.replace(config, ctas=config.cluster_size)
+    m, n, k = 130, 201, 64 * config.cluster_k + 72
+    a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
+    columns, c_late = laid_out(b, "col"), laid_out(c, "row", offset)
+    d = laid_out(poisoned(BFLOAT16, (m, n)), "row", offset)
+    assert_product(multiply(a, columns, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
+    assert_product(multiply(a, columns, laid_out(poisoned(BFLOAT16, (m, n)), "padded", offset), config=config), a, b)
+
+
+@pytest.mark.parametrize("layout", [("row", "row"), ("col", "col"), ("col", "row"), ("row", "col")], ids="-".join)
+def test_clusters_split_k_of_batches_in_every_layout(layout, rng):
+    a, b = random_matrix(rng, FLOAT16, (3, 72, 136)), random_matrix(rng, FLOAT16, (3, 136, 80))
+    moved = [
+        np.stack([x.T for x in y]).transpose(0, 2, 1) if kind == "col" else y
+        for y, kind in zip((a, b), layout, strict=True)
+    ]
+    config = UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=2)
+    d = poisoned(FLOAT16, (3, 72, 83))[..., :80]
+    assert_product(multiply(*moved, d, config=config), a, b)
+
+
+@pytest.mark.parametrize("layout", [("row", "col"), ("col", "row")], ids="-".join)
+@pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (2, 2, 2), (1, 4, 2)], ids=str)
+def test_clusters_share_loads(cluster, layout, rng):
+    """One cluster for several tiles, of which some lie beyond the last row or column."""
+    config = UnalignedGemmConfig(64, 64, 4, 1, *cluster, ctas=math.prod(cluster))
+    m, n, k = 136, 201 if layout[1] == "col" else 200, 264
+    a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
+    moved, c_late = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)], laid_out(c, "row", 1)
+    d = laid_out(poisoned(BFLOAT16, (m, n)), "row", 1)
+    assert_product(multiply(*moved, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
+
+
+@pytest.mark.parametrize(("k", "cluster_k"), [(1, 2), (64, 2), (128, 4), (448, 8)])
+def test_fewer_k_tiles_than_ctas_of_a_cluster_are_refused(k, cluster_k):
+    config = UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=cluster_k)
+    a, b, d = (np.zeros(sides, BFLOAT16.numpy()) for sides in ((64, 512), (64, 512), (64, 65)))
+    problem = problem_of(a[:, :k], b[:, :k].T[:, :64], d[:, :64])
+    assert SPEC.why_not(problem, virtual_arch(), config) == (
+        f"K={k} has {-(-k // 64)} k-tiles of 128 bytes, too few to share among {cluster_k} CTAs"
+    )
+    assert SPEC.why_not(problem, virtual_arch(), TURNS) is None
+
+
+def test_no_cluster_multiplies_nothing():
+    a, b, d = (np.zeros(sides, BFLOAT16.numpy()) for sides in ((64, 8), (64, 8), (64, 65)))
+    problem = problem_of(a[:, :0], b[:, :0].T, d[:, :64])
+    assert SPEC.refuses(problem, virtual_arch()) == "there is nothing to multiply: an extent, the batch or alpha is 0"
+
+
+@pytest.mark.parametrize("k", [3, 779])
+def test_odd_operands_are_repacked_for_a_cluster(k, rng):
+    """A product of few tiles and a long K; a single k-tile is not split."""
+    m, n = 65, 67
+    a, b, d = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, BFLOAT16, (k, n)), poisoned(BFLOAT16, (m, n))
+    columns = laid_out(a, "col")
+    problem = problem_of(columns, b, d)
+    assert REPACKED.why_not(problem, virtual_arch(), REPACKED.default) is None
+    assert (REPACKED.next_kernel(problem, REPACKED.default).config.cluster_k > 1) == (k > 64)
+    run_kernel(problem, Choice(REPACKED, REPACKED.default), {"a": columns, "b": b, "d": d}, Options(checks=True))
+    assert_product(d, a, b)
+
+
 #: One tile of each schedule, of 64 and of 128 rows.
 TF32_CONFIGS = [
     TURNS,
     SHARED,
+    UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=4),
     *(pytest.param(one, marks=pytest.mark.slow) for one in SPEC.configs if one.shared_bytes_of(4) <= MAX_SHARED_BYTES),
 ]
 
 
 @pytest.mark.parametrize("offset", [0, 1])
-@pytest.mark.parametrize("config", TF32_CONFIGS, ids=lambda one: f"{one.tile_m}x{one.tile_n}x{one.stages}")
+@pytest.mark.parametrize("config", TF32_CONFIGS, ids=named)
 def test_tf32_into_results_that_begin_anywhere(config, offset, rng):
-    m, n, k = 130, 71, 100
+    m, n, k = 130, 71, 100 + 36 * (config.cluster_k - 1)
     a, b, c = (rng.integers(-4, 5, sides).astype(np.float32) for sides in ((m, k), (k, n), (m, n)))
     d = laid_out(poisoned(FLOAT32, (m, n)), "row", offset)
     multiply(a, laid_out(b, "col"), d, laid_out(c, "row", offset), 2, -1, config)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT16
-from gemmule.kernels.hopper.gemm.config import FOR_LONG_K, HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config_lists import FOR_LONG_K
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix

@@ -16,12 +16,19 @@ def k_tiles_of(problem: GemmProblem) -> int:
     return -(-problem.k * problem.a.dtype.itemsize // K_BYTES)
 
 
+def why_not_split(problem: GemmProblem, cluster_k: int) -> str | None:
+    """Say why K has too few k-tiles for so many CTAs of a cluster, or None where it has enough."""
+    if (k_tiles := k_tiles_of(problem)) < cluster_k:
+        return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {cluster_k} CTAs"
+    return None
+
+
 #: How K-major copies of operands lie.
 _COPY = OperandLayout(0, False)
 
 
 def operation_of(problem: GemmProblem, *, prepares: bool = False) -> Operation:
-    """Return what decides how long a product takes, of one batch dimension at most.
+    """Return a product as the cost model sees it, of one batch dimension at most.
 
     With `prepares` it has a prepared one, of K-major copies of operands that are MN-major.
     """

@@ -71,7 +71,7 @@ class ClusterReduction:
         return WarpgroupReduceBuffer(address, full + warpgroup_idx, empty + warpgroup_idx)
 
     @cute.jit
-    def reduce(self, accumulators: cute.Tensor, reduce_buffer, phase, ctx, has_next):
+    def reduce(self, accumulators: cute.Tensor, reduce_buffer, phase, barrier_id, has_next):
         """Return this CTA's columns of a tile, all parts of K added.
 
         Parameters
@@ -82,8 +82,8 @@ class ClusterReduction:
             Of this warpgroup.
         phase : Int32
             0 for a CTA's first tile, then alternating.
-        ctx : EpilogueContext
-            For the warpgroup and its named barrier.
+        barrier_id : Int32
+            The warpgroup's named barrier.
         has_next : Boolean
             Whether there is another tile.
         """
@@ -102,7 +102,7 @@ class ClusterReduction:
         self.add(reduced, address)
         # No remote arrival may be in flight to a CTA that has ended: after the last tile nobody waits for one.
         if has_next:
-            cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
+            cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
             if thread_in_warpgroup < self.cluster_k:
                 cute.arch.mbarrier_arrive(empty, first + thread_in_warpgroup * self.stride)
         return reduced

@@ -5,13 +5,23 @@ from __future__ import annotations
 import cutlass
 from cutlass import Int32, Uint16, Uint32, cute
 
-from gemmule.kernels.parts.words import shifted, words_at
+from gemmule.kernels.parts.words import joined, shifted, words_at
+
+#: Bytes that a lane writes at once.
+_VECTOR = 16
 
 
 @cute.jit
 def halves_at(start: cute.Pointer, count: cutlass.Constexpr[int]):
     """Return elements of 16 bits as a tensor, from a pointer of any type on."""
-    pointer = cute.make_ptr(Uint16, start.toint(), start.memspace, assumed_align=2)
+    return _bits_at(start, count, 16)
+
+
+@cute.jit
+def _bits_at(start: cute.Pointer, count: cutlass.Constexpr[int], width: cutlass.Constexpr[int]):
+    """Return elements of 16 or 32 bits as a tensor, from a pointer of any type on."""
+    bits = Uint16 if cutlass.const_expr(width == 16) else Uint32
+    pointer = cute.make_ptr(bits, start.toint(), start.memspace, assumed_align=width // 8)
     return cute.make_tensor(pointer, cute.make_layout(count))
 
 
@@ -72,38 +82,158 @@ def write_whole_rows(starts, staged: cute.Pointer, stride: cutlass.Constexpr[int
 
 
 @cute.jit
-def write_row_of_words(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
-    """Write, by a warp, the first `count` of `length` words of 32 bits (a multiple of 32), which are staged."""
-    tid, _, _ = cute.arch.thread_idx()
-    words = cute.make_rmem_tensor(cute.make_layout(length // 32), Uint32)
-    for x in cutlass.range_constexpr(length // 32):
-        words[x] = words_at(staged + (tid % 32 + 32 * x), 1)[0]
-    for x in cutlass.range_constexpr(length // 32):
-        e = tid % 32 + 32 * x
-        if e < count:
-            words_at(start + e, 1)[0] = words[x]
+def words_before(mX: cute.Tensor, i, j):
+    """Return the words before an element in its 16 bytes of memory: where its staged row begins."""
+    return _bytes_before(element_at(mX, i, j)) >> 2
 
 
 @cute.jit
-def read_row_of_words(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
-    """Read, by a warp, `count` words of 32 bits into shared memory; the rest of `length` is set to zero."""
-    tid, _, _ = cute.arch.thread_idx()
-    for x in cutlass.range_constexpr(length // 32):
-        e = tid % 32 + 32 * x
-        value = Uint32(0)
-        if e < count:
-            value = Uint32(words_at(start + e, 1)[0])
-        words_at(staged + e, 1)[0] = value
+def _bytes_before(start: cute.Pointer):
+    """Return an address modulo 16."""
+    return Int32(start.toint() & (_VECTOR - 1))
 
 
 @cute.jit
-def read_row(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.Constexpr[int]):
-    """Read, by a warp, `count` elements into shared memory, one a lane; the rest of `length` is set to zero."""
-    tid, _, _ = cute.arch.thread_idx()
-    source, target = halves_at(start, length), halves_at(staged, length)
-    for x in cutlass.range_constexpr(length // 32):
-        e = tid % 32 + 32 * x
-        value = Uint16(0)
-        if e < count:
-            value = Uint16(source[e])
-        target[e] = value
+def write_rows(
+    mX: cute.Tensor,
+    origin,
+    staged: cute.Pointer,
+    stride: cutlass.Constexpr[int],
+    inside,
+    length: cutlass.Constexpr[int],
+    together: cutlass.Constexpr[int],
+):
+    """Write, by a warp, the part inside a matrix of 16 staged rows, 16 bytes a lane.
+
+    What lies before a row's first multiple of 16 bytes, and from its last one on, is written element by element.
+
+    Parameters
+    ----------
+    mX : Tensor
+        The matrix.
+    origin : tuple
+        Row and column of the first element.
+    staged, stride : Pointer, int
+        The rows in shared memory, each `words_before` its first element further on, and words from one to the next.
+    inside : tuple
+        Rows from the origin to the matrix's end, and columns, of those up to `length`.
+    length : int
+        Elements of a row, a multiple of 8.
+    together : int
+        Vectors that a lane loads before it stores the first, so that their latencies overlap.
+    """
+    width = cutlass.const_expr(mX.element_type.width)
+    per_vector, shift = cutlass.const_expr(_VECTOR * 8 // width), cutlass.const_expr(width // 16)
+    slots = cutlass.const_expr(length // per_vector)
+    lane, steps = cute.arch.thread_idx()[0] % 32, cutlass.const_expr(-(-16 * slots // 32))
+    words = cute.make_rmem_tensor(cute.make_layout((4, together)), Uint32)
+    for first in cutlass.range(0, steps, together, unroll=1):
+        targets = []
+        for x in cutlass.range_constexpr(together):
+            index = Uint32(lane + 32 * (first + x))
+            r, slot = Int32(index // slots), Int32(index % slots)
+            start = element_at(mX, origin[0] + r, origin[1])
+            before = _bytes_before(start) >> shift
+            # The row's first vector begins after its first element, unless that begins one.
+            vector = slot + cutlass.min(before, 1)
+            e = vector * per_vector - before
+            whole = r < inside[0] and e + per_vector <= inside[1]
+            targets.append((start + e, whole))
+            # Without a branch, so that no load waits for the one before.
+            place = staged + (cutlass.min(r, 15) * stride + 4 * vector)
+            _load_vector(place, before, words[None, x], width)
+        for x in cutlass.range_constexpr(len(targets)):
+            target, whole = targets[x]
+            if whole:
+                cute.autovec_copy(words[None, x], words_at(target, 4))
+    _write_ends(mX, origin, staged, stride, inside, together, False)
+    if inside[1] & (per_vector - 1) != 0:
+        _write_ends(mX, origin, staged, stride, inside, together, True)
+
+
+@cute.jit
+def _load_vector(place: cute.Pointer, before, words: cute.Tensor, width: cutlass.Constexpr[int]):
+    """Load 4 words of a staged row, from half a word before where it begins between two words of memory."""
+    cute.autovec_copy(words_at(place, 4), words)
+    if cutlass.const_expr(width == 16):
+        odd = before & 1
+        low = Uint32(words_at(place - odd, 1)[0])
+        for w in cutlass.range_constexpr(4):
+            high = Uint32(words[w])
+            words[w] = joined(low, high, 16 * odd)
+            low = high
+
+
+@cute.jit
+def _write_ends(
+    mX: cute.Tensor,
+    origin,
+    staged: cute.Pointer,
+    stride: cutlass.Constexpr[int],
+    inside,
+    together: cutlass.Constexpr[int],
+    only_last: cutlass.Constexpr[bool],
+):
+    """Write what lies before rows' first vectors and after their last ones, as many elements as a vector has.
+
+    Where columns are no multiple of that there may be more: `only_last` writes all after the last vectors.
+    """
+    width = cutlass.const_expr(mX.element_type.width)
+    per_vector, bits = cutlass.const_expr(_VECTOR * 8 // width), Uint16 if cutlass.const_expr(width == 16) else Uint32
+    at_once, lane, cols = cutlass.const_expr(32 // per_vector), cute.arch.thread_idx()[0] % 32, inside[1]
+    shift, steps = cutlass.const_expr(width // 16), cutlass.const_expr(16 // at_once)
+    place = lane & (per_vector - 1)
+    together = cutlass.const_expr(min(together, steps))
+    elements = cute.make_rmem_tensor(cute.make_layout(together), bits)
+    for step in cutlass.range(0, steps, together, unroll=1):
+        targets = []
+        for x in cutlass.range_constexpr(together):
+            r = (lane >> (4 - shift)) + at_once * (step + x)
+            start = element_at(mX, origin[0] + r, origin[1])
+            before = _bytes_before(start) >> shift
+            # Of the first `heads` lanes one for each element before the first vector, of the last for those after all.
+            heads = Int32(0) if cutlass.const_expr(only_last) else -before & (per_vector - 1)
+            e = place if place < heads else cols - per_vector + place
+            last = place >= per_vector - (before + cols & (per_vector - 1))
+            written = r < inside[0] and e >= 0 and ((place < heads and e < cols) or (place >= heads and last))
+            targets.append((_bits_at(start + e, 1, width), written))
+            source = _bits_at(staged + (r * stride + (before << shift >> 2)), per_vector, width)
+            if written:
+                elements[x] = source[e]
+        for x in cutlass.range_constexpr(together):
+            target, written = targets[x]
+            if written:
+                target[0] = elements[x]
+
+
+@cute.jit
+def read_rows(
+    mX: cute.Tensor,
+    origin,
+    staged: cute.Pointer,
+    stride: cutlass.Constexpr[int],
+    inside,
+    length: cutlass.Constexpr[int],
+    mD: cute.Tensor,
+):
+    """Read, by a warp, 16 rows to where `write_rows` of `mD` writes from; what is not inside is set to zero.
+
+    Parameters as of `write_rows`.
+    """
+    width = cutlass.const_expr(mX.element_type.width)
+    lane, together = cute.arch.thread_idx()[0] % 32, 4
+    bits = cute.make_rmem_tensor(cute.make_layout(together), Uint16 if cutlass.const_expr(width == 16) else Uint32)
+    for first in cutlass.range(0, length // 2, together, unroll=1):
+        targets = []
+        bits.fill(0)
+        for x in cutlass.range_constexpr(together):
+            index = Uint32(lane + 32 * (first + x))
+            r, e = Int32(index // length), Int32(index % length)
+            row = staged + (r * stride + words_before(mD, origin[0] + r, origin[1]))
+            targets.append((_bits_at(row, length, width), e))
+            source = _bits_at(element_at(mX, origin[0] + r, origin[1]), length, width)
+            if r < inside[0] and e < inside[1]:
+                bits[x] = source[e]
+        for x in cutlass.range_constexpr(together):
+            target, e = targets[x]
+            target[e] = bits[x]

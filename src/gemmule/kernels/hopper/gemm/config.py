@@ -1,4 +1,4 @@
-"""Configs of hopper_gemm: their shared memory and limits, those that a call chooses among, and those of a search."""
+"""Configs of hopper_gemm: their shared memory and limits, and those of a search."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ import itertools
 from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
-from gemmule.core.dtype import FLOAT32, DType
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.hopper.tile_config import CLUSTERS, CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, WarpScheduleConfig
+from gemmule.kernels.hopper.tile_config import (
+    CONSUMERS,
+    EPI_TILE_M,
+    K_BYTES,
+    MMA_M,
+    WarpScheduleConfig,
+    max_active_clusters,
+)
 from gemmule.kernels.parts.hopper_facts import SMS
 
 #: Search space: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, tile_n, and cluster shapes.
@@ -84,7 +90,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     @property
     def max_active_clusters(self) -> int:
         """Most clusters that are resident at once."""
-        return min(self.ctas // self.cluster_size, CLUSTERS[self.cluster_size])
+        return max_active_clusters(self.ctas, self.cluster_size)
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
@@ -131,8 +137,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     @property
     def bytes_without_epi_tiles(self) -> int:
         """Shared memory of a CTA for barriers, stages and the cluster's partial sums: all but epilogue tiles."""
-        partials = self.mma_tiles_m * MMA_M * self.tile_n * 4 if self.cluster_k > 1 else 0
-        return self.stages_bytes + CONSUMERS * partials
+        return self.stages_bytes + self.partial_sums_bytes(self.cluster_k)
 
 
 @functools.cache
@@ -140,246 +145,9 @@ def _epi_tiles_bytes(config: HopperGemmConfig, num_b: int) -> int:
     return max(config.epi_stages(item, num_b) * EPI_TILE_M * config.epi_tile_n(item, num_b) * item for item in (2, 4))
 
 
-#: Configs for FP8, most of them cooperative, where one warpgroup promotes accumulators while the other multiplies; the
-#: cost model offers them to no other type.
-FOR_FLOAT8 = (
-    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=144, stages=7, pingpong=1, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, cluster_k=4),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1),
-    # Layers of models with 64 to 512 rows.
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, cluster_k=2),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, cluster_k=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, swap_ab=1),
-    # With shared memory left for block scales.
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1),
-    # With a scale for each column, of which tall tiles load fewer per FLOP.
-    HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=1),
-    HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=1),
-    HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=2, group=4),
-    # Skinny GEMMs: a tile has 128 columns of D. Many CTAs read memory faster with fewer loads in flight, few with more.
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=7, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=32, stages=9, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=16, stages=11, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=8, stages=12, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=16, stages=6, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=8, stages=6, cluster_m=1, swap_ab=1),
-    # Few tiles by a long K: loads shared in clusters of four and eight, one warpgroup promoting while one multiplies.
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, cluster_m=2, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=2, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=2, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=48, stages=9, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=48, stages=9, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=40, stages=9, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=32, stages=10, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=32, stages=10, cluster_m=1, cluster_n=4, swap_ab=1),
-)
-#: Configs for 16-bit elements, timed with these only: for GEMMs of which other configs leave much of a wave idle, or
-#: where cuBLASLt was faster. The cost model offers them to no other type.
-FOR_16_BIT = (
-    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=176, stages=5, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=2, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=4, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=72, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=160, stages=5, pingpong=1, cluster_m=4),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=2),
-    HopperGemmConfig(tile_m=64, tile_n=40, stages=15, pingpong=1, cluster_m=1, cluster_n=4),
-    # Widths and clusters for what draws lost: one side of the result of few tiles, or a little more than a wave.
-    HopperGemmConfig(tile_m=192, tile_n=80, stages=5, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=192, tile_n=80, stages=5, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=192, tile_n=40, stages=7, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=224, stages=4, cluster_m=4),
-    HopperGemmConfig(tile_m=128, tile_n=176, stages=5, pingpong=1, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=4),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=144, stages=6, pingpong=1, cluster_m=2, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=2, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=4),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=2, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=72, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=160, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=144, stages=7, pingpong=1, cluster_m=1, cluster_n=2),
-    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1, split_k=1),
-)
-#: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
-#: over CTAs of a cluster.
-FOR_LONG_K = (
-    HopperGemmConfig(tile_m=256, tile_n=80, stages=5, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=192, tile_n=64, stages=5, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=192, tile_n=48, stages=6, pingpong=1, cluster_m=1, cluster_n=4, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4, cluster_n=2, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=1, cluster_n=4, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, cluster_m=4, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, cluster_m=1, cluster_n=4, split_k=1),
-    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=4, split_k=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, split_k=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=5, cluster_m=1, cluster_n=2, cluster_k=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_k=4),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_k=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=9, pingpong=1, cluster_m=2, cluster_n=2, cluster_k=2),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_n=2, cluster_k=4),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_n=4, cluster_k=2),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_n=2, cluster_k=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_n=4, cluster_k=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_n=4, cluster_k=2),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_n=4, cluster_k=2, swap_ab=1),
-)
-#: Configs that a call chooses among; the first is the default. 345 were timed on an H100 and H200s: the best of these
-#: comes closest to the best of all (benchmarks/experiments/fit_cost_model.py --choose).
-CONFIGS = (
-    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=256, tile_n=192, stages=3, cluster_m=2),
-    HopperGemmConfig(tile_m=256, tile_n=160, stages=3, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=4),
-    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=224, stages=4, cluster_m=2),
-    HopperGemmConfig(tile_m=128, tile_n=224, stages=4, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=192, tile_n=128, stages=4, pingpong=1, cluster_m=1, cluster_n=2),
-    HopperGemmConfig(tile_m=192, tile_n=128, stages=4, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4),
-    HopperGemmConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=2, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=144, stages=5, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=2, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4),
-    HopperGemmConfig(tile_m=64, tile_n=192, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_n=4),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, cluster_n=2),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=8, stages=16, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=6, pingpong=1, cluster_m=1, cluster_k=4),
-    HopperGemmConfig(tile_m=64, tile_n=128, stages=6, pingpong=1, cluster_m=1, cluster_k=8),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_k=3),
-    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1),
-    # Layers of models with 64 to 512 rows, and shapes like those of draws where cuBLASLt was faster.
-    HopperGemmConfig(tile_m=192, tile_n=128, stages=4, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=192, tile_n=112, stages=5, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=192, tile_n=96, stages=4, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=208, stages=4, cluster_m=2),
-    HopperGemmConfig(tile_m=128, tile_n=144, stages=6, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=1),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=1, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=2, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=64, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=4, cluster_m=1, cluster_k=4),
-    HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
-    *FOR_16_BIT,
-    *FOR_LONG_K,
-    *FOR_FLOAT8,
-)
 #: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six
 #: shapes and as fast on one, and the search would be twice as long: see docs/notebook/hopper/hopper_gemm.md.
 SEARCH_STREAM_K = False
-
-
-def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
-    """Return whether the cost model offers a config, for the SMs of an H100, to elements of a type."""
-    if config in FOR_FLOAT8:
-        return dtype.is_float8
-    if config in FOR_LONG_K:
-        return dtype.itemsize == 2 or dtype == FLOAT32
-    return dtype.itemsize == 2 or config not in FOR_16_BIT
 
 
 def search_space() -> tuple[HopperGemmConfig, ...]:

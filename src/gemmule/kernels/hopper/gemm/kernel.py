@@ -288,7 +288,9 @@ class HopperGemm:
                     # Wait for the peers' barrier init (they arrive in `sync_after_init`).
                     cute.arch.cluster_wait()
                 has_next = work_index + stride < end
-                accumulators = self.reduction.reduce(accumulators, reduce_buffer, reduce_phase, ctx, has_next)
+                accumulators = self.reduction.reduce(
+                    accumulators, reduce_buffer, reduce_phase, ctx.barrier_id, has_next
+                )
                 reduce_phase = reduce_phase ^ 1
             if cutlass.const_expr(self.scheduler.requires_fixup):
                 if self.scheduler.fixup(workspaces, accumulators, schedule, work_k_range, num_k_tiles, ctx):

@@ -4,33 +4,36 @@ Idea
     TMA takes no row that does not begin at a multiple of 16 bytes, to read or to write. Where only C and D are such,
     all else stays as it was: threads write D's rows themselves.
 Compared with hopper_gemm
-    A warp stores 16 rows of the tile to shared memory and writes each as the words of 32 bits that lie in it; where a
-    row of 16-bit elements begins between two words, each is made of two of those in shared memory. No clusters.
+    A warp stores 16 rows of the tile to shared memory, each as many words from a multiple of 16 bytes as in memory, and
+    writes them 16 bytes a lane; where a row of 16-bit elements begins between two words, each word is made of two of
+    those in shared memory. CTAs of a cluster may split a tile's K, of which each writes a part of the columns, or share
+    loads (multicast).
 Data movement
-    As of `hopper_gemm`. A warp writes 128 bytes at once instead of TMA's epilogue tiles of 8 KB.
+    As of `hopper_gemm`. A warp writes 512 bytes at once instead of TMA's epilogue tiles of 8 KB.
 Limits
     The last tile of each CTA is written while nothing multiplies.
 Sources
-    As of `hopper_gemm`; NVIDIA, PTX ISA: prmt.
+    As of `hopper_gemm`; NVIDIA, PTX ISA: shf.
 """
 
 from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Int32, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction
 from gemmule.kernels.hopper.epilogues.unaligned_rows import (
-    element_at,
-    read_row,
-    read_row_of_words,
-    write_row,
-    write_row_of_words,
-    write_whole_rows,
+    read_rows,
+    words_before,
+    write_rows,
 )
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, THREADS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
@@ -39,6 +42,17 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 
 from .config import PAD, UnalignedGemmConfig
+
+#: Named barriers: 1 and 2 for the warpgroups' order in ping-pong, 3 and 4 of their reduce-scatters.
+_REDUCE_BARRIER_ID = 3
+
+
+class Warpgroup(NamedTuple):
+    """A consumer warpgroup: its index, and what it has in shared memory."""
+
+    index: Any
+    rows: Any  #: Pointer. Rows of D of all warpgroups.
+    reduce_buffer: Any  #: WarpgroupReduceBuffer or None.
 
 
 class HopperGemmUnaligned:
@@ -53,125 +67,157 @@ class HopperGemmUnaligned:
         self.pingpong = bool(config.pingpong)
         k_major = (types["a_major"] == "k", types["b_major"] == "k")
         tile = (self.tile_m, self.tile_n, self.tile_k)
-        self.operands = OperandStages(tile, (operand, operand), k_major, config.stages)
+        cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
+        self.operands = OperandStages(
+            tile, (operand, operand), k_major, config.stages,
+            multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m,
+        )  # fmt: skip
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
-        self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group)
+        self.scheduler = PersistentScheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.warpgroups_per_tile = config.warpgroups_per_tile
         self.mma_tiles_m = config.mma_tiles_m
+        nbytes = MMA_M * self.mma_tiles_m * self.tile_n * 4
+        self.reduction = ClusterReduction(
+            config.cluster_k, self.mma_tiles_m, nbytes, config.cluster_m * config.cluster_n
+        )
+        # Columns of a tile that this CTA writes.
+        self.columns = config.columns
         # Words of 32 bits from one row of the tile in shared memory to the next.
-        self.row_words = self.element.width // 8 * (self.tile_n + PAD) // 4
-        # Rows that a warp writes together, as far as registers besides the accumulators allow.
-        self.together = 4 if self.mma_tiles_m * self.tile_n <= 256 else 2
+        self.row_words = self.element.width // 8 * (self.columns + PAD) // 4
+        # Vectors that a thread writes together, as far as registers besides the accumulators allow.
+        self.together = 4 if self.mma_tiles_m * self.columns <= 256 else 1
 
     @cute.jit
     def __call__(self, matrices, grid: Int32, scale):
         mA, mB, mC, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        self.kernel((a, b), mC, mD, scale).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1)
+        cluster = (self.scheduler.cluster_size, 1, 1) if cutlass.const_expr(self.scheduler.cluster_size > 1) else None
+        self.kernel((a, b), mC, mD, scale).launch(
+            grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=cluster, min_blocks_per_mp=1
+        )
 
     @cute.kernel
     def kernel(self, operands, mC: cute.Tensor, mD: cute.Tensor, scale):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
-        barriers = self.mainloop.barriers(smem)
+        barriers, reduce_barriers = self.mainloop.barriers(smem), self.reduction.barriers(smem)
         smem_ab = self.operands.allocate(smem)
         rows = smem.allocate_tensor(Uint32, cute.make_layout(CONSUMERS * MMA_M * self.row_words), 16).iterator
-        self.mainloop.prologue(warp, operands, barriers, self.warpgroups_per_tile)
+        reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
+        if cutlass.const_expr(self.reduction.cluster_k > 1):
+            self.init_reduction(warp, reduce_barriers)
+        releases = self.warpgroups_per_tile * self.scheduler.empty_arrival_ctas
+        self.mainloop.prologue(warp, operands, barriers, releases, self.scheduler.cluster_size)
 
-        k_tiles = cute.ceil_div(operands[0].tensor.shape[1], self.tile_k)
+        k_range = self.scheduler.k_range(cute.ceil_div(operands[0].tensor.shape[1], self.tile_k))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
-                self.produce(operands, mD, smem_ab, barriers, k_tiles)
+                self.produce(operands, mD, smem_ab, barriers, k_range)
         else:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
-            self.consume((mC, mD, scale), rows, smem_ab, barriers, k_tiles, warp // 4 - 1)
+            index = warp // 4 - 1
+            own = Warpgroup(index, rows, self.reduction.of_warpgroup(reduce_buffer, index))
+            self.consume((mC, mD, scale), smem_ab, barriers, k_range.num_k_tiles, own)
 
     @cute.jit
-    def produce(self, operands, mD, smem_ab, barriers, k_tiles):
+    def init_reduction(self, warp, barriers):
+        """Initialise the barriers of the cluster's partial sums, by warp 1; the prologue waits for the cluster."""
+        if warp == 1:
+            with cute.arch.elect_one():
+                self.reduction.init(barriers)
+            cute.arch.mbarrier_init_fence()
+
+    @cute.jit
+    def produce(self, operands, mD, smem_ab, barriers, k_range):
         """Load every k-tile of every tile."""
-        load_a, load_b = self.operands.load_a(operands[0], smem_ab[0]), self.operands.load_b(operands[1], smem_ab[1])
+        row, col = self.scheduler.cta_coord_in_cluster()
+        load_a = self.operands.load_a(operands[0], smem_ab[0], col, multicast_ctas_a(self.scheduler, row))
+        load_b = self.operands.load_b(operands[1], smem_ab[1], row, multicast_ctas_b(self.scheduler, col))
         state = self.mainloop.producer_state()
-        start, stride, end = self.scheduler.work(mD, k_tiles)
+        start, stride, end = self.scheduler.work(mD, k_range.num_k_tiles)
         for tile_index in cutlass.range(start, end, stride):
             i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             loads = ((load_a, i), (load_b, j))
-            state = self.mainloop.load(loads, (batch,), barriers, state, (0, k_tiles))
+            state = self.mainloop.load(loads, (batch,), barriers, state, k_range)
+        if cutlass.const_expr(self.scheduler.is_multicast):
+            self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
-    def consume(self, result, rows, smem_ab, barriers, k_tiles, warpgroup_idx):
+    def consume(self, result, smem_ab, barriers, k_tiles, own):
         """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
-        mC, mD, scale = result
+        (mC, mD, scale), warpgroup_idx = result, own.index
         shape, idx_in_tile = (MMA_M, self.tile_n), 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
         mma = tiled_mma(
             self.operands.elements[0], self.operands.k_major, cutlass.Float32, self.warpgroups_per_tile, shape
         )
         fragments = self.operands.fragments(mma, smem_ab, idx_in_tile, cutlass.Float32)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
+        release, reduce_phase = functools.partial(release_cluster, self.scheduler), Int32(0)
         for tile_index in cutlass.range(start, end, stride):
             i, j, batch = self.scheduler.tile_coord(mD, tile_index)
-            state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release_local)
+            state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
             if cutlass.const_expr(self.pingpong):
                 state = self.mainloop.advance_by(state, k_tiles)
             matrices = (mC[None, None, batch], mD[None, None, batch])
-            origin = (i * self.tile_m, j * self.tile_n)
-            self.write(matrices, origin, rows, fragments.accumulators, warpgroup_idx, scale)
+            m0, n0 = i * self.tile_m, j * self.tile_n
+            accumulators = flat(fragments.accumulators)
+            if cutlass.const_expr(self.reduction.cluster_k > 1):
+                has_next, barrier = tile_index + stride < end, _REDUCE_BARRIER_ID + warpgroup_idx
+                accumulators = self.reduction.reduce(accumulators, own.reduce_buffer, reduce_phase, barrier, has_next)
+                reduce_phase = reduce_phase ^ 1
+                n0 = n0 + self.scheduler.cta_k_in_cluster() * self.columns
+            self.write(matrices, (m0, n0), own.rows, accumulators, warpgroup_idx, scale)
 
     @cute.jit
     def write(self, matrices, origin, rows, accumulators, warpgroup_idx, scale):
-        """Write a tile, 16 rows of each warp at a time, through its part of shared memory; add what C has there."""
+        """Write a CTA's part of a tile, 16 rows of each warp at a time, through shared memory; add what C has there."""
         (gC, gD), (m0, n0) = matrices, origin
         tid, _, _ = cute.arch.thread_idx()
         warp = tid % WARPGROUP // 32
         own = rows + (warpgroup_idx * MMA_M + warp * 16) * self.row_words
-        cols = cutlass.min(gD.shape[1] - n0, self.tile_n)
+        cols = cutlass.min(gD.shape[1] - n0, self.columns)
         for mma_tile in cutlass.range_constexpr(self.mma_tiles_m):
             # Warpgroups that share a tile have alternate wgmma tiles of 64 rows.
             m = m0 + (mma_tile if self.pingpong else warpgroup_idx + CONSUMERS * mma_tile) * MMA_M + warp * 16
             count = cutlass.min(gD.shape[0] - m, 16)
+            if cutlass.const_expr(self.scheduler.cluster_size > 1):
+                # The part may begin beyond the last column.
+                count = count if cols > 0 else Int32(0)
             cute.arch.sync_warp()
+            part = (m, n0), own, self.row_words, (count, cols), self.columns
             if cutlass.const_expr(self.reads_c):
-                for r in cutlass.range(16, unroll=1):
-                    inside = cols if r < count else Int32(0)
-                    read = read_row if cutlass.const_expr(self.element.width == 16) else read_row_of_words
-                    read(element_at(gC, m + r, n0), own + r * self.row_words, inside, self.tile_n)
+                read_rows(gC, *part, gD)
                 cute.arch.sync_warp()
-            self.store(own, accumulators, mma_tile, scale)
+            starts = [words_before(gD, m + tid % 32 // 4 + 8 * half, n0) for half in range(2)]
+            self.store(own, starts, accumulators, mma_tile, scale)
             cute.arch.sync_warp()
-            if cutlass.const_expr(self.element.width == 32):
-                for r in cutlass.range(count, unroll=1):
-                    write_row_of_words(element_at(gD, m + r, n0), own + r * self.row_words, cols, self.tile_n)
-            elif cols == self.tile_n and count == 16:
-                for r in cutlass.range(0, 16, self.together, unroll=1):
-                    starts = [element_at(gD, m + r + i, n0) for i in range(self.together)]
-                    write_whole_rows(starts, own + r * self.row_words, self.row_words, self.tile_n)
-            else:
-                for r in cutlass.range(count, unroll=1):
-                    write_row(element_at(gD, m + r, n0), own + r * self.row_words, cols, self.tile_n)
+            write_rows(gD, *part, self.together)
 
     @cute.jit
-    def store(self, own, accumulators, mma_tile: cutlass.Constexpr[int], scale):
-        """Store a warp's 16 rows to shared memory, and add what lies there."""
+    def store(self, own, starts, accumulators, mma_tile: cutlass.Constexpr[int], scale):
+        """Store a warp's 16 rows to shared memory, a thread's two from these words on, and add what lies there."""
         alpha, beta = scale
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % 32
-        values_of = flat(accumulators)
         for half in cutlass.range_constexpr(2):
             words = cutlass.const_expr(self.element.width // 16)
-            row = own + (lane // 4 + 8 * half) * self.row_words + lane % 4 * words
-            for n in cutlass.range_constexpr(self.tile_n // 8):
-                smem_words = words_at(row + 4 * words * n, words)
+            row = own + ((lane // 4 + 8 * half) * self.row_words + starts[half] + lane % 4 * words)
+            for n in cutlass.range_constexpr(self.columns // 8):
+                smem_words = [words_at(row + (4 * words * n + w), 1) for w in range(words)]
                 values = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)
                 for v in cutlass.range_constexpr(2):
-                    values[v] = values_of[mma_tile * self.tile_n // 2 + 4 * n + 2 * half + v] * alpha
+                    values[v] = accumulators[mma_tile * self.columns // 2 + 4 * n + 2 * half + v] * alpha
                 out = cute.make_rmem_tensor(cute.make_layout(2), self.element)
                 out_words = cute.recast_tensor(out, Uint32)
                 if cutlass.const_expr(self.reads_c):
-                    cute.autovec_copy(smem_words, out_words)
+                    for w in cutlass.range_constexpr(words):
+                        out_words[w] = smem_words[w][0]
                     for v in cutlass.range_constexpr(2):
                         values[v] = values[v] + beta * out[v].to(cutlass.Float32)
                 out.store(values.load().to(self.element))
-                cute.autovec_copy(out_words, smem_words)
+                for w in cutlass.range_constexpr(words):
+                    smem_words[w][0] = out_words[w]
 
 
 def buildable(config: UnalignedGemmConfig, types: dict[str, str]) -> Buildable:

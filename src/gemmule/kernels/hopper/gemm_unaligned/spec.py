@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
@@ -13,13 +14,14 @@ from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper.cost.operation import k_tiles_of, why_not_split
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
-from gemmule.kernels.hopper.tile_config import K_BYTES, MAX_SHARED_BYTES, THREADS
+from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES, MMA_M, THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params
+from gemmule.kernels.mma_sync.cost import is_faster
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.mma_sync.spec import is_faster
 
 from .config import UnalignedGemmConfig
 
@@ -40,7 +42,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: UnalignedGemmConfig) -> st
     needed = config.shared_bytes_of(problem.d.dtype.itemsize)
     if needed > MAX_SHARED_BYTES:
         return f"config {config}: {needed} bytes of shared memory for {problem.d.dtype}, of at most {MAX_SHARED_BYTES}"
-    return None
+    return why_not_split(problem, config.cluster_k)
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
@@ -74,19 +76,21 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
-    """Return the launch recipe: as many CTAs as share the tiles, maps of A and B, and C and D as they lie."""
+    """Return the launch recipe: as many clusters as share the tiles, maps of A and B, and C and D as they lie."""
     problem, first, second = row_result(problem)
     batch = problem.batch or (1,)
-    tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n) * batch[0]
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    tiles = -(-problem.m // rows) * -(-problem.n // cols) * batch[0]
     # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
     params = (
-        *operand_params(first, problem.a, batch, config.tile_m),
-        *operand_params(second, problem.b.transposed(), batch, config.tile_n),
+        *operand_params(first, problem.a, batch, config.tile_m, config.cluster_n),
+        *operand_params(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
         *row_params(problem, batch),
         *scale_params(problem),
     )
     return Launch(
-        grid=(min(tiles, config.ctas), 1, 1),
+        grid=(min(tiles, config.max_active_clusters) * config.cluster_size, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes_of(problem.d.dtype.itemsize),
         params=params,
@@ -94,48 +98,92 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
     )
 
 
-#: Rate of a tile of that many rows and columns in a long product, as a share of that of 128 x 128 on an H200.
-_RATES = {(256, 192): 1.1, (128, 256): 1.04, (128, 192): 1.05, (128, 128): 1.0, (64, 128): 0.88, (64, 64): 0.6}
-#: Microseconds on an H200: a launch, a k-tile of 128 x 128, and the next tile; how much longer k-tiles take for each
-#: MN-major operand.
-_LAUNCH, _K_TILE, _NEXT, _MN_MAJOR = 2.4, 0.327, 0.308, 0.146
-#: Writing 128 x 128 by one warpgroup, element by element; what the part beyond the result's edges saves of that.
-_WRITE, _BEYOND = 2.98, 0.58
+#: Microseconds on an H200, fitted to calls of 88 odd products (records 20261129T113946 and 20261129T120337): a launch;
+#: multiplying 128 x 128 of a k-tile, and columns that each wgmma costs more; loading 256 rows of it, what an MN-major
+#: operand adds, and each further CTA of a multicast; the next tile.
+_LAUNCH, _MULTIPLY, _MORE_COLUMNS, _LOAD, _MN_MAJOR, _MULTICAST, _NEXT = 1.88, 0.286, 2, 0.26, 0.121, 0.49, 0.395
+#: How much longer MN-major columns take to be loaded that are no multiple of 64: in rows of 64 bytes.
+_NARROW = 1.87
+#: Writing 128 x 128, by one warpgroup; by two; from more than 128 accumulators a thread, which leave registers for
+#: fewer vectors in flight; bytes of a result that are written in one.
+_WRITE, _SHARED, _FEW_REGISTERS, _BYTES = 1.06, 0.885, 1.56, 1.95e6
+#: Columns of 64 rows of accumulators: 128 a thread.
+_FEW = 256
+#: The start of a cluster; exchanging partial sums, and 64 x 64 of them.
+_CLUSTER, _EXCHANGE, _SUMS = 0.136, 0.139, 0.851
 
 
 def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that an SM computes one after another, and their cost.
 
-    With ping-pong one warpgroup writes while the other multiplies, but for the last tile; else both write a half.
+    With ping-pong one warpgroup writes while the other multiplies, but for the last tile; else both write a part.
     """
-    m, n = (problem.m, problem.n) if problem.d.is_row_major else (problem.n, problem.m)
-    k_tiles, batch = -(-problem.k * problem.a.dtype.itemsize // K_BYTES), (problem.batch or (1,))[0]
-    mn_major = (not problem.a.has_contiguous_rows) + problem.b.has_contiguous_rows
-    k_tiles_us = gpu.multiply * _K_TILE * k_tiles * (1 + _MN_MAJOR * mn_major)
-    launched, next_tile, found = gpu.launch * _LAUNCH, gpu.load * _NEXT, []
+    m, n, batch = problem.m, problem.n, (problem.batch or (1,))[0]
+    a_major, b_major = not problem.a.has_contiguous_rows, problem.b.has_contiguous_rows
+    if not problem.d.is_row_major:
+        m, n, a_major, b_major = n, m, b_major, a_major
+    k_tiles, a_load, b_load = k_tiles_of(problem), 1 + _MN_MAJOR * a_major, 1 + _MN_MAJOR * b_major
     # Words of float32 are written as fast as pairs of 16 bits. C, which is read as D is written, is not measured.
-    write = gpu.load * _WRITE * (1 if problem.c is None else 2)
-    for tile_m, tile_n, pingpong, ctas, share, rate in _tiles(configs):
-        tiles = -(-m // tile_m) * -(-n // tile_n) * batch
-        waves = -(-tiles // min(gpu.multiprocessors, ctas))
-        beyond = 1 - m * n * batch / (tiles * tile_m * tile_n)
-        products = k_tiles_us * share / rate
-        written = write * share * (1 - _BEYOND * beyond)
-        if pingpong:
-            tile = (products**4 + ((products + written + next_tile) / 2) ** 4) ** 0.25
-            found.append(launched + waves * (tile + next_tile) + written)
+    launched, writes, found = gpu.launch * _LAUNCH, 1 if problem.c is None else 2, []
+    least = (launched + gpu.moved_us(writes * m * n * batch * problem.d.dtype.itemsize, _BYTES)) ** 6
+    for one in _tiles(configs, gpu):
+        waves = -(-(-(-m // one.shape[0]) * -(-n // one.shape[1]) * batch) // one.clusters)
+        load = one.load_a * a_load + one.load_b * (_NARROW if b_major and one.narrow else b_load)
+        k_tile = (one.multiply + load**4) ** 0.25
+        products, written = k_tile * -(-k_tiles // one.cluster_k) + one.exchanged, one.write * writes
+        if one.pingpong:
+            tile = (products**4 + ((products + written + one.next_tile) / 2) ** 4) ** 0.25
+            total = launched + waves * (tile + one.next_tile) + written
         else:
-            found.append(launched + waves * (products + written / 2 + next_tile))
+            total = launched + waves * (products + written * _SHARED + one.next_tile)
+        found.append(((total + one.cluster) ** 6 + least) ** (1 / 6))
     return found
 
 
+class _Tile(NamedTuple):
+    """What the cost of a config depends on: microseconds of the GPU, but for the first five."""
+
+    shape: tuple[int, int]  #: Rows and columns of a cluster's tiles.
+    pingpong: int
+    cluster_k: int
+    clusters: int  #: The most clusters at once.
+    narrow: bool  #: Whether MN-major columns are loaded in rows of less than 128 bytes.
+    multiply: float  #: Multiplying a k-tile, to the fourth power.
+    load_a: float
+    load_b: float
+    write: float
+    next_tile: float
+    exchanged: float  #: Exchanging partial sums.
+    cluster: float  #: Starting a cluster.
+
+
 @cache_for_configs
-def _tiles(configs: Sequence[UnalignedGemmConfig]) -> list[tuple[int, int, int, int, float, float]]:
-    """Return of each config its rows, columns, ping-pong, CTAs, outputs by 128 x 128, and the rate of its tile."""
-    return [
-        (x.tile_m, x.tile_n, x.pingpong, x.ctas, x.tile_elements / 2**14, _RATES.get((x.tile_m, x.tile_n), 0.5))
-        for x in configs
-    ]
+def _tiles(configs: Sequence[UnalignedGemmConfig], gpu: GpuRates) -> list[_Tile]:
+    return [_tile_of(one, gpu) for one in configs]
+
+
+def _tile_of(one: UnalignedGemmConfig, gpu: GpuRates) -> _Tile:
+    share, k = one.tile_elements / 2**14, one.cluster_k
+    exchanged = _EXCHANGE + _SUMS * 4 * share * (1 - 1 / k) if k > 1 else 0.0
+    return _Tile(
+        shape=(one.tile_m * one.cluster_m, one.tile_n * one.cluster_n),
+        pingpong=one.pingpong,
+        cluster_k=k,
+        clusters=max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1),
+        narrow=one.tile_n % MMA_M > 0,
+        multiply=(gpu.multiply * _MULTIPLY * one.tile_m * (one.tile_n + _MORE_COLUMNS) / 2**14) ** 4,
+        load_a=gpu.load * _LOAD * one.tile_m * _shared(one.cluster_n) / 256,
+        load_b=gpu.load * _LOAD * one.tile_n * _shared(one.cluster_m) / 256,
+        write=gpu.load * _WRITE * share / k * (_FEW_REGISTERS if one.mma_tiles_m * one.columns > _FEW else 1.0),
+        next_tile=gpu.load * _NEXT,
+        exchanged=gpu.load * exchanged,
+        cluster=gpu.load * _CLUSTER if one.cluster_size > 1 else 0.0,
+    )
+
+
+def _shared(ctas: int) -> float:
+    """Return how long a load takes that so many CTAs share, as a share of each one's own."""
+    return (1 + _MULTICAST * (ctas - 1)) / ctas
 
 
 #: Share of the predicted time that `mma_sync_small` must take less than: assumed.
@@ -153,7 +201,7 @@ SPEC = KernelSpec(
     name="hopper_gemm_unaligned",
     operation="gemm",
     summary="float16, bfloat16 and K-major TF32, unaligned C and D, A and B with leading dimensions "
-    "of multiples of 16 bytes: wgmma, TMA",
+    "of multiples of 16 bytes: wgmma, TMA, split-K in clusters",
     package=__package__,
     archs=(HOPPER,),
     configs=(
@@ -161,11 +209,19 @@ SPEC = KernelSpec(
         UnalignedGemmConfig(tile_n=192, stages=4),
         UnalignedGemmConfig(tile_n=256, stages=3, pingpong=0),
         UnalignedGemmConfig(tile_m=256, tile_n=192, stages=3, pingpong=0),
-        # For float32, whose results take twice the shared memory.
+        # A stage less for results of 32-bit elements.
         UnalignedGemmConfig(stages=4),
         UnalignedGemmConfig(tile_n=192, stages=3),
         UnalignedGemmConfig(tile_m=64, stages=6),
         UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8),
+        UnalignedGemmConfig(stages=6, pingpong=0),
+        UnalignedGemmConfig(tile_n=160, pingpong=0),
+        UnalignedGemmConfig(tile_m=192, stages=4),
+        UnalignedGemmConfig(tile_m=64, stages=6, cluster_m=2),
+        UnalignedGemmConfig(tile_m=64, stages=5, cluster_m=2, cluster_k=2),
+        *(UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=k) for k in (2, 4, 8)),
+        *(UnalignedGemmConfig(tile_m=64, stages=5, cluster_k=k) for k in (2, 4)),
+        UnalignedGemmConfig(stages=4, pingpong=0, cluster_k=4),
     ),
     signatures=signatures,
     why_not=why_not,
