@@ -141,7 +141,7 @@ def _signatures(arch: Arch) -> tuple[Signature, ...]:
 
 SPEC = transpose_spec(
     name="transpose_word_blocks",
-    summary="short axes of 1- and 2-byte elements, rows that begin anywhere: blocks of up to 4 axes by words",
+    summary="1- and 2-byte elements, odd rows, short axes: blocks by words",
     package=__package__,
     configs=(WordBlocksConfig(),),
     archs=(Arch(9, 0, True), Arch(10, 0, True)),
