@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.block_scales import BLOCK
-from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_PROMOTED_N, MAX_SCALED_N
+from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_OVERLAPPED_N, MAX_PROMOTED_N, MAX_SCALED_N
 
 from .rates import Numbers, Operation, TileRates
 
@@ -83,7 +83,7 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     """
     columns = np.minimum(of.tile[1], BLOCK) / BLOCK
     by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(of.tile[1] - BLOCK, 0)
-    halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_PROMOTED_N)
+    halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_OVERLAPPED_N)
     by_blocks = np.where(halves, _SCALED_US["halves"], _SCALED_US["blocks"])
     columns_scaled = np.array(lines)[1 - of.side] == 1
     each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(one, of)
