@@ -20,8 +20,8 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS
 class EpiTileLayout:
     """The epilogue tiles of a warpgroup: how many, and where they are in D and in shared memory.
 
-    Raises `ArgumentError` where the stages do not divide the epilogue tiles of a CTA tile: the first one of the next
-    CTA tile, in stage 0, would overwrite one that a TMA store may still read.
+    Raises `ArgumentError` where there is a C and the stages do not divide the epilogue tiles of a CTA tile: C's full
+    barriers would complete different numbers of phases.
     """
 
     element: Any  #: Type. Element type of D.
@@ -37,11 +37,18 @@ class EpiTileLayout:
     reads_c: bool = False  #: Whether there is a C.
 
     def __post_init__(self) -> None:
-        if self.num_epi_tiles % self.epi_stages:
+        if self.reads_c and self.num_epi_tiles % self.epi_stages:
             raise ArgumentError(
                 f"{self.epi_stages} epilogue stages must divide the {self.num_epi_tiles} epilogue tiles of a "
                 "warpgroup in a CTA tile; change the tile or the stages"
             )
+
+    def pending_stores(self, n: int) -> int:
+        """Return how many TMA stores may still read their stages when epilogue tile `n` is written.
+
+        Where the stages do not divide the tiles, the CTA tile before may have ended in any of them.
+        """
+        return 0 if n == 0 and self.num_epi_tiles % self.epi_stages else self.epi_stages - 1
 
     @property
     def num_epi_tiles(self) -> int:

@@ -18,6 +18,8 @@ _MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
 _TILES_N = tuple(range(8, 257, 8))
 _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
 _LEAST_STAGES, _MOST_STAGES = 3, 16
+#: Epilogue tiles of which two stages would not pay where they do not divide them.
+_MOST_SERIAL = 7
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,9 @@ class HopperGemmConfig(WarpScheduleConfig):
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
     def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
-        """Return how many epilogue tiles a warpgroup has in shared memory: they divide those of a CTA tile."""
+        """Return how many epilogue tiles a warpgroup has in shared memory: they divide those of a CTA tile, or are 2."""
         count = self.mma_tiles_m * self.tile_n // (self.cluster_k * num_b * self.epi_tile_n(itemsize, num_b))
-        return next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 1)
+        return next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 2 if count > _MOST_SERIAL else 1)
 
     def why_not_gated(self, itemsize: int, mn_major: bool) -> str | None:
         """Say why a tile cannot hold the columns of two B side by side, or None where it can.
