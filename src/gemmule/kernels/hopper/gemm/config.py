@@ -95,7 +95,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
     def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
-        """Return how many epilogue tiles a warpgroup has in shared memory: they divide those of a CTA tile, or are 2."""
+        """Return how many epilogue tiles a warpgroup has in shared memory: a divisor of those of a CTA tile, or 2."""
         count = self.mma_tiles_m * self.tile_n // (self.cluster_k * num_b * self.epi_tile_n(itemsize, num_b))
         return next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 2 if count > _MOST_SERIAL else 1)
 
