@@ -130,7 +130,7 @@ def _tensor_map(
         extents=(matrix.cols, matrix.rows, *batch),
         pitches=(row_stride_bytes, *batch_strides_bytes),
         box=(*box, *(1 for _ in batch)),
-        swizzle=box_row_bytes if box_row_bytes > MAP_ALIGNMENT else 0,
+        swizzle=box_row_bytes if box_row_bytes // MAP_ALIGNMENT % 2 == 0 else 0,
         promotion=promotion,
         tf32=matrix.dtype == FLOAT32 and operand in ("a", "b", SECOND),
     )

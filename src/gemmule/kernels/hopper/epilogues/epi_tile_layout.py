@@ -68,6 +68,10 @@ class EpiTileLayout:
 
     def smem_layout(self, *, transposed: bool = False) -> Any:
         """Return the shared-memory layout of all warpgroups' epilogue tiles, of D or of its transpose."""
+        if not self.column_major and self.shape[1] * self.element.width // 8 % 128 and self.shape[1] % 16 and self.shape[1] > 8:
+            rows, cols = self.shape
+            layout = cute.make_layout((rows, cols, self.smem_tiles), stride=(cols, 1, rows * cols))
+            return cute.make_composed_layout(cute.make_swizzle(0, 4, 3), 0, layout)
         order = LayoutEnum.COL_MAJOR if self.column_major != transposed else LayoutEnum.ROW_MAJOR
         return hopper_helpers.make_smem_layout_epi(self.element, order, self.shape, self.smem_tiles)
 

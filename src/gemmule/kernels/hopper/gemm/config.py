@@ -18,6 +18,7 @@ _MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
 _TILES_N = tuple(range(8, 257, 8))
 _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
 _LEAST_STAGES, _MOST_STAGES = 3, 16
+ODD = True
 #: Epilogue tiles of which two stages would not pay where they do not divide them.
 _MOST_SERIAL = 7
 
@@ -91,6 +92,8 @@ class HopperGemmConfig(WarpScheduleConfig):
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
         columns = self.tile_n // (self.cluster_k * num_b)
+        if ODD and self.group % 2 == 0 and itemsize == 2 and not (self.swap_ab or self.pingpong) and columns % 32 == 16 and columns > 96:
+            return columns // 2
         widths = (64, 48, 32, 16, 56, 40, 24, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
