@@ -24,13 +24,13 @@ MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
 MAX_ACC_COLUMNS = 384
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators and those of wgmma. Wider tiles are
 #: multiplied and promoted in halves, of a multiple of 16 columns.
-MAX_PROMOTED_N, _HALVED_N = 224, 32
+MAX_PROMOTED_N, _HALVED_N = 208, 32
 #: The same where one half is promoted while the other is multiplied.
 MAX_OVERLAPPED_N = 192
 #: The same with a scale for each column of a k-tile.
 MAX_SCALED_N = 160
 #: Limit of mma_tiles_m * tile_n of cooperative tiles of more than 128 rows, which are promoted by 64 rows.
-MAX_TALL_COLUMNS = 256
+MAX_TALL_COLUMNS = 224
 #: Clusters that an H100 or H200 SXM runs at once with a CTA on each SM, by CTAs of a cluster.
 CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}
 
@@ -43,8 +43,6 @@ class Registers(NamedTuple):
 
 
 REGISTERS = Registers()
-#: Those of 8-bit floats with the most accumulators: wider than a number of columns and promoted whole, or taller.
-_MANY_REGISTERS, _MANY_COLUMNS, _MANY_TALL_COLUMNS = Registers(24, 240), 208, 224
 
 
 def promoted_in_halves(tile_n: int, *, overlapped: bool = False) -> bool:
@@ -58,12 +56,6 @@ def promoted_in_halves(tile_n: int, *, overlapped: bool = False) -> bool:
         Whether one half is to be promoted while the other is multiplied, where they are wide enough.
     """
     return tile_n > MAX_PROMOTED_N or (overlapped and tile_n > MAX_OVERLAPPED_N // 3 * 2 and tile_n % _HALVED_N == 0)
-
-
-def promoted_registers(config: HopperConfig) -> Registers:
-    """Return the registers of a thread where it is 8-bit floats."""
-    whole = config.mma_tiles_m == 1 and _MANY_COLUMNS < config.tile_n <= MAX_PROMOTED_N
-    return _MANY_REGISTERS if whole or config.mma_tiles_m * config.tile_n > _MANY_TALL_COLUMNS else REGISTERS
 
 
 @dataclass(frozen=True)

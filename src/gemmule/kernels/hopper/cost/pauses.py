@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.block_scales import BLOCK
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_OVERLAPPED_N, MAX_PROMOTED_N, MAX_SCALED_N
 
 from .rates import Numbers, Operation, TileRates
@@ -34,15 +35,18 @@ _SEVERAL, _PAIR_US = 4, -0.014
 _SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
-#: Microseconds more of a k-tile of 256 rows with a scale for each column, and of such a tile whose epilogue tiles have
-#: 16 columns, as its columns are no multiple of 32; fitted to 96 and 112 columns of three large products on an H200.
-_TALL_US, _NARROW_US, _NARROW_N = 0.025, 2.5, 32
+#: Microseconds more of a k-tile of 256 rows with a scale for each column; fitted to 96 and 112 columns of three large
+#: products on an H200.
+_TALL_US = 0.025
+#: Microseconds more of a tile whose epilogue tiles have 16 columns, and of one of 256 rows whose epilogue tiles are
+#: half as wide as it is, if it has more than so many columns; of the same products, and of 176 and 208 columns.
+_NARROW_US, _HALF_US, _NARROW_N = 2.5, 1.5, 96
 #: What a pair that shares loads gains of such a k-tile where its rows divide those of the product, or loses where they
 #: do not: three large products on both chips, and draws on an H200 of which no rows divide.
 _TALL_PAIR_US = -0.065
-#: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
-#: 11, 1 and 16 rows by 14336 x 4096 took 2 % less on an H200.
-_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.02
+#: Bytes of loads in flight beyond which up to so many rows take longer, and the share for as many more: with 6 stages
+#: instead of 12 and 11, 1 and 16 rows by 14336 x 4096 took 2 to 3 % less on an H200, 128 rows with 5 instead of 6.
+_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 128, 0.15
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _EPILOGUE_US = 5.0
@@ -65,10 +69,18 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     more = cooperative_us * shared * (of.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
     more = more + _PAIR_US * _is_wide_pair(one, of)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]
+    found += _waves(one, of) * of.gpu.load * of.cached("narrow", lambda: of.each(_narrow_us))
     short = min(max(2 - one.k_tiles / _SHORT_K, 0.0), 1.0)
     if short:
         found += _SHORT_US * short * of.gpu.load * _waves(one, of) * ((of.tile[1] <= _SHORT_N) & (of.pingpong == 0))
     return found
+
+
+def _narrow_us(config: HopperGemmConfig) -> float:
+    """Return the time that a tile takes longer whose columns are an odd multiple of 16."""
+    if config.pingpong or config.tile_n <= _NARROW_N or config.tile_n % 32 != 16:
+        return 0.0
+    return _NARROW_US if config.epi_tile_n(2) == 16 else _HALF_US * (config.mma_tiles_m - 1)
 
 
 def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
@@ -91,8 +103,7 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     extents = of.of_sides(one.rows, one.cols) / of.cluster_tile
     fits = (extents[0] % 1 == 0) & (_waves(one, of) >= _SEVERAL)
     each += tall * (_TALL_US + _TALL_PAIR_US * (of.cluster_size == 2) * np.where(fits, 1, -1))
-    narrow = tall * (of.tile[1] % _NARROW_N > 0) * _NARROW_US
-    found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + narrow) * of.gpu.load
+    found: Numbers = _waves(one, of) * np.ceil(one.k_tiles / of.cluster_k) * each * of.gpu.load
     return found
 
 
@@ -106,7 +117,7 @@ def fp8_contention(one: Operation, of: TileRates) -> Numbers | float:
     whole = np.ceil(of.of_sides(one.rows, one.cols) / of.cluster_tile)
     ctas = np.minimum(whole[0] * whole[1] * one.batch, of.max_active_clusters) * of.cluster_size
     stages = of.cached("stages", lambda: of.each(lambda config: config.stages_bytes))
-    found: Numbers = 1 + _CONTENTION * (ctas * stages > _IN_FLIGHT)
+    found: Numbers = 1 + _CONTENTION * (ctas * stages / _IN_FLIGHT - 1).clip(0)
     return found
 
 

@@ -15,6 +15,9 @@ from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor, partitioned
 from gemmule.kernels.hopper.tile_config import CONSUMERS
 
+#: Bits of the chunks that a swizzle permutes; rows of an odd number of them have none.
+CHUNK_BITS = 128
+
 
 @dataclass(frozen=True)
 class EpiTileLayout:
@@ -68,8 +71,8 @@ class EpiTileLayout:
 
     def smem_layout(self, *, transposed: bool = False) -> Any:
         """Return the shared-memory layout of all warpgroups' epilogue tiles, of D or of its transpose."""
-        if not self.column_major and self.shape[1] * self.element.width // 8 % 128 and self.shape[1] % 16 and self.shape[1] > 8:
-            rows, cols = self.shape
+        rows, cols = self.shape
+        if not self.column_major and cols * self.element.width // CHUNK_BITS % 2:
             layout = cute.make_layout((rows, cols, self.smem_tiles), stride=(cols, 1, rows * cols))
             return cute.make_composed_layout(cute.make_swizzle(0, 4, 3), 0, layout)
         order = LayoutEnum.COL_MAJOR if self.column_major != transposed else LayoutEnum.ROW_MAJOR

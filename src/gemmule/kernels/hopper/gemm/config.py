@@ -18,7 +18,8 @@ _MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
 _TILES_N = tuple(range(8, 257, 8))
 _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
 _LEAST_STAGES, _MOST_STAGES = 3, 16
-ODD = True
+#: Columns from which epilogue tiles of half of them pay instead of narrow ones.
+_WIDE = 96
 #: Epilogue tiles of which two stages would not pay where they do not divide them.
 _MOST_SERIAL = 7
 
@@ -90,9 +91,14 @@ class HopperGemmConfig(WarpScheduleConfig):
         return min(self.ctas // self.cluster_size, CLUSTERS[self.cluster_size])
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
-        """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
+        """Return the columns of the epilogue tiles in which a CTA writes its part of a tile.
+
+        They are at most 128 bytes, or half of the tile's, where these are an odd multiple of 16.
+        """
         columns = self.tile_n // (self.cluster_k * num_b)
-        if ODD and self.group % 2 == 0 and itemsize == 2 and not (self.swap_ab or self.pingpong) and columns % 32 == 16 and columns > 96:
+        alone = self.cluster_size == 1 and not (self.pingpong or self.swap_ab)
+        if alone and itemsize == 2 and columns > _WIDE and columns % 32 == 16:
+            # Rows of an odd number of 16 bytes need no swizzle: no two of 8 begin in the same banks.
             return columns // 2
         widths = (64, 48, 32, 16, 56, 40, 24, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
@@ -164,8 +170,11 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, swap_ab=1),
+    # An odd number of 16 columns, promoted whole and written in two epilogue tiles.
+    HopperGemmConfig(tile_m=128, tile_n=208, stages=4, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=176, stages=4, cluster_m=1),
     # With shared memory left for block scales.
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1, group=16),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1),
     # With a scale for each column, of which tall tiles load fewer per FLOP.
     HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=1),

@@ -47,15 +47,7 @@ from gemmule.kernels.hopper.mainloops.scaled_accumulators import ScaledMainloop,
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
-from gemmule.kernels.hopper.tile_config import (
-    CONSUMERS,
-    EPI_TILE_M,
-    K_BYTES,
-    MMA_M,
-    REGISTERS,
-    THREADS,
-    promoted_registers,
-)
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS
 from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
@@ -114,7 +106,6 @@ class HopperGemm:
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
         mainloop: Any = PromotedMainloop if promotes else Mainloop
-        self.registers = promoted_registers(config) if promotes else REGISTERS
         if elements[0] is cutlass.TFloat32 and types["a_major"] != "k":
             mainloop = RegisterOperandMainloop
         if (lines := block_lines(types)) is not None:
@@ -195,13 +186,13 @@ class HopperGemm:
         schedule = self.scheduler.schedule(tma, offsets, table)
         k_range = self.scheduler.k_range(cute.ceil_div(tma.a.tensor.shape[1], self.tile_k))
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(self.registers.producer)
+            cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(tma, b_up, smem_ab, barriers, k_range, schedule, *divisors)
             if cutlass.const_expr(scales is not None):
                 self.produce_scales(scales, barriers, k_range, schedule, warp)
         else:
-            cute.arch.setmaxregister_increase(self.registers.consumer)
+            cute.arch.setmaxregister_increase(REGISTERS.consumer)
             idx = warp // 4 - 1
             own_buffer = self.reduction.of_warpgroup(reduce_buffer, idx)
             ctx = EpilogueContext(

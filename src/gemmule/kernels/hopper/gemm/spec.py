@@ -289,7 +289,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     epi_tile_n = config.epi_tile_n(item, num_b)
     box = (K_BYTES // item, epi_tile_n) if config.swap_ab else (epi_tile_n, EPI_TILE_M)
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
-    promotion = promotion_for(min(problem.m, problem.n)) if problem.a.dtype.is_float8 else None
+    promotion = promotion_for(min(problem.m, problem.n)) if a.dtype.itemsize <= MN_MAJOR_BYTES else None
     params = (
         *operand_params(name_a, a, batch, config.tile_m, config.cluster_n, promotion),
         *operand_params(name_b, b, batch, config.tile_n // num_b, config.cluster_m, promotion),

@@ -38,11 +38,8 @@ def why_not(problem: GroupedProblem, arch: Arch, config: GroupedConfig) -> str |
     del arch
     if problem.axis == "row" and config.cluster_m > 1:
         return f"config {config}: the rows of a cluster have one matrix; cluster_m must be 1 where each row has its own"
-    if problem.a.dtype.is_float8:
-        if config.mma_tiles_m > 1:
-            return f"config {config}: groups of 8-bit floats are multiplied in tiles of 64 rows for each warpgroup"
-        if reason := why_not_promoted(config):
-            return reason
+    if problem.a.dtype.is_float8 and (reason := why_not_promoted(config)):
+        return reason
     return (
         config.why_not_gated(problem.b.dtype.itemsize, not problem.b.has_contiguous_cols) if problem.num_b > 1 else None
     )
