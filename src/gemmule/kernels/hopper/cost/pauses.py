@@ -25,7 +25,9 @@ _SHORT_US, _SHORT_N, _SHORT_K = 0.22, 48, 12
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
-_HALVED_US, _UNEVEN_US = 0.024, 0.046
+_HALVED_US, _UNEVEN_US = 0.06, 0.046
+#: Microseconds more of a k-tile of cooperative configs with the most columns that are promoted at once.
+_MOST_US = 0.025
 #: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
 #: pair that shares loads: at the limit of power fewer bytes from L2 leave more for the rest. Three large products on
 #: both chips; of 11 drawn ones on an H200 whose choice it changed, none took 1 % longer, and half 4 % less or more.
@@ -67,7 +69,7 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     halved, uneven = of.tile[1] > MAX_PROMOTED_N, of.tile[1] % EPI_TILE_N > 0
     shared, (pingpong_us, cooperative_us) = of.cluster_size > of.cluster_k, _SHARED_US
     more = cooperative_us * shared * (of.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
-    more = more + _PAIR_US * _is_wide_pair(one, of)
+    more = more + _PAIR_US * _is_wide_pair(one, of) + _MOST_US * ((of.tile[1] > MAX_OVERLAPPED_N) & ~halved)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]
     found += _waves(one, of) * of.gpu.load * of.cached("narrow", lambda: of.each(_narrow_us))
     short = min(max(2 - one.k_tiles / _SHORT_K, 0.0), 1.0)
