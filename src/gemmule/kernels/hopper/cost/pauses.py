@@ -8,7 +8,7 @@ import numpy as np
 
 from gemmule.core.block_scales import BLOCK
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_OVERLAPPED_N, MAX_PROMOTED_N, MAX_SCALED_N
+from gemmule.kernels.hopper.tile_config import EPI_TILE_N, HALVED_N, MAX_OVERLAPPED_N, MAX_PROMOTED_N, MAX_SCALED_N
 
 from .rates import Numbers, Operation, TileRates
 
@@ -26,15 +26,16 @@ _SHORT_US, _SHORT_N, _SHORT_K = 0.22, 48, 12
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
 _HALVED_US, _UNEVEN_US = 0.06, 0.046
-#: Microseconds more of a k-tile of cooperative configs with the most columns that are promoted at once.
-_MOST_US = 0.025
+#: Microseconds more of a k-tile of cooperative configs of so many columns; the same products.
+_COLUMNS_US = {176: -0.012, 208: 0.025}
 #: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
 #: pair that shares loads: at the limit of power fewer bytes from L2 leave more for the rest. Three large products on
 #: both chips; of 11 drawn ones on an H200 whose choice it changed, none took 1 % longer, and half 4 % less or more.
 _SEVERAL, _PAIR_US = 4, -0.014
-#: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of columns of which one
-#: half is promoted while the other is multiplied, and with a scale for each column.
-_SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
+#: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of more columns of which
+#: one half is promoted while the other is multiplied, of more that are promoted at once, and with a scale for each
+#: column.
+_SCALED_US = {"blocks": 0.10, "halves": 0.055, "whole": 0.30, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
 #: Microseconds more of a k-tile of 256 rows with a scale for each column; fitted to 96 and 112 columns of three large
@@ -69,7 +70,8 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     halved, uneven = of.tile[1] > MAX_PROMOTED_N, of.tile[1] % EPI_TILE_N > 0
     shared, (pingpong_us, cooperative_us) = of.cluster_size > of.cluster_k, _SHARED_US
     more = cooperative_us * shared * (of.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
-    more = more + _PAIR_US * _is_wide_pair(one, of) + _MOST_US * ((of.tile[1] > MAX_OVERLAPPED_N) & ~halved)
+    more = more + _PAIR_US * _is_wide_pair(one, of)
+    more = more + of.cached("columns", lambda: of.each(lambda config: _COLUMNS_US.get(config.tile_n, 0.0)))
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]
     found += _waves(one, of) * of.gpu.load * of.cached("narrow", lambda: of.each(_narrow_us))
     short = min(max(2 - one.k_tiles / _SHORT_K, 0.0), 1.0)
@@ -97,8 +99,9 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     """
     columns = np.minimum(of.tile[1], BLOCK) / BLOCK
     by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(of.tile[1] - BLOCK, 0)
+    whole = (of.tile[1] > BLOCK) & (of.tile[1] % HALVED_N > 0)
     halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_OVERLAPPED_N)
-    by_blocks = np.where(halves, _SCALED_US["halves"], _SCALED_US["blocks"])
+    by_blocks = np.select([whole, halves], [_SCALED_US["whole"], _SCALED_US["halves"]], _SCALED_US["blocks"])
     columns_scaled = np.array(lines)[1 - of.side] == 1
     each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(one, of)
     tall = columns_scaled & (of.tile[0] > BLOCK)
