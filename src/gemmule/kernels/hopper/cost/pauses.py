@@ -38,9 +38,10 @@ _SEVERAL, _PAIR_US = 4, -0.014
 _SCALED_US = {"blocks": 0.10, "halves": 0.055, "whole": 0.30, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
-#: Microseconds more of a k-tile of 256 rows with a scale for each column; fitted to 96 and 112 columns of three large
-#: products on an H200.
-_TALL_US = 0.025
+#: Microseconds more of a k-tile of 256 rows with a scale for each column, and of each beyond a number of k-tiles:
+#: epilogues, which power does not limit, count less than predicted, k-tiles more. Fitted to 96 and 112 columns of three
+#: large products on an H200.
+_TALL_US, _LONG_US, _LONG_K = 0.025, 0.15, 32
 #: Microseconds more of a tile whose epilogue tiles have 16 columns, and of one of 256 rows whose epilogue tiles are
 #: half as wide as it is, if it has more than so many columns; of the same products, and of 176 and 208 columns.
 _NARROW_US, _HALF_US, _NARROW_N = 2.5, 1.5, 96
@@ -108,7 +109,8 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     extents = of.of_sides(one.rows, one.cols) / of.cluster_tile
     fits = (extents[0] % 1 == 0) & (_waves(one, of) >= _SEVERAL)
     each += tall * (_TALL_US + _TALL_PAIR_US * (of.cluster_size == 2) * np.where(fits, 1, -1))
-    found: Numbers = _waves(one, of) * np.ceil(one.k_tiles / of.cluster_k) * each * of.gpu.load
+    longer = tall * _LONG_US * max(one.k_tiles - _LONG_K, 0)
+    found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + longer) * of.gpu.load
     return found
 
 
