@@ -15,16 +15,16 @@ from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor, partitioned
 from gemmule.kernels.hopper.tile_config import CONSUMERS
 
-#: Bits of the chunks that a swizzle permutes; rows of an odd number of them have none.
-CHUNK_BITS = 128
+#: Bits of the chunks that a swizzle permutes.
+_CHUNK_BITS = 128
 
 
 @dataclass(frozen=True)
 class EpiTileLayout:
     """The epilogue tiles of a warpgroup: how many, and where they are in D and in shared memory.
 
-    Raises `ArgumentError` where there is a C and the stages do not divide the epilogue tiles of a CTA tile: C's full
-    barriers would complete different numbers of phases.
+    Raises `ArgumentError` where the stages do not divide the epilogue tiles of a CTA tile: the first one of the next
+    CTA tile, in stage 0, would overwrite one that a TMA store may still read.
     """
 
     element: Any  #: Type. Element type of D.
@@ -40,18 +40,11 @@ class EpiTileLayout:
     reads_c: bool = False  #: Whether there is a C.
 
     def __post_init__(self) -> None:
-        if self.reads_c and self.num_epi_tiles % self.epi_stages:
+        if self.num_epi_tiles % self.epi_stages:
             raise ArgumentError(
                 f"{self.epi_stages} epilogue stages must divide the {self.num_epi_tiles} epilogue tiles of a "
                 "warpgroup in a CTA tile; change the tile or the stages"
             )
-
-    def pending_stores(self, n: int) -> int:
-        """Return how many TMA stores may still read their stages when epilogue tile `n` is written.
-
-        Where the stages do not divide the tiles, the CTA tile before may have ended in any of them.
-        """
-        return 0 if n == 0 and self.num_epi_tiles % self.epi_stages else self.epi_stages - 1
 
     @property
     def num_epi_tiles(self) -> int:
@@ -70,9 +63,13 @@ class EpiTileLayout:
         return CONSUMERS * self.epi_stages * self.tiles_per_stage
 
     def smem_layout(self, *, transposed: bool = False) -> Any:
-        """Return the shared-memory layout of all warpgroups' epilogue tiles, of D or of its transpose."""
+        """Return the shared-memory layout of all warpgroups' epilogue tiles, of D or of its transpose.
+
+        Rows of an odd number of chunks need no swizzle: of 8 rows no two begin in the same banks.
+        """
         rows, cols = self.shape
-        if not self.column_major and cols * self.element.width // CHUNK_BITS % 2:
+        chunks = cols * self.element.width // _CHUNK_BITS
+        if chunks > 1 and chunks % 2 and not self.column_major:
             layout = cute.make_layout((rows, cols, self.smem_tiles), stride=(cols, 1, rows * cols))
             return cute.make_composed_layout(cute.make_swizzle(0, 4, 3), 0, layout)
         order = LayoutEnum.COL_MAJOR if self.column_major != transposed else LayoutEnum.ROW_MAJOR

@@ -129,7 +129,7 @@ class FusedEpilogue:
                     c_phase = c_phase ^ 1
             else:
                 if warp == 0:
-                    cute.arch.cp_async_bulk_wait_group(layout.pending_stores(n), read=True)
+                    cute.arch.cp_async_bulk_wait_group(layout.epi_stages - 1, read=True)
                 cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             address = ctx.smem.iterator.toint() + stage * cutlass.const_expr(layout.nbytes)
             epi_tile = FusedEpiTile(

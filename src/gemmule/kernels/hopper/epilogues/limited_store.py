@@ -86,7 +86,7 @@ class LimitedStore:
             coord = (layout.mma_stride_m * (n // layout.epi_tiles_n), n % layout.epi_tiles_n)
             stage = ctx.warpgroup_idx * layout.epi_stages + n % layout.epi_stages
             if warp_in_warpgroup() == 0:
-                cute.arch.cp_async_bulk_wait_group(layout.pending_stores(n), read=True)
+                cute.arch.cp_async_bulk_wait_group(layout.epi_stages - 1, read=True)
             # Nobody reads the epilogue tile before any more, TMA and threads alike.
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             address = ctx.smem.iterator.toint() + stage * layout.nbytes

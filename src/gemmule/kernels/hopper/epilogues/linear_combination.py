@@ -44,7 +44,7 @@ class LinearCombination:
             coord = (row + layout.mma_stride_m * (n // layout.epi_tiles_n), col + n % layout.epi_tiles_n)
             stage = ctx.warpgroup_idx * layout.epi_stages + n % layout.epi_stages
             if warp_in_warpgroup() == 0:
-                cute.arch.cp_async_bulk_wait_group(layout.pending_stores(n), read=True)
+                cute.arch.cp_async_bulk_wait_group(layout.epi_stages - 1, read=True)
                 if cutlass.const_expr(layout.reads_c):
                     with cute.arch.elect_one():
                         cute.arch.mbarrier_arrive_and_expect_tx(ctx.c_full + stage, nbytes)

@@ -60,7 +60,7 @@ class Mirrored(LinearCombination):
             below = coord[0] - coord[1] * layout.shape[1] // layout.shape[0]
             if below >= 0:
                 if warp_in_warpgroup() == 0:
-                    cute.arch.cp_async_bulk_wait_group(layout.pending_stores(n), read=True)
+                    cute.arch.cp_async_bulk_wait_group(layout.epi_stages - 1, read=True)
                 cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
                 address, first = ctx.smem.iterator.toint() + smem_tile * nbytes, n * layout.shape[1] // 2
                 scale = Scale(*ctx.scale, False)

@@ -20,8 +20,6 @@ _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 
 _LEAST_STAGES, _MOST_STAGES = 3, 16
 #: Columns from which epilogue tiles of half of them pay instead of narrow ones.
 _WIDE = 96
-#: Epilogue tiles of which two stages would not pay where they do not divide them.
-_MOST_SERIAL = 7
 
 
 @dataclass(frozen=True)
@@ -93,20 +91,20 @@ class HopperGemmConfig(WarpScheduleConfig):
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile.
 
-        They are at most 128 bytes, or half of the tile's, where these are an odd multiple of 16.
+        They are at most 128 bytes, the longest rows of a swizzle, or half of the tile's without a swizzle, where these
+        are an odd multiple of 16.
         """
         columns = self.tile_n // (self.cluster_k * num_b)
         alone = self.cluster_size == 1 and not (self.pingpong or self.swap_ab)
         if alone and itemsize == 2 and columns > _WIDE and columns % 32 == 16:
-            # Rows of an odd number of 16 bytes need no swizzle: no two of 8 begin in the same banks.
             return columns // 2
         widths = (64, 48, 32, 16, 56, 40, 24, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
     def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
-        """Return how many epilogue tiles a warpgroup has in shared memory: a divisor of those of a CTA tile, or 2."""
+        """Return how many epilogue tiles a warpgroup has in shared memory: they divide those of a CTA tile."""
         count = self.mma_tiles_m * self.tile_n // (self.cluster_k * num_b * self.epi_tile_n(itemsize, num_b))
-        return next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 2 if count > _MOST_SERIAL else 1)
+        return next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 1)
 
     def why_not_gated(self, itemsize: int, mn_major: bool) -> str | None:
         """Say why a tile cannot hold the columns of two B side by side, or None where it can.

@@ -117,14 +117,11 @@ class HopperGemm:
         stride = config.cluster_m * config.cluster_n
         self.reduction = ClusterReduction(config.cluster_k, mma_tiles_m, accumulator_bytes, stride)
         itemsize = d_element.width // 8
-        epi_tile_n, reads_c = config.epi_tile_n(itemsize, self.num_b), types["adds"] == "yes"
-        epi_tiles_n, epi_stages = self.tile_n // config.cluster_k // epi_tile_n, config.epi_stages(itemsize, self.num_b)
-        if reads_c and mma_tiles_m * epi_tiles_n % epi_stages:
-            epi_stages = 1
+        epi_tile_n = config.epi_tile_n(itemsize, self.num_b)
         self.epi_layout = EpiTileLayout(
-            d_element, (EPI_TILE_M, epi_tile_n), mma_tiles_m, epi_tiles_n,
-            mma_stride_m=1 if self.pingpong else CONSUMERS, epi_stages=epi_stages,
-            column_major=bool(config.swap_ab), reads_c=reads_c,
+            d_element, (EPI_TILE_M, epi_tile_n), mma_tiles_m, self.tile_n // config.cluster_k // epi_tile_n,
+            mma_stride_m=1 if self.pingpong else CONSUMERS, epi_stages=config.epi_stages(itemsize, self.num_b),
+            column_major=bool(config.swap_ab), reads_c=types["adds"] == "yes",
         )  # fmt: skip
         self.epilogue: Any = LinearCombination(self.epi_layout)
         if self.fusion is not None:
