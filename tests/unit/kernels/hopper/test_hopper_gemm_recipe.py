@@ -372,6 +372,31 @@ def test_many_ctas_of_few_rows_have_fewer_loads_in_flight_than_few(lines):
     assert stages[0] < stages[1]
 
 
+@pytest.mark.parametrize("shape", [(128, 4096, 4096), (4096, 128, 4096)])
+@pytest.mark.parametrize(("rows", "fetched"), [(128, 128), (255, 128), (256, 256)])
+def test_l2_fetches_less_around_a_box_where_memory_is_the_limit(shape, rows, fetched):
+    problem = _scaled(tuple(rows if extent == 128 else extent for extent in shape))
+    maps = [x for x in SPEC.launch(problem, SPEC.default).params if isinstance(x, TensorMapParam) and x.operand in "ab"]
+    assert [one.fetched_bytes for one in maps] == [fetched] * 2
+
+
+@pytest.mark.parametrize(
+    ("tile", "widths"),
+    [
+        ({"tile_n": 176}, (88, 16)),
+        ({"tile_n": 208}, (104, 16)),
+        ({"tile_n": 192}, (64, 32)),
+        ({"tile_n": 80}, (16, 16)),
+        ({"tile_n": 176, "swap_ab": 1}, (16, 16)),
+        ({"tile_n": 176, "cluster_m": 2}, (16, 16)),
+    ],
+)
+def test_epilogue_tiles_of_an_odd_multiple_of_16_columns_are_half_as_wide_as_the_tile(tile, widths):
+    config = HopperGemmConfig(**({"tile_m": 128, "stages": 3, "cluster_m": 1} | tile))
+    assert tuple(config.epi_tile_n(item) for item in (2, 4)) == widths
+    assert config.epi_stages(2) > 1 or widths[0] == 16
+
+
 @pytest.mark.parametrize(
     ("rows", "tile", "overlaps"),
     [
