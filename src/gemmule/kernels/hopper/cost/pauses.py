@@ -25,9 +25,10 @@ _SHORT_US, _SHORT_N, _SHORT_K = 0.22, 48, 12
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
-_HALVED_US, _UNEVEN_US = 0.06, 0.046
-#: Microseconds more of a k-tile of cooperative configs of so many columns; the same products.
-_COLUMNS_US = {176: -0.012, 208: 0.025}
+_HALVED_US, _UNEVEN_US = 0.0355, 0.046
+#: Microseconds more of a k-tile of cooperative configs of 128 rows and so many columns, in several waves; the same
+#: products.
+_COLUMNS_US = {128: 0.006, 176: -0.0165}
 #: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
 #: pair that shares loads: at the limit of power fewer bytes from L2 leave more for the rest. Three large products on
 #: both chips; of 11 drawn ones on an H200 whose choice it changed, none took 1 % longer, and half 4 % less or more.
@@ -43,14 +44,16 @@ _HIDDEN_US = 0.0012
 #: large products on an H200.
 _TALL_US, _LONG_US, _LONG_K = 0.025, 0.15, 32
 #: Microseconds more of a tile whose epilogue tiles have 16 columns, and of one of 256 rows whose epilogue tiles are
-#: half as wide as it is, if it has more than so many columns; of the same products, and of 176 and 208 columns.
+#: half as wide as it is, if it has more than so many columns; of the same products.
 _NARROW_US, _HALF_US, _NARROW_N = 2.5, 1.5, 96
 #: What a pair that shares loads gains of such a k-tile where its rows divide those of the product, or loses where they
 #: do not: three large products on both chips, and draws on an H200 of which no rows divide.
 _TALL_PAIR_US = -0.065
-#: Bytes of loads in flight beyond which up to so many rows take longer, and the share for as many more: with 6 stages
-#: instead of 12 and 11, 1 and 16 rows by 14336 x 4096 took 2 to 3 % less on an H200, 128 rows with 5 instead of 6.
-_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 128, 0.15
+#: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
+#: 11, 1 and 16 rows by 14336 x 4096 took 2 to 3 % less on an H200, and are predicted to take more. The same of
+#: cooperative CTAs by themselves: with 5 stages instead of 6, 128 rows took 3 % less.
+_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.06
+_ALONE_IN_FLIGHT, _ALONE_ROWS, _ALONE = 21e6, 128, 0.02
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _EPILOGUE_US = 5.0
@@ -72,7 +75,7 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     shared, (pingpong_us, cooperative_us) = of.cluster_size > of.cluster_k, _SHARED_US
     more = cooperative_us * shared * (of.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
     more = more + _PAIR_US * _is_wide_pair(one, of)
-    more = more + of.cached("columns", lambda: of.each(lambda config: _COLUMNS_US.get(config.tile_n, 0.0)))
+    more = more + of.cached("columns", lambda: of.each(_columns_us)) * (_waves(one, of) > 1)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]
     found += _waves(one, of) * of.gpu.load * of.cached("narrow", lambda: of.each(_narrow_us))
     short = min(max(2 - one.k_tiles / _SHORT_K, 0.0), 1.0)
@@ -81,9 +84,15 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     return found
 
 
+def _columns_us(config: HopperGemmConfig) -> float:
+    """Return the time that a k-tile takes longer by its columns, in CTAs by themselves."""
+    alone = config.cluster_size == 1 and config.tile_m == BLOCK
+    return _COLUMNS_US.get(config.tile_n, 0.0) if alone else 0.0
+
+
 def _narrow_us(config: HopperGemmConfig) -> float:
     """Return the time that a tile takes longer whose columns are an odd multiple of 16."""
-    if config.pingpong or config.tile_n <= _NARROW_N or config.tile_n % 32 != 16:
+    if config.pingpong or config.swap_ab or config.tile_n <= _NARROW_N or config.tile_n % 32 != 16:
         return 0.0
     return _NARROW_US if config.epi_tile_n(2) == 16 else _HALF_US * (config.mma_tiles_m - 1)
 
@@ -119,12 +128,18 @@ def fp8_contention(one: Operation, of: TileRates) -> Numbers | float:
 
     Parameters as of `promote_us`.
     """
-    if min(one.rows, one.cols) > _CONTENTION_ROWS:
+    rows = min(one.rows, one.cols)
+    if rows > _ALONE_ROWS:
         return 1.0
     whole = np.ceil(of.of_sides(one.rows, one.cols) / of.cluster_tile)
     ctas = np.minimum(whole[0] * whole[1] * one.batch, of.max_active_clusters) * of.cluster_size
     stages = of.cached("stages", lambda: of.each(lambda config: config.stages_bytes))
-    found: Numbers = 1 + _CONTENTION * (ctas * stages / _IN_FLIGHT - 1).clip(0)
+    found: Numbers
+    if rows <= _CONTENTION_ROWS:
+        found = 1 + _CONTENTION * (ctas * stages > _IN_FLIGHT)
+    else:
+        alone = (of.cluster_size == 1) & (of.pingpong == 0)
+        found = 1 + _ALONE * (alone & (ctas * stages > _ALONE_IN_FLIGHT))
     return found
 
 

@@ -168,8 +168,7 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, swap_ab=1),
-    # An odd number of 16 columns, promoted whole and written in two epilogue tiles.
-    HopperGemmConfig(tile_m=128, tile_n=208, stages=4, cluster_m=1),
+    # An odd multiple of 16 columns, written in two epilogue tiles.
     HopperGemmConfig(tile_m=128, tile_n=176, stages=4, cluster_m=1),
     # With shared memory left for block scales.
     HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1, group=16),
