@@ -389,6 +389,8 @@ def test_l2_fetches_less_around_a_box_where_memory_is_the_limit(shape, rows, fet
         ({"tile_n": 80}, (16, 16)),
         ({"tile_n": 176, "swap_ab": 1}, (16, 16)),
         ({"tile_n": 176, "cluster_m": 2}, (16, 16)),
+        # No shared memory is left.
+        ({"tile_n": 208, "stages": 5}, (16, 16)),
     ],
 )
 def test_epilogue_tiles_of_an_odd_multiple_of_16_columns_are_half_as_wide_as_the_tile(tile, widths):

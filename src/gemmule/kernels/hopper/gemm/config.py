@@ -10,7 +10,15 @@ from typing import ClassVar
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32, DType
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.hopper.tile_config import CLUSTERS, CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, WarpScheduleConfig
+from gemmule.kernels.hopper.tile_config import (
+    CLUSTERS,
+    CONSUMERS,
+    EPI_TILE_M,
+    K_BYTES,
+    MAX_SHARED_BYTES,
+    MMA_M,
+    WarpScheduleConfig,
+)
 from gemmule.kernels.parts.hopper_facts import SMS
 
 #: Search space: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, tile_n, and cluster shapes.
@@ -92,12 +100,14 @@ class HopperGemmConfig(WarpScheduleConfig):
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile.
 
         They are at most 128 bytes, the longest rows of a swizzle, or half of the tile's without a swizzle, where these
-        are an odd multiple of 16.
+        are an odd multiple of 16 and shared memory suffices for two stages.
         """
         columns = self.tile_n // (self.cluster_k * num_b)
         alone = self.cluster_size == 1 and not (self.pingpong or self.swap_ab)
         if alone and itemsize == 2 and columns > _WIDE and columns % 32 == 16:
-            return columns // 2
+            stages_bytes = CONSUMERS * 2 * EPI_TILE_M * columns // 2 * itemsize
+            if self.bytes_without_epi_tiles + stages_bytes <= MAX_SHARED_BYTES:
+                return columns // 2
         widths = (64, 48, 32, 16, 56, 40, 24, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 
