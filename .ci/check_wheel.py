@@ -55,8 +55,8 @@ def main() -> None:
 
 def check_packed_kernels(a: np.ndarray, b: np.ndarray, expected: np.ndarray) -> None:
     """Run packed kernels on the virtual GPU, where the compiler is not installed: the chosen one, and another."""
+    from gemmule import PackedKernelWarning
     from gemmule.compiler.pack import PACKS
-    from gemmule.dispatch.select import PackedKernelWarning
 
     assert importlib.util.find_spec("cutlass") is None, "the compiler is installed"
     (pack,) = PACKS.installed()

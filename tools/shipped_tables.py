@@ -48,9 +48,11 @@ def shipped_entries(files: Sequence[Path]) -> list[Entry]:
             if record["kernel"] not in kernels:
                 # A variant that was tried beside them.
                 continue
-            late = record.get("alignment", _ALIGNED) < _ALIGNED
+            misaligned = record.get("alignment", _ALIGNED) < _ALIGNED
             size = (record["m"], record["n"], record["k"])
-            key = key_of(gemm_problem(*size, record["dtype"], record["out_dtype"], record["layout"], late=late))
+            key = key_of(
+                gemm_problem(*size, record["dtype"], record["out_dtype"], record["layout"], misaligned=misaligned)
+            )
             assert key is not None
             entry = entry_of(key, record, run)
             if (other := best.get((entry.chip, key))) is None or entry.is_better_than(other):

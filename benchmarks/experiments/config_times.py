@@ -28,11 +28,13 @@ from typing import Any
 from untuned_choices import Operands, Pool, jobs_of
 
 from gemmule.compiler.pool import compile_all
+from gemmule.core.config import Config
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, KernelSpec
+from gemmule.dispatch.kernel_names import on_gpu
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
@@ -50,7 +52,6 @@ from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as MN_MAJOR
 from gemmule.lab import protocol
-from gemmule.lab.candidates import on_gpu
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import LAYOUTS, gemm_problem

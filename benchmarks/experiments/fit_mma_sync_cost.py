@@ -27,7 +27,8 @@ from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.mma_sync import tf32_cost
-from gemmule.kernels.mma_sync.spec import SPEC, tf32_us
+from gemmule.kernels.mma_sync.cost import tf32_us
+from gemmule.kernels.mma_sync.spec import SPEC
 from gemmule.kernels.mma_sync.tf32_cost import Tf32Rates
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records

@@ -25,11 +25,12 @@ from graph_times import graph_of, interleaved
 from gemmule.api.epilogues.scaling import Scaling
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_SEEN, FLOAT32, Precision, dtype_named
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.grouped import choose_grouped
 from gemmule.kernels.hopper.grouped.spec import SPEC, extra_configs
 from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_SPEC

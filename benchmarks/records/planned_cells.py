@@ -109,7 +109,7 @@ def searches(plan: Path, arch: Arch, chip: str, multiprocessors: int) -> list[Se
         asked: dict[str, Any] = json.loads(line)
         dtype = asked.get("dtype", "bfloat16")
         size, late = (asked["m"], asked["n"], asked["k"]), asked.get("late", False)
-        problem = gemm_problem(*size, dtype, output_type(dtype, None), asked.get("layout", "nn"), late=late)
+        problem = gemm_problem(*size, dtype, output_type(dtype, None), asked.get("layout", "nn"), misaligned=late)
         problem = dataclasses.replace(problem, precision=Precision.parse(asked.get("precision")))
         tried = []
         for given, fields, *other in asked["kernels"]:

@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     from gemmule.api.scaled import scaled_gemm
     from gemmule.compiler.cache import CacheWarning
     from gemmule.compiler.pack import Pack, PackWarning
+    from gemmule.dispatch.choices.choice_cache import clear_choices
+    from gemmule.dispatch.choices.packed_choice import PackedKernelWarning
     from gemmule.dispatch.rates_file import RatesFileWarning
     from gemmule.dispatch.recording import RecordingWarning
-    from gemmule.dispatch.select import PackedKernelWarning, clear_choices
     from gemmule.dispatch.tuned_file import TunedFileWarning
     from gemmule.outofcore.device.planner.probe_cache import ProbeCacheWarning
 
@@ -105,9 +106,10 @@ _LAZY = {
     "gemmule.api.scaled": ("scaled_gemm",),
     "gemmule.compiler.cache": ("CacheWarning",),
     "gemmule.compiler.pack": ("Pack", "PackWarning"),
+    "gemmule.dispatch.choices.choice_cache": ("clear_choices",),
+    "gemmule.dispatch.choices.packed_choice": ("PackedKernelWarning",),
     "gemmule.dispatch.rates_file": ("RatesFileWarning",),
     "gemmule.dispatch.recording": ("RecordingWarning",),
-    "gemmule.dispatch.select": ("PackedKernelWarning", "clear_choices"),
     "gemmule.dispatch.tuned_file": ("TunedFileWarning",),
     "gemmule.outofcore.device.planner.probe_cache": ("ProbeCacheWarning",),
 }

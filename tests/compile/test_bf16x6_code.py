@@ -10,7 +10,8 @@ import pytest
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
-from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS, SPEC
+from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
 from gemmule.lab.products import gemm_problem
 from support.code.launch_order import assert_waits_first
 from support.code.wgmma_waits import early

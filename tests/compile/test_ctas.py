@@ -10,8 +10,8 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.compiler.compile import compile_kernel
 from gemmule.core.arch import Arch
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS as SIX_PRODUCTS
-from gemmule.kernels.emulation.ozaki_steps import PRODUCTS
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as SIX_PRODUCTS
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 

@@ -6,10 +6,14 @@ import pytest
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.kernels.emulation.guard_steps import DECISION, GUARD
+from gemmule.kernels.emulation.guard_decision.spec import SPEC as DECISION
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as REAL_FORMS
-from gemmule.kernels.emulation.ozaki_gemm.spec import NATIVE, PAIRS, SCALES, SPEC
-from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
+from gemmule.kernels.emulation.ozaki_gemm.first_launches import PAIRS, SCALES
+from gemmule.kernels.emulation.ozaki_gemm.spec import NATIVE, SPEC
+from gemmule.kernels.emulation.ozaki_guard.spec import SPEC as GUARD
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
+from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
 from support.code.launch_order import assert_waits_first
 from support.code.wgmma_waits import early
 

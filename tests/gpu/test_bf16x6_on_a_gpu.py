@@ -13,7 +13,7 @@ from gemmule.core.dtype import FLOAT32, Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 from support.gpu import kernel_products

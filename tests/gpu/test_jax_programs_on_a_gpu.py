@@ -8,7 +8,7 @@ import pytest
 import gemmule as gm
 from gemmule.core.dtype import dtype_named
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
-from gemmule.dispatch.select import clear_choices
+from gemmule.dispatch.choices.choice_cache import clear_choices
 from support.oracle import assert_product, random_matrix
 
 CALLS = 3

@@ -16,7 +16,7 @@ from gemmule.core.dtype import FLOAT64, Precision
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.emulation.ozaki_steps import PRODUCTS
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 from support.float64_bounds import beyond_certain, largest_residues

@@ -16,7 +16,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
-from gemmule.dispatch.select import clear_choices, generation  # noqa: E402
+from gemmule.dispatch.choices.choice_cache import clear_choices, generation  # noqa: E402
 from gemmule.jax import frame, handlers, structs  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
 

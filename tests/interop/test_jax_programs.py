@@ -26,7 +26,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed; make test-interop
 import jax.numpy as jnp  # noqa: E402
 
 from gemmule.api.calls import dispatcher, jax_programs  # noqa: E402
-from gemmule.dispatch.select import clear_choices  # noqa: E402
+from gemmule.dispatch.choices.choice_cache import clear_choices  # noqa: E402
 from gemmule.jax import frame, handlers, launches  # noqa: E402
 from gemmule.runtime.arrays.jax_arrays import is_c_contiguous  # noqa: E402
 from gemmule.runtime.arrays.view import ArrayView  # noqa: E402

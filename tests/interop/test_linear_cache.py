@@ -18,7 +18,7 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
 
 import gemmule.torch as gt  # noqa: E402
-from gemmule.dispatch.select import clear_choices  # noqa: E402
+from gemmule.dispatch.choices.choice_cache import clear_choices  # noqa: E402
 from gemmule.torch import linear_cache  # noqa: E402
 
 functional = torch.nn.functional
@@ -490,9 +490,9 @@ def test_activation_checkpoints(gpu):
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda x, w, b: gt.linear(x.float(), w, b), DTypeError, "input is float32 and bias is float64"),
-        (lambda x, w, b: gt.linear(x, w.float()), DTypeError, "a is float64 and b is float32"),
-        (lambda x, w, b: gt.linear(x[:, :3], w), ShapeError, "3 columns.*16 rows"),
+        (lambda x, w, b: gt.linear(x.float(), w, b), DTypeError, "input is float32 and weight is float64"),
+        (lambda x, w, b: gt.linear(x, w.float()), DTypeError, "input is float64 and weight is float32"),
+        (lambda x, w, b: gt.linear(x[:, :3], w), ShapeError, "input has shape .4, 3. and weight .8, 16.; linear takes"),
         (lambda x, w, b: gt.linear(x, w, b[:3]), ShapeError, r"bias has shape \(3,\)"),
         (lambda x, w, b: gt.linear(x, w, b.float()), DTypeError, "bias is float32"),
         (lambda x, w, b: gt.linear(x, w[None], b), ShapeError, "out_features, in_features"),

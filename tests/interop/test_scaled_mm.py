@@ -78,7 +78,7 @@ def test_groups_with_scales():
         ({"scale_a": torch.ones(33)}, ShapeError, r"scale_a has shape \(33,\); give one element, \(33, 1\)"),
         ({"scale_b": torch.ones(2, 48)}, ShapeError, r"\(1, 48\) for each column of b, \(3, 48\) .* or \(3, 1\)"),
         ({"scale_a": torch.ones(1, dtype=torch.float64)}, DTypeError, "scale_a is float64; scales are float32"),
-        ({"mat_a": torch.ones(33, 272)}, DTypeError, "a is float32; scaled products take float8_e4m3fn"),
+        ({"mat_a": torch.ones(33, 272)}, DTypeError, "^mat_a is float32; scaled products take float8_e4m3fn"),
         ({"bias": torch.ones(33)}, ShapeError, "bias has shape"),
         ({"scale_result": torch.ones(2)}, ShapeError, "scale_result is float32 of shape"),
         ({"out_dtype": torch.int8}, DTypeError, "cannot be written as int8"),

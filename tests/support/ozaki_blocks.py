@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gemmule.kernels.emulation import ozaki_chain
 from gemmule.kernels.emulation.ozaki_complex import spec as of_complex
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 
@@ -13,7 +14,7 @@ _CACHES = (own._next_kernel, of_complex._next_kernel)
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 512 columns."""
-    monkeypatch.setattr(own, "BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr(ozaki_chain, "BLOCK_BYTES", 1 << 20)
     _clear()
     yield
     _clear()

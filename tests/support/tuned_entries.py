@@ -11,7 +11,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
-from gemmule.dispatch import select, tuned_table
+from gemmule.dispatch import tuned_table
+from gemmule.dispatch.choices import choice_cache
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
@@ -25,7 +26,9 @@ PROBLEM = gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "nn")
 RUN = (("chip", CHIP), ("gpu", GPU), ("date", "20260101T000000"), ("commit", "0123456789"))
 
 #: Two products of arrays that are apart, as an array library describes them.
-LIBRARY = types.SimpleNamespace(reach=lambda x: (x, x + 8), maker=lambda result: lambda: result, guards_kinds=True)
+LIBRARY = types.SimpleNamespace(
+    byte_bounds=lambda x: (x, x + 8), maker=lambda result: lambda: result, guards_kinds=True
+)
 
 
 def entry(config=SPEC.configs[5], *, problem=PROBLEM, us=9.0, ratio=1.1, chip=CHIP, kernel=SPEC.name, samples=8):
@@ -45,7 +48,7 @@ def table(tmp_path, monkeypatch):
 
 def forget():
     tuned_table.clear_tables()
-    select.clear_choices()
+    choice_cache.clear_choices()
 
 
 def chosen(problem=PROBLEM, gpu=GPU):
@@ -60,7 +63,7 @@ OTHERS = {
     "output": gemm_problem(520, 584, 1032, "bfloat16", "float32", "nn"),
     "layout of A": gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "tn"),
     "layout of B": gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "nt"),
-    "alignment": gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "nn", late=True),
+    "alignment": gemm_problem(520, 584, 1032, "bfloat16", "bfloat16", "nn", misaligned=True),
     "C": dataclasses.replace(PROBLEM, c=PROBLEM.d, beta=1),
     "batch": GemmProblem(
         520, 584, 1032, (3,), contiguous(BFLOAT16, 520, 1032, (3,)), contiguous(BFLOAT16, 1032, 584, (3,)), None,

@@ -19,8 +19,9 @@ from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import INSTALLED_FILE, Pack, write_pack
 from gemmule.compiler.pool import Job, compile_all
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.errors import CompileError
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 
 PACKAGE = "gemmule_kernels_sm90"
 #: Most bytes of the wheel.

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gemmule.core.chips import chip_named
-from gemmule.core.spec import Config, KernelSpec
+from gemmule.core.config import Config
+from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.lab.bench_tables import Table

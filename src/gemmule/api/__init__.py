@@ -145,11 +145,6 @@ def gemm(
     *,
     alpha: Any = 1.0,
     beta: Any = None,
-    out: Any = None,
-    out_dtype: Any = None,
-    precision: str | None = None,
-    stream: Any = None,
-    executor: str | None = None,
     bias: Any = None,
     epilogue: Callable[..., Any] | str | None = None,
     epilogue_args: Mapping[str, Any] | None = None,
@@ -157,6 +152,11 @@ def gemm(
     absmax: Any = None,
     conj_a: bool = False,
     conj_b: bool = False,
+    out: Any = None,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    stream: Any = None,
+    executor: str | None = None,
     **unknown: Never,
 ) -> Any:
     """Compute ``alpha * a @ b + beta * c``, by the rules of BLAS, with a bias and a function of each element.
@@ -175,13 +175,6 @@ def gemm(
     alpha, beta : number
         Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0. 0-d
         arrays and tensors count as numbers, if they are not on a GPU, where reading them would synchronise.
-    out : array, optional
-        Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
-    out_dtype : dtype or str, optional
-        Element type of the result. The default is the promoted type, and int32 for int8 times int8. Integers wrap, and
-        int64 times uint64 is float64, as of `matmul`.
-    precision, stream, executor
-        As of `matmul`.
     bias : array, optional
         Floats that broadcast to the result: of shape (n,) or (1, n) one for each column, of shape (m, 1) one for each
         row. It is added before `epilogue`, unless that is a function with a parameter ``bias``.
@@ -206,6 +199,13 @@ def gemm(
     conj_a, conj_b : bool, optional
         Whether to multiply by the complex conjugate of `a`, or of `b`, which a GPU's kernels read in place: with
         ``a.T``, BLAS's ``transa="C"``. PyTorch's lazily conjugated tensors need no flag.
+    out : array, optional
+        Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
+    out_dtype : dtype or str, optional
+        Element type of the result. The default is the promoted type, and int32 for int8 times int8. Integers wrap, and
+        int64 times uint64 is float64, as of `matmul`.
+    precision, stream, executor
+        As of `matmul`.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 from gemmule.core.grouped_problem import MATRICES, OFFSETS
 from gemmule.runtime.stream import stream_handle
@@ -13,6 +13,7 @@ from .planning import functions as plans
 from .planning.grouped_products import plan_groups
 from .planning.plan import Plan
 from .validation.grouped_product import GroupedArguments
+from .validation.rules import unknown_argument
 
 
 def _plan(*operands: Any, chip: str | None, **options: Any) -> Plan:
@@ -26,16 +27,17 @@ def grouped_gemm(
     /,
     offsets: Any = None,
     *,
+    matrices: Any = None,
     bias: Any = None,
     epilogue: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
     out: Any = None,
     out_dtype: Any = None,
     precision: str | None = None,
     stream: Any = None,
     executor: str | None = None,
-    scale_a: Any = None,
-    scale_b: Any = None,
-    matrices: Any = None,
+    **unknown: Never,
 ) -> Any:
     """Multiply the groups that lie one after another in a matrix, each with a matrix of its own.
 
@@ -59,12 +61,21 @@ def grouped_gemm(
     offsets : array of int32, shape (groups,), optional
         Where each group ends, without a leading 0, on the device of the operands: not decreasing, up to the extent of
         what is divided.
+    matrices : array of int32, shape (m,), optional
+        Instead of offsets, for few rows: the matrix of `b` that each row of `a` is multiplied by, read on the device.
+        A row of the result whose number on a GPU is none of a matrix is zero, as beyond the last offset. There is no
+        bias and no scale then, and no float32 on a GPU.
     bias : array, shape (groups, n), optional
         What is added to the rows of each group, of groups of rows only; 2 n columns for a gated epilogue.
     epilogue : str or callable, optional
         Epilogue, as in `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the
         product, or a gated form such as ``'swiglu'`` (on a GPU not of float32), for which `b` has the columns of the
         gates, then those of up.
+    scale_a, scale_b : array of float32 or float8_e8m0fnu, optional
+        Scales of groups of rows of 8-bit floats, both or none: of one element, or one for each row of `a`, of shape
+        (m, 1), and for each column of each matrix of `b`, (groups, 1, n), or each matrix, (groups, 1, 1). The result
+        is ``(scale_a * a) @ (scale_b * b) + bias`` of each group, bfloat16 by default, without an epilogue;
+        float8_e8m0fnu is converted first.
     out : array, optional
         Where the result goes, row-major; it shares no memory with the operands.
     out_dtype : dtype or str, optional
@@ -75,15 +86,6 @@ def grouped_gemm(
         ``'float8'`` for 8-bit floats on a GPU, as of `matmul`.
     stream, executor
         As of `matmul`; host arrays are multiplied on the host or the virtual GPU.
-    scale_a, scale_b : array of float32 or float8_e8m0fnu, optional
-        Scales of groups of rows of 8-bit floats, both or none: of one element, or one for each row of `a`, of shape
-        (m, 1), and for each column of each matrix of `b`, (groups, 1, n), or each matrix, (groups, 1, 1). The result
-        is ``(scale_a * a) @ (scale_b * b) + bias`` of each group, bfloat16 by default, without an epilogue;
-        float8_e8m0fnu is converted first.
-    matrices : array of int32, shape (m,), optional
-        Instead of offsets, for few rows: the matrix of `b` that each row of `a` is multiplied by, read on the device.
-        A row of the result whose number on a GPU is none of a matrix is zero, as beyond the last offset. There is no
-        bias and no scale then, and no float32 on a GPU.
 
     Returns
     -------
@@ -106,6 +108,8 @@ def grouped_gemm(
            [10.],
            [10.]])
     """
+    if unknown:
+        raise unknown_argument(grouped_gemm, unknown)
     role, numbers = (OFFSETS, offsets) if matrices is None else (MATRICES, matrices)
     options = ("grouped_gemm", role, out_dtype, epilogue, precision)
     inputs = tuple([x for x in (a, b, numbers, bias, scale_a, scale_b) if x is not None])

@@ -52,7 +52,7 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
     """
     from gemmule.compiler.pack import PACKS, read_pack
     from gemmule.compiler.toolchain import compiler_installed
-    from gemmule.dispatch.select import clear_choices
+    from gemmule.dispatch.choices.choice_cache import clear_choices
     from gemmule.files.file_errors import errors_name
 
     if not isinstance(path, str | os.PathLike):
@@ -90,7 +90,7 @@ def _take_named(name: str) -> None:
 
 
 def _take_table(pack: Pack) -> None:
-    from gemmule.dispatch.select import clear_choices
+    from gemmule.dispatch.choices.choice_cache import clear_choices
     from gemmule.dispatch.tuned_file import tuned_entries
     from gemmule.dispatch.tuned_table import add_packed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, shown
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import BY, QuantizeProblem, scales_shape
-from gemmule.dispatch.select import generation
+from gemmule.dispatch.choices.choice_cache import generation
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.arrays.view import MOST_ALIGNED, HostArray
 from gemmule.runtime.device import get_device
@@ -28,7 +28,7 @@ from .planning.plan import Plan, kernel_fields
 from .planning.vgpu_products import as_device_view, copy_again
 from .validation.operands import Operands, gather
 from .validation.product import host_array
-from .validation.rules import dtype_name
+from .validation.rules import dtype_name, unknown_argument
 from .validation.scales import FLOAT8
 
 _INPUTS = ("float32", "float16", "bfloat16")
@@ -136,7 +136,7 @@ def _checked(x: Any, *, by: Any, dtype: Any, scale_dtype: Any, stream: Any, spec
     if len(view.shape) not in (2, 3):
         raise ShapeError(f"x has shape {view.shape}; quantisation is of a matrix or a stack of matrices: reshape it")
     if view.dtype_name not in _INPUTS:
-        raise DTypeError(f"x is {view.dtype_name}; quantisation takes {', '.join(_INPUTS)}")
+        raise DTypeError(f"x is {view.dtype_name}; quantisation takes {', '.join(_INPUTS)}: convert it")
     return _Quantization(operands, by, wanted, of_scales)
 
 
@@ -248,6 +248,7 @@ def quantize(
     scale_dtype: Any = "float32",
     stream: Any = None,
     executor: str | None = None,
+    **unknown: Never,
 ) -> tuple[Any, Any]:
     """Round a matrix to 8-bit floats, with scales: ``x`` is about ``values * scales``. Of a stack, each matrix.
 
@@ -292,6 +293,8 @@ def quantize(
     array([[   1.,   -2.],
            [   0.,  448.]], dtype=float32)
     """
+    if unknown:
+        raise unknown_argument(quantize, unknown)
     call = _plan(x, by=by, dtype=dtype, scale_dtype=scale_dtype, stream=stream, executor=executor)
     found: tuple[Any, Any] = call.execute()
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Never
 
 from gemmule.core.block_scales import BLOCK, SCALES
 from gemmule.core.errors import ArgumentError, NoKernelError, ShapeError, UnsupportedError
@@ -14,10 +14,9 @@ from .planning import functions as plans
 from .planning.functions import plan_to_read
 from .planning.plan import Plan
 from .validation.product import ProductArguments
+from .validation.rules import unknown_argument
 from .validation.scales import as_read, check_factors, name_of
 
-#: The kernel that takes scales by blocks.
-_KERNEL = "hopper_gemm"
 #: What stands for scales that do not depend on K: of everything, and of each row or column.
 _TENSOR, _LINE = "tensor", "line"
 
@@ -30,7 +29,7 @@ def _shape(x: Any, role: str) -> tuple[int, ...]:
 
 
 def _form(role: str, scale: Any, lines: int, k: int) -> str | int:
-    """Return what scales are for: everything, each line, or blocks of 128 of K and so many lines."""
+    """Return the form of scales: for everything, each line, or blocks of 128 of K and so many lines."""
     shape = _shape(scale, role)
     if math.prod(shape) == 1 and len(shape) <= 2:
         return _TENSOR
@@ -56,7 +55,7 @@ def _arguments(
     """Hold the arguments against each other; return those of the product that computes it."""
     if options["out"] is None and options["out_dtype"] is None:
         options["out_dtype"] = "bfloat16"
-    check_factors(a, b)
+    check_factors(a=a, b=b)
     for role, x in (("a", a), ("b", b)):
         if len(x.shape) != 2:
             raise ShapeError(f"{role} has shape {tuple(x.shape)}; scaled products are of matrices: reshape it")
@@ -86,29 +85,31 @@ def _arguments(
 
 
 def _plan(*operands: Any, chip: str | None, **options: Any) -> Plan:
-    with _Refusals():
-        return plan_to_read(_arguments(*operands, **options), chip=chip)
+    given = _arguments(*operands, **options)
+    try:
+        return plan_to_read(given, chip=chip)
+    except NoKernelError as error:
+        raise _unsupported(error, given) from None
 
 
-class _Refusals:
-    """A context in which a refusal has the reason of the kernel that takes scales by blocks."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, NoKernelError):
-            reason = dict(error.refused).get(_KERNEL)
-            if reason is not None:
-                raise UnsupportedError(f"no scaled product: {reason}") from None
+def _unsupported(error: NoKernelError, given: ProductArguments) -> UnsupportedError:
+    """Return the error of a product that no kernel takes: with scales by blocks the rule of the kernel of these."""
+    if given.epilogue.blocks is None:
+        return error
+    shape = given.a.shape[0], given.b.shape[1]
+    return UnsupportedError(
+        f"scales by blocks need a Hopper GPU, and rows of the result of whole 16 bytes; it has shape {shape}: give "
+        "scales of rows and columns, or pad b and scale_b with columns and slice the result"
+    )
 
 
 @plans.planned_by(_plan)
 def scaled_gemm(
     a: Any,
     b: Any,
+    /,
     scale_a: Any,
     scale_b: Any,
-    /,
     *,
     bias: Any = None,
     scale_result: Any = None,
@@ -117,6 +118,7 @@ def scaled_gemm(
     out_dtype: Any = None,
     stream: Any = None,
     executor: str | None = None,
+    **unknown: Never,
 ) -> Any:
     """Multiply matrices of 8-bit floats, each with scales: ``(scale_a * a) @ (scale_b * b) + bias``.
 
@@ -172,6 +174,11 @@ def scaled_gemm(
     array([[16.,  8.,  4.],
            [32., 16.,  8.]], dtype=float32)
     """
+    if unknown:
+        raise unknown_argument(scaled_gemm, unknown)
     options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
-    with _Refusals():
-        return product(_arguments(a, b, scale_a, scale_b, bias=bias, scale_result=scale_result, **options))
+    given = _arguments(a, b, scale_a, scale_b, bias=bias, scale_result=scale_result, **options)
+    try:
+        return product(given)
+    except NoKernelError as error:
+        raise _unsupported(error, given) from None

@@ -92,7 +92,7 @@ bench_command.add_command(transpose_command)
     help="Compute A times its own transpose (SYRK), in the same memory: --layout nt or tn, and M = N.",
 )  # fmt: skip
 @click.option(
-    "--misaligned", "places", flag_value="late", help="Start every matrix one element after an aligned address."
+    "--misaligned", "places", flag_value="misaligned", help="Start every matrix one element after an aligned address."
 )
 @click.option("--misaligned-too", "places", flag_value="both", help="Measure aligned and misaligned matrices.")
 @click.option(
@@ -141,9 +141,9 @@ class _Options:
 
 def _gemm(options: _Options) -> None:
     from ..dispatch import registry
+    from ..dispatch.kernel_names import on_gpu, parse_kernels, without_chosen
     from ..dispatch.rates_table import rates_for
     from ..lab.bench_plan import BenchPlan
-    from ..lab.candidates import on_gpu, parse_kernels, without_chosen
     from ..lab.drawing.canvas import check_matplotlib
     from ..lab.draws import SECONDS
     from ..lab.experiment import experiment
@@ -152,8 +152,8 @@ def _gemm(options: _Options) -> None:
     from .bench_products import Shapes, parse_types
 
     types = parse_types(options.dtypes, options.out_dtype, options.precision)
-    late = {None: (False,), "late": (True,), "both": (False, True)}[options.places]
-    shapes = Shapes(options.sizes, options.layout, options.batch, late, options.own_transpose)
+    misaligned = {None: (False,), "misaligned": (True,), "both": (False, True)}[options.places]
+    shapes = Shapes(options.sizes, options.layout, options.batch, misaligned, options.own_transpose)
     problems = shapes.problems(types)
     if options.plot is not None:
         check_matplotlib()
@@ -335,7 +335,7 @@ def show_command(*, file: Path, plot: str | None) -> None:
     files = record_files([file])
     without: list[Path] = []
     for number, path in enumerate(files):
-        if not _show(path, plot, heading=path.name if len(files) > 1 else None, apart=number > len(without)):
+        if not _show(path, plot, heading=path.name if len(files) > 1 else None, after_blank=number > len(without)):
             without.append(path)
     if len(without) == len(files):
         raise FileFormatError(
@@ -349,10 +349,10 @@ def show_command(*, file: Path, plot: str | None) -> None:
         )
 
 
-def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> bool:
+def _show(path: Path, plot: str | None, *, heading: str | None, after_blank: bool) -> bool:
     """Print the products or transposes of a record file, after a heading; return whether there are any.
 
-    `apart` is whether an empty line precedes the heading.
+    `after_blank` is whether an empty line precedes the heading.
     """
     from ..lab.bench_tables import figures, ratios
     from ..lab.gemm_operation import GEMM, size_text
@@ -368,7 +368,7 @@ def _show(path: Path, plot: str | None, *, heading: str | None, apart: bool) -> 
     if not products and not transposes:
         return False
     if heading is not None:
-        click.echo(f"\n{heading}" if apart else heading)
+        click.echo(f"\n{heading}" if after_blank else heading)
     if show_transposes(records, path, plot):
         return True
     tables = []

@@ -72,7 +72,7 @@ class Shapes:
     layout: str | None = None  #: Layout of all products; None is nn for named sizes, and drawn for draws.
     batch: int | None = None  #: Products in a batch; None is one product without batch dimensions.
     #: For each of these a product: whether its matrices begin one element after an aligned address.
-    begins_late: tuple[bool, ...] = (False,)
+    misaligned: tuple[bool, ...] = (False,)
     own_transpose: bool = False  #: Whether B is A transposed, in the same memory.
 
     @property
@@ -89,13 +89,13 @@ class Shapes:
             itemsize = one.probe.a.dtype.itemsize
             sizes += [(size, self.layout or drawn) for draw in draws for size, drawn in draw.products(itemsize)]
             for size, layout in sizes:
-                for late in self.begins_late:
+                for misaligned in self.misaligned:
                     problem = gemm_problem(
                         *size,
                         one.dtype,
                         one.out_dtype,
                         layout,
-                        late=late,
+                        misaligned=misaligned,
                         batch=() if self.batch is None else (self.batch,),
                     )
                     found.append(dataclasses.replace(problem, precision=one.precision))

@@ -99,9 +99,9 @@ class _Options:
 
 def _transpose(options: _Options) -> None:
     from ..dispatch import registry
+    from ..dispatch.kernel_names import parse_kernels, without_chosen
     from ..dispatch.select import choose
     from ..lab.bench_plan import BenchPlan
-    from ..lab.candidates import parse_kernels, without_chosen
     from ..lab.drawing.canvas import check_matplotlib
     from ..lab.experiment import experiment
     from ..lab.transpose_bench import TransposeBench

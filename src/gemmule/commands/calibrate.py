@@ -198,9 +198,9 @@ class _Calibration:
 
 def _end(done: _Calibration, timed: Sequence[Timed], *, as_json: bool) -> None:
     """Fit rates, write them, and print them."""
+    from ..dispatch.choices.choice_cache import clear_choices
     from ..dispatch.rates_file import MeasuredRates, merge_rates
     from ..dispatch.rates_table import clear_rates
-    from ..dispatch.select import clear_choices
     from ..dispatch.tuned_table import chip_name
     from ..files.file_errors import errors_name
     from ..lab.calibration.fit import fit

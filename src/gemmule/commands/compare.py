@@ -73,8 +73,8 @@ def _compare(options: _Options) -> None:
     from ..api import gemm
     from ..core.chips import chip_named
     from ..dispatch import registry
+    from ..dispatch.kernel_names import parse_kernels
     from ..host.tiles import HostTileExecutor
-    from ..lab.candidates import parse_kernels
     from ..lab.compare import on_the_host, theory
     from ..lab.products import gemm_problem, output_type
     from ..runtime.device import device_count
@@ -130,9 +130,9 @@ def _on_the_gpu(
 
     `limits` is the theory of another chip; None asks for that of this GPU, which is None where the table lacks it.
     """
+    from ..dispatch.kernel_names import on_gpu
     from ..dispatch.rates_table import rates_for
     from ..lab.bench_plan import BenchPlan
-    from ..lab.candidates import on_gpu
     from ..lab.compare import COMPARED_ROWS, theory
     from ..lab.gemm_bench import GemmBench
     from .progress import steps_progress

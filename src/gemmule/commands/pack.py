@@ -32,9 +32,9 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     from ..compiler.pack import cached_kernels, write_pack
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
+    from ..dispatch.kernel_names import unknown_kernel
     from ..dispatch.registry import EVERY_KERNEL
     from ..files.regular_file import check_replaceable
-    from ..lab.candidates import unknown_kernel
 
     known = {spec.name: spec for spec in EVERY_KERNEL}
     names = list(known) if kernels is None else [name.strip() for name in kernels.split(",")]

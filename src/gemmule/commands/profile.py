@@ -79,7 +79,7 @@ class _Options:
 
 def _profile(options: _Options) -> None:
     from ..dispatch import registry
-    from ..lab.candidates import parse_kernels
+    from ..dispatch.kernel_names import parse_kernels
     from ..lab.experiment import experiment
     from ..lab.products import gemm_problem, output_type
     from ..lab.profile.summary import rows
@@ -143,9 +143,9 @@ def _check_outputs(
 def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tuple[Choice, ...]:
     """Return the named kernels that take the product, or by default the one that a call runs."""
     from ..dispatch import registry
+    from ..dispatch.kernel_names import on_gpu, parse_kernels
     from ..dispatch.rates_table import rates_for
     from ..dispatch.select import choose
-    from ..lab.candidates import on_gpu, parse_kernels
     from ..runtime.device import get_device
 
     multiprocessors = get_device(0).multiprocessors

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def kernel_names(text: str | None) -> tuple[str, ...]:
     """Return the kernel names of the option ``--kernels``."""
     from ..dispatch import registry
-    from ..lab.candidates import unknown_kernel
+    from ..dispatch.kernel_names import unknown_kernel
 
     known = [spec.name for spec in registry.REGISTRY if spec.operation == "gemm"]
     names = tuple(name.strip() for name in text.split(",")) if text is not None else ()

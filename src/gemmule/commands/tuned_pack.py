@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..compiler.pack import Pack
     from ..core.arch import Arch
+    from ..core.config import Config
     from ..core.gpu_rates import GpuRates
     from ..core.problem import Problem
-    from ..core.spec import Config, KernelSpec
+    from ..core.spec import KernelSpec
     from ..dispatch.tuned_file import Entry
 
 

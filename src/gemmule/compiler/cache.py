@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import CompileError, CompilerMissingError
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.files.user_folders import user_cache_folder
 
 from .artifact import Artifact

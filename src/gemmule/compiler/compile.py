@@ -8,8 +8,9 @@ import threading
 from typing import Any
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.errors import CompilerMissingError, KernelFailedError
-from gemmule.core.spec import Buildable, Config, KernelSpec, Signature
+from gemmule.core.spec import Buildable, KernelSpec, Signature
 
 from .artifact import Artifact
 from .resources import read_resources

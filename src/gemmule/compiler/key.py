@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gemmule.core.arch import Arch
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.config import Config
+from gemmule.core.spec import KernelSpec, Signature
 
 from .toolchain import compiler_installed, toolchain
 

@@ -11,11 +11,12 @@ import multiprocessing.context
 from collections.abc import Iterable, Iterator
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.cpus import usable_cpus
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import CompileError
 from gemmule.core.problem import Problem
-from gemmule.core.spec import Choice, Config, KernelSpec, Signature
+from gemmule.core.spec import Choice, KernelSpec, Signature
 
 from .artifact import Artifact
 from .cache import artifact_for

@@ -17,7 +17,7 @@ from .layout import StridedMatrix, contiguous, layout_name
 
 
 class OperandTypes(NamedTuple):
-    """What most kernels refuse a product for: the types of its operands, C's where there is one, and the precision."""
+    """The types of a product's operands, C's where there is one, and the precision: most kernels refuse by these."""
 
     a: DType
     b: DType

@@ -7,26 +7,18 @@ import functools
 import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 
 from gemmule.core.dataclass import dataclass
 
 from .arch import Arch
-from .errors import ArgumentError
+from .config import Config, configs_on
 from .gpu_rates import H200_RATES, GpuRates
-from .last_call_cache import cache_for_configs
 from .launch import Launch
 from .problem import GemmProblem, OperandTypes, Problem, inner_problem
 from .problem_kind import CachedForKinds
-
-#: CTAs of a cluster that every GPU with clusters takes.
-PORTABLE_CLUSTER = 8
-#: CTAs of the largest cluster.
-LARGEST_CLUSTER = 16
-# SMs of the smallest whole GPU of compute capability 9.0, the H100 PCIe.
-_WHOLE_GPU = 114
 
 #: Specialisation of a compiled kernel beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
@@ -37,66 +29,6 @@ _RefusesTypes = Callable[[OperandTypes, Arch], str | None]
 _Costs = Callable[[Any, Sequence[Any], GpuRates], Any]
 #: Why a kernel was not chosen, or a function that returns it: few reasons are read.
 Reason = str | Callable[[], str | None]
-
-
-@dataclass(frozen=True)
-class Config:
-    """Base of the kernels' configs: frozen dataclasses of integers from 1 on.
-
-    Fields in `switches` are 0 or 1, fields in `from_zero` are 0 or more.
-    """
-
-    switches: ClassVar[frozenset[str]] = frozenset()
-    from_zero: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        # Files may hold any number: with an empty grid, a result would stay unwritten.
-        for name, value in vars(self).items():
-            if name in self.switches and value not in (0, 1):
-                raise ArgumentError(f"config {self}: {name} must be 0 or 1")
-            least = 0 if name in self.switches | self.from_zero else 1
-            if value < least:
-                raise ArgumentError(f"config {self}: {name} must be {least} or more")
-
-    @property
-    def tile_elements(self) -> int:
-        """Elements of the result that a CTA computes; 1 where configs do not differ in them."""
-        return 1
-
-    @property
-    def cluster_size(self) -> int:
-        """CTAs of a cluster: those that split K, unless a config has others too."""
-        count: int = vars(self).get("cluster_k", 1)
-        return count
-
-    def on(self, multiprocessors: int) -> Self:
-        """Return the config with one CTA an SM, if it is persistent, i.e. has the field `ctas`."""
-        ctas = vars(self).get("ctas", multiprocessors)
-        if ctas == multiprocessors:
-            return self
-        changed: dict[str, Any] = {"ctas": multiprocessors}
-        return dataclasses.replace(self, **changed)
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the config's fields."""
-        return dict(vars(self))
-
-    def compiled_fields(self) -> dict[str, int]:
-        """Return the fields that compiled code depends on: all but `ctas`, which only the launch recipe reads."""
-        return {name: value for name, value in vars(self).items() if name != "ctas"}
-
-    def is_recorded(self, fields: Mapping[str, int]) -> bool:
-        """Whether fields of a record are those of this config; fields newer than the record have their defaults."""
-        return self.as_dict() == type(self)().as_dict() | dict(fields)
-
-    def __str__(self) -> str:
-        return _text(self)
-
-
-@functools.lru_cache(maxsize=1024)
-def _text(config: Config) -> str:
-    # Cached: every choice formats the configs that kernels refuse.
-    return " ".join(f"{name}={value}" for name, value in config.as_dict().items()) or "default"
 
 
 @dataclass(frozen=True)
@@ -136,7 +68,15 @@ def _unset(config: Any, signature: Signature) -> Buildable:
 # Slots, as an instance's dictionary of so many fields is slow to read.
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """A kernel of the registry. Specs import only core and kernels, and kernel.py in `build`."""
+    """A kernel of the registry. Specs import only core and kernels, and kernel.py in `build`.
+
+    A spec states limits in three functions: `refuses_types` by the types alone, `refuses` by the problem, `why_not` by
+    the config. In the instance `refuses` and `why_not` include those before; `own_refuses` and `own_why_not` do not,
+    for a choice, which evaluates each once. `is_refused` and `takes` are the same as yes or no, one look-up each.
+
+    It states times in `costs` (or `cost`). Before they are predicted `defers_to` may name a kernel that is surely
+    faster, after that `faster_alternative` one whose prediction is lower.
+    """
 
     name: str  #: Name of the kernel, e.g. ``gemm_reference``.
     operation: str  #: ``gemm`` or ``transpose``.
@@ -279,28 +219,6 @@ class KernelSpec:
         return next(supported, None)
 
 
-@cache_for_configs
-def configs_on(configs: tuple[Config, ...], multiprocessors: int) -> tuple[Config, ...]:
-    """Return the configs for a number of SMs, without those whose clusters may not fit.
-
-    More than `PORTABLE_CLUSTER` CTAs fit into a GPC of a whole GPU; a part of one (MIG) need not have such a GPC.
-    """
-    most = multiprocessors if multiprocessors >= _WHOLE_GPU else min(multiprocessors, PORTABLE_CLUSTER)
-    found = tuple(one.on(multiprocessors) for one in configs if one.cluster_size <= most)
-    return configs if found == configs else found
-
-
-def why_not_cluster(config: Config, cluster: int, arch: Arch) -> str | None:
-    """Say why an architecture has no clusters of `cluster` CTAs along K, or None where it has them."""
-    if arch.major < 9 and cluster > 1:
-        return f"config {config}: {arch} has no clusters, which sm_90 and newer have"
-    if arch.major != 9 and cluster > PORTABLE_CLUSTER:
-        return (
-            f"config {config}: clusters of more than {PORTABLE_CLUSTER} CTAs are known to fit on sm_90 only, not {arch}"
-        )
-    return None
-
-
 def _build(package: str, config: Any, signature: Signature) -> Any:
     return importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
 
@@ -334,7 +252,7 @@ class _LastCosts:
         return found or self.keep(problem, configs, gpu, self._costs(problem, configs, gpu))
 
     def known(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Any, int] | None:
-        """Return what is cached of `with_least`, or None."""
+        """Return the cached result of `with_least`, or None."""
         for one in self._last:
             if one[0] is problem and one[1] is configs and one[2] is gpu:
                 return one[3]

@@ -18,8 +18,8 @@ from gemmule.kernels.hopper.refusals import why_not_arch
 from gemmule.kernels.mma_sync.grouped_gemv.spec import SPEC as GROUPED_GEMV
 from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_GROUPED
 
+from .choices.choice_cache import cached_choice
 from .rates_table import rates_for
-from .select import cached_choice
 
 
 @cached_choice
@@ -67,7 +67,8 @@ def _able(problem: Any, arch: Arch) -> tuple[KernelSpec, ...]:
     refused = [(spec, None if spec.refuses is None else spec.refuses(problem, arch)) for spec in kernels]
     able = tuple(spec for spec, reason in refused if reason is None)
     if not able:
-        raise UnsupportedError(f"no grouped product: {refused[0][1]}")
+        remedy = "; multiply group by group with matmul, or float32 copies in groups" if why_not_arch(arch) else ""
+        raise UnsupportedError(f"no grouped product: {refused[0][1]}{remedy}")
     return able
 
 

@@ -10,8 +10,8 @@ from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.spec import Choice
 from gemmule.kernels.quantize.spec import BY_TENSOR, FLOAT8_ARCH, SPEC
 
+from .choices.choice_cache import cached_choice
 from .rates_table import rates_for
-from .select import cached_choice
 
 
 @cached_choice
@@ -32,7 +32,10 @@ def choose_quantize(problem: Any, arch: Arch, multiprocessors: int | None, chip:
     """
     spec = BY_TENSOR if problem.by == "tensor" else SPEC
     if arch.capability < FLOAT8_ARCH.capability:
-        raise UnsupportedError(f"no quantisation: 8-bit floats need compute capability 8.9; this GPU is {arch.name}")
+        raise UnsupportedError(
+            "no quantisation: 8-bit floats need compute capability 8.9 or newer, not "
+            f"{arch}; quantise a copy of x on the host"
+        )
     gpu = H200_RATES if multiprocessors is None else rates_for(chip, multiprocessors)
     assert spec.refuses is not None
     reason = spec.refuses(problem, arch)

@@ -10,6 +10,7 @@ import warnings
 
 from gemmule.core.problem import GemmProblem, Problem
 
+from .choices.choice_cache import register_clear
 from .problem_key import ProblemKey, key_of
 from .tuned_table import chip_name
 
@@ -25,6 +26,9 @@ class RecordingWarning(UserWarning):
 def is_recording() -> bool:
     """Return whether ``$GEMMULE_RECORD`` names a file, as of the last call of `clear_choices`."""
     return bool(os.environ.get("GEMMULE_RECORD"))
+
+
+register_clear(is_recording.cache_clear)
 
 
 def record_shape(problem: Problem, device: str) -> None:

@@ -1,4 +1,4 @@
-"""What XLA calls: a product on the host, one on a GPU, and there what was planned before.
+"""Handlers that XLA calls: a product on the host, one on a GPU, and there what was planned before.
 
 Each is a C function that ctypes makes of a Python one.
 """
@@ -21,7 +21,7 @@ from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem, mark_own_transpose
-from gemmule.dispatch.select import generation, register_clear
+from gemmule.dispatch.choices.choice_cache import generation, register_clear
 from gemmule.runtime.arrays.view import HostArray
 from gemmule.runtime.device import device_count
 from gemmule.runtime.driver import call, driver

@@ -13,7 +13,7 @@ from gemmule.core.layout import StridedMatrix, element_alignment
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.core.spec import Choice
-from gemmule.dispatch.select import register_clear
+from gemmule.dispatch.choices.choice_cache import register_clear
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import run_kernel
 from gemmule.runtime.repeated import repeated
@@ -37,7 +37,7 @@ class Recipe:
 
     @functools.cached_property
     def name(self) -> str:
-        """What it is known by: the same in every process, since XLA may keep compiled programs on disk."""
+        """Its key: the same in every process, since XLA may keep compiled programs on disk."""
         return hashlib.sha256(repr((self.problem, self.operands, self.begins)).encode()).hexdigest()
 
     def aligned(self, alignments: tuple[int, ...]) -> GemmProblem | TransposeProblem:

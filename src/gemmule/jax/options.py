@@ -1,4 +1,4 @@
-"""What a call of the product says besides its arrays."""
+"""Options of a call of the product, besides its arrays."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 
 class Head(ctypes.Structure):
-    """What most structs begin with."""
+    """The header of most structs."""
 
     _fields_: ClassVar[Sequence[tuple[str, Any]]] = (("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p))
 
@@ -24,7 +24,7 @@ class Version(Head):
 
 
 class Metadata(ctypes.Structure):
-    """What a handler says of itself when it is asked."""
+    """The metadata of a handler."""
 
     _fields_ = (("struct_size", ctypes.c_size_t), ("version", Version), ("traits", ctypes.c_uint32))
 
@@ -61,7 +61,7 @@ class List(Head):
 
 
 class Attributes(Head):
-    """What a call says besides its arrays."""
+    """The attributes of a call."""
 
     _fields_ = (
         ("size", ctypes.c_int64),
@@ -96,12 +96,12 @@ class BufferStruct(Head):
 
 
 class ErrorArguments(Head):
-    """What an error is made of."""
+    """The arguments of an error."""
 
     _fields_ = (("message", ctypes.c_char_p), ("code", ctypes.c_int))
 
 
 class StreamArguments(Head):
-    """What is asked of a call, and answered: its stream."""
+    """The query for the stream of a call, and its answer."""
 
     _fields_ = (("context", ctypes.c_void_p), ("stream", ctypes.c_void_p))

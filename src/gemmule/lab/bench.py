@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from gemmule.core.chip import Chip
+from gemmule.core.config import Config
 from gemmule.core.errors import CompileError, CompilerMissingError, DriverError, UnsupportedError
 from gemmule.core.problem import Problem
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, KernelSpec
 
 from . import protocol
 from .bench_plan import BenchPlan

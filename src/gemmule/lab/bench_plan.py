@@ -1,4 +1,4 @@
-"""What a run of `gemmule bench` measures."""
+"""Plans of `gemmule bench`: products, kernels and configs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ P = TypeVar("P", bound=Problem)
 
 @dataclasses.dataclass(frozen=True)
 class BenchPlan(Generic[P]):
-    """What is to be measured."""
+    """The measurements of a run."""
 
     problems: tuple[P, ...]  #: The problems, in order.
     choices: tuple[Choice, ...]  #: The kernels, each with a config.

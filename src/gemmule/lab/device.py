@@ -1,4 +1,4 @@
-"""What the laboratory needs of a device and of a baseline: an executor that is given to it."""
+"""Protocols of a device and of a baseline, as an executor gives them to the laboratory."""
 
 from __future__ import annotations
 

@@ -59,17 +59,17 @@ def gemm_problem(
     out_dtype: str,
     layout: str,
     *,
-    late: bool = False,
+    misaligned: bool = False,
     batch: tuple[int, ...] = (),
 ) -> GemmProblem:
     """Return D = A @ B of compact matrices: D in rows, A and B as `layout` says, ``n`` in rows, ``t`` in columns.
 
-    Where they are `late`, each begins one element behind an aligned address.
+    Where they are `misaligned`, each begins one element behind an aligned address.
     """
     kind, out = dtype_named(dtype), dtype_named(out_dtype)
 
     def rows_of(element: DType, rows: int, cols: int) -> StridedMatrix:
-        return contiguous(element, rows, cols, batch, element.itemsize if late else 16)
+        return contiguous(element, rows, cols, batch, element.itemsize if misaligned else 16)
 
     def stored(rows: int, cols: int, letter: str) -> StridedMatrix:
         return rows_of(kind, rows, cols) if letter == "n" else rows_of(kind, cols, rows).transposed()

@@ -1,4 +1,4 @@
-"""What ran when on the streams of a product that passes through a device: for Perfetto, and as a picture."""
+"""Activity of the streams of a product that passes through a device: for Perfetto, and as a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record file says of itself: where and when it was made."""
+"""Provenance of a record file: where and when it was made."""
 
 from __future__ import annotations
 

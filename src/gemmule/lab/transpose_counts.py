@@ -1,4 +1,4 @@
-"""What the virtual GPU counts of a transpose, and the throughput that follows from it with a measured time."""
+"""The virtual GPU's counts of a transpose, and the throughput that follows with a measured time."""
 
 from __future__ import annotations
 

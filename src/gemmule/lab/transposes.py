@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.cpus import usable_cpus
 from gemmule.core.dtype import numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import Choice, Config, KernelSpec
+from gemmule.core.spec import Choice, KernelSpec
 
 from .sizes import extents_named
 

@@ -134,7 +134,7 @@ class BenchGpu:
         return best
 
     def transposes(self) -> TransposeBaselines:
-        """Return what transposes are compared with: the copy, and other libraries."""
+        """Return the baselines of transposes: the copy, and other libraries."""
         return TransposeBaselines(self._ordinal, self._stream)
 
     def torch_gemm(self) -> TorchGemm:

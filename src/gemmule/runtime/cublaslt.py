@@ -257,7 +257,7 @@ class _Matmul:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the heuristic says of an algorithm."""
+    """An algorithm that the heuristic found."""
 
     algorithm: np.ndarray[Any, np.dtype[Any]]
     workspace_bytes: int
@@ -282,7 +282,7 @@ def _version(number: int) -> str:
 
 
 def _short(error: Exception) -> str:
-    """Return what an error of the bindings says, without its advice on logging."""
+    """Return the text of an error of the bindings, without its advice on logging."""
     return str(error).partition(" You can set")[0].rstrip(".")
 
 

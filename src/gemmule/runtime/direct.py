@@ -189,7 +189,7 @@ class DirectLaunch:
 
 
 def _queueing(direct: DirectLaunch) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a launch: a function of its own, for which all that it needs is at hand."""
+    """Return a function that queues a launch, with all that it needs at hand."""
     bindings = driver()
     launch, function, success = bindings.cuLaunchKernelEx, direct.function, bindings.CUresult.CUDA_SUCCESS
     take, give = direct.take, direct.give
@@ -235,7 +235,7 @@ def direct_launch(
 
 
 def serial_queue(queue: Callable[[tuple[int, ...], int], None]) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a product without programmatic dependent launch (PDL), where that is one launch.
+    """Return a function that queues a product of one launch without programmatic dependent launch (PDL).
 
     Kernels of PyTorch's trigger no dependent launch: behind one, there is nothing to overlap with.
     """

@@ -61,7 +61,7 @@ _VERSIONS = ("NOT_INITIALIZED", "NOT_COMPATIBLE", "API_NOT_IMPLEMENTED")
 
 
 class Profiling:
-    """What is being recorded. Made by `profiling`."""
+    """A recording in progress. Made by `profiling`."""
 
     def __init__(self) -> None:
         self._cupti = _module()
@@ -98,7 +98,7 @@ class Profiling:
             self._ranges.append(Range(name, start, end, threading.get_native_id()))
 
     def profile(self) -> Profile:
-        """Return what was recorded, once the block has ended.
+        """Return the recording, once the block has ended.
 
         Raises
         ------
@@ -264,7 +264,7 @@ def _cupti(name: str, *arguments: Any) -> Any:
 
 
 def _remedy(refusal: str) -> str:
-    """Return what to do about a refusal."""
+    """Return the remedy of a refusal."""
     if refusal in _REMEDIES:
         return _REMEDIES[refusal]
     version = int(call("cuDriverGetVersion"))

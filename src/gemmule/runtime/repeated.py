@@ -28,7 +28,7 @@ def repeated(
     addresses: Sequence[int],
     ordinal: int,
 ) -> Queue | None:
-    """Return what queues a problem at other addresses; None where there is nothing to launch, or too much to keep.
+    """Return a function that queues a problem at other addresses; None for no launch, or for too many to cache.
 
     Parameters
     ----------

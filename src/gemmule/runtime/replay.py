@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 #: ``replay(a, b, out)``, of `gemm` ``replay(a, b, out, c, bias)``, computes a product if the guard lets the arrays
 #: through, and returns None otherwise. A stream that is named comes last; only the current one is let through.
 Replay = Callable[..., Any]
-#: ``apart(addresses, in_place)`` is whether the output, whose address is the last, is apart from the inputs, of C
-#: unless it is C itself.
-Apart = Callable[[tuple[int, ...], bool], bool]
+#: ``no_overlap(addresses, in_place)`` is whether the output, whose address is the last, overlaps no input; C may be the
+#: output itself.
+NoOverlap = Callable[[tuple[int, ...], bool], bool]
 #: Queues a product, given addresses and stream.
 Queue = Callable[[tuple[int, ...], int], None]
 
@@ -28,7 +28,7 @@ LOW = 255
 
 
 def queue_of_parts(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
-    """Return what queues a product given the addresses of arrays, of which its operands are parts."""
+    """Return a function that queues a product given the addresses of arrays, of which its operands are parts."""
     if all(own == (place, 0) for place, own in enumerate(begins)):
         return queue
 
@@ -38,23 +38,23 @@ def queue_of_parts(queue: Queue, begins: tuple[tuple[int, int], ...]) -> Queue:
     return queue_parts
 
 
-def of_two(
+def replay_two_operands(
     check: Callable[..., bool],
-    apart: Apart,
+    no_overlap: NoOverlap,
     new: Callable[[Any], Any] | None,
     queue: Queue,
     stream: Callable[[int], int],
     device: int,
     same: bool,
 ) -> Replay:
-    """Return what replays a product of two of PyTorch's tensors.
+    """Return the replay of a product of two of PyTorch's tensors.
 
     Parameters
     ----------
     check : callable
         The guard of A, B, and the output if it is given.
-    apart : callable
-        Judges an output that is given.
+    no_overlap : callable
+        Checks an output that is given.
     new : callable or None
         Makes the output from A, where none is given.
     queue : callable
@@ -66,7 +66,7 @@ def of_two(
     """
     direct = getattr(queue, "direct", None)
     if direct is not None:
-        return of_two_in_one_launch(check, apart, new, direct, stream, device, same)
+        return replay_single_launch(check, no_overlap, new, direct, stream, device, same)
     # Addresses that were found to be in order last; another thread may replace them at any time. What the launch is
     # given again is the very tuple that it was given before.
     known: tuple[int, ...] = ()
@@ -89,7 +89,7 @@ def of_two(
             pa, pb, at = addresses
             if (pa | pb | at) & LOW or not (pa and pb and at) or (pa == pb) is not same:
                 return None
-            if new is None and not apart(addresses, False):
+            if new is None and not no_overlap(addresses, False):
                 return None
             known = last = addresses
         queue(last, now)
@@ -98,19 +98,19 @@ def of_two(
     return replay
 
 
-def of_more(
+def replay_with_addends(
     check: Callable[..., bool],
-    apart: Apart,
+    no_overlap: NoOverlap,
     new: Callable[[Any], Any] | None,
     queue: Queue,
     stream: Callable[[int], int],
     device: int,
     same: bool,
 ) -> Replay:
-    """Return what replays a product that reads C, a bias or both; C may be its output.
+    """Return the replay of a product that reads C, a bias or both; C may be its output.
 
-    The parameters are those of `of_two`; the guard is that of A, B, C and the bias, as far as there are these, and of
-    an output that is given and none of them.
+    The parameters are those of `replay_two_operands`; the guard is that of A, B, C and the bias, as far as there are
+    these, and of an output that is given and none of them.
     """
     known: tuple[int, ...] = ()
 
@@ -131,7 +131,7 @@ def of_more(
                 return None
             if (addresses[0] == addresses[1]) is not same:
                 return None
-            if new is None and not apart(addresses, in_place):
+            if new is None and not no_overlap(addresses, in_place):
                 return None
             known = last = addresses
         queue(last, now)
@@ -140,20 +140,20 @@ def of_more(
     return replay
 
 
-def of_two_in_one_launch(
+def replay_single_launch(
     check: Callable[..., bool],
-    apart: Apart,
+    no_overlap: NoOverlap,
     new: Callable[[Any], Any] | None,
     direct: DirectLaunch,
     stream: Callable[[int], int],
     device: int,
     same: bool,
 ) -> Replay:
-    """Return what replays a product of two of PyTorch's tensors that is one launch.
+    """Return the replay of a product of two of PyTorch's tensors that is one launch.
 
     Of a call that repeats a small product, what is left is the driver's launch, the guard and the reading of
     addresses; a function more between them, and a second comparison of addresses, would show. The parameters are those
-    of `of_two`, but for the launch, whose operands are A, B and the output.
+    of `replay_two_operands`, but for the launch, whose operands are A, B and the output.
     """
     from .driver import driver
 
@@ -181,7 +181,7 @@ def of_two_in_one_launch(
         if frame.addresses != addresses:
             pa, pb, at = addresses
             usable = not (pa | pb | at) & LOW and pa and pb and at and (pa == pb) is same
-            if not usable or (new is None and not apart(addresses, False)):
+            if not usable or (new is None and not no_overlap(addresses, False)):
                 give(frame)
                 return None
             frame.point(addresses)
@@ -197,7 +197,7 @@ def of_two_in_one_launch(
     return replay
 
 
-def of_these(
+def replay_same_arrays(
     given: tuple[Any, ...],
     addresses: tuple[int, ...],
     new: Callable[[], Any] | None,
@@ -205,7 +205,7 @@ def of_these(
     stream: Callable[[int], Any],
     device: int,
 ) -> Replay:
-    """Return what replays a product of these very arrays of CuPy's.
+    """Return the replay of a product of these very arrays of CuPy's.
 
     Such an array keeps its type and its memory for life. Its shape can be set, and its strides with it; to a shape that
     it had before, which means the same elements.

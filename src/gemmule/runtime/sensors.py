@@ -18,7 +18,7 @@ _INTERVAL = 0.02
 
 
 class Readings:
-    """What was sampled while a block ran."""
+    """Samples of clock and power while a block ran."""
 
     def __init__(self) -> None:
         self.clock_mhz: list[int] = []

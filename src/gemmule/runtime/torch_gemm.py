@@ -73,7 +73,7 @@ class TorchGemm:
         return Rotation(calls)
 
     def _function(self, problem: GemmProblem) -> Callable[[Any, Any, Any], object]:
-        """Return what computes ``d = a @ b``."""
+        """Return a function that computes ``d = a @ b``."""
         torch, a, d = self._torch, problem.a.dtype, problem.d.dtype
         if a.is_float8 and not problem.batch:
             one = torch.ones((), device=self._device, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""What transposes are held against on a GPU: the driver's copy, and other libraries' transposes of the same memory."""
+"""Baselines of transposes on a GPU: the driver's copy, and other libraries' transposes of the same memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK = 2 << 20
 
 
 class TransposeBaselines:
-    """What transposes are compared with, on one stream of a GPU.
+    """The baselines of transposes, on one stream of a GPU.
 
     Parameters
     ----------

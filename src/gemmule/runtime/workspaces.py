@@ -58,7 +58,7 @@ def needs_zeros(launch: Launch) -> bool:
 def zeroing(
     queue: Callable[[], None], launch: Launch, addresses: Mapping[str, int], ordinal: int, stream: int
 ) -> Callable[[], None]:
-    """Return what sets a launch's workspaces to zero, as far as it wants that, and queues it then.
+    """Return a function that sets a launch's workspaces to zero, as far as it wants that, and queues it then.
 
     That is part of every launch: one that was aborted, or other work that had the memory, leaves nothing behind.
 

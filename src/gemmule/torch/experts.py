@@ -67,7 +67,7 @@ class Experts:
         return torch.bmm(weights.unsqueeze(1), found.view(tokens, slots, found.shape[1])).squeeze(1)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return what pickles the module: its class is made here, from the one it had before."""
+        """Return the reduction that pickles the module: its class is made here, from the one it had before."""
         del protocol
         return _restored, (type(self).__bases__[1],), self.__dict__
 

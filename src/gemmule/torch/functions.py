@@ -171,13 +171,15 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
         return known
     check_tensors(input=input, weight=weight, bias=bias)
     input, weight, bias = as_autocast_wants(input, weight, bias)  # noqa: A001
-    if weight.ndim != 2 or input.ndim == 0:
+    if weight.ndim != 2 or input.ndim == 0 or input.shape[-1] != weight.shape[1]:
         raise ShapeError(
             f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; linear takes (..., in_features) "
             "and (out_features, in_features)"
         )
-    if bias is not None:
-        check_dtypes(input=input, bias=bias)
+    if bias is None:
+        check_dtypes(input=input, weight=weight)
+    else:
+        check_dtypes(input=input, weight=weight, bias=bias)
         if tuple(bias.shape) != (weight.shape[0],):
             raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight asks for ({weight.shape[0]},)")
     # The cache has no conjugates, which derivatives of complex products have.

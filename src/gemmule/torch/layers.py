@@ -65,7 +65,7 @@ class Linear(torch.nn.Linear):
         return linear(input, weight, bias, precision=self.precision)
 
     def extra_repr(self) -> str:
-        """Return what `print` shows of the layer."""
+        """Return the text of the layer for `print`."""
         text: str = super().extra_repr()
         return text if self.precision is None else f"{text}, precision={self.precision!r}"
 

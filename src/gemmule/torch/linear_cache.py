@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 
 import gemmule as gm
 from gemmule.api.calls.dispatcher import cached_gemm
-from gemmule.dispatch.select import generation, register_clear
+from gemmule.dispatch.choices.choice_cache import generation, register_clear
 from gemmule.runtime.arrays.torch_guards import quick_maker, tensor_guards
 from gemmule.runtime.direct import serial_queue
 
@@ -363,5 +363,5 @@ def _backward_of(given: tuple[Any, ...], of_input: bool, of_weight: bool, precis
 
 
 def _maker(like: Any) -> Maker:
-    """Return what makes tensors of a shape and type, the quickest way that this PyTorch and these GPUs have."""
+    """Return a function that makes tensors of a shape and type, the quickest way that PyTorch and these GPUs have."""
     return quick_maker(torch, like) or operator.methodcaller("new_empty", tuple(like.shape))

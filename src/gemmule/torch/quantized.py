@@ -72,7 +72,7 @@ class QuantizedLinear(torch.nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        """Return what `print` shows of the layer."""
+        """Return the text of the layer for `print`."""
         return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.kind!r}"
 
 

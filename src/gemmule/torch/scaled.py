@@ -9,13 +9,20 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 import gemmule as gm
+from gemmule.api.validation.scales import check_factors
 from gemmule.core.errors import ShapeError
 from gemmule.core.quantize_problem import scales_shape
 
 from .no_gradient import refuse_gradient
 from .shapes import check_tensors
 
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _SCALED, _GROUPED, _QUANTIZE = "gemmule::scaled_mm", "gemmule::scaled_grouped_mm", "gemmule::quantize"
+
+
+def _check_factors(mat_a: Any, mat_b: Any) -> None:
+    if mat_a.dtype not in _FLOAT8 or mat_b.dtype not in _FLOAT8:
+        check_factors(mat_a=mat_a, mat_b=mat_b)
 
 
 def scaled_mm(
@@ -60,6 +67,7 @@ def scaled_mm(
     """
     del use_fast_accum
     check_tensors(mat_a=mat_a, mat_b=mat_b, scale_a=scale_a, scale_b=scale_b, bias=bias, scale_result=scale_result)
+    _check_factors(mat_a, mat_b)
     return scaled_operator(
         mat_a, mat_b, scale_a, scale_b, bias, scale_result, mat_a.dtype if out_dtype is None else out_dtype
     )
@@ -135,6 +143,7 @@ def scaled_grouped_mm(
     """
     del use_fast_accum
     check_tensors(mat_a=mat_a, mat_b=mat_b, scale_a=scale_a, scale_b=scale_b, offs=offs, bias=bias)
+    _check_factors(mat_a, mat_b)
     scale_a = scale_a.unsqueeze(-1) if scale_a.ndim == 1 else scale_a
     scale_b = scale_b.unsqueeze(1) if scale_b.ndim == 2 else scale_b
     return grouped_operator(

@@ -12,8 +12,9 @@ from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.core.chip import Chip
+from gemmule.core.config import Config
 from gemmule.core.launch import Launch
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 
 from .counts import Counter, InstructionCounts
 from .counts.classes import class_of, flop_of_lane

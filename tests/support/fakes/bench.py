@@ -11,9 +11,9 @@ import numpy as np
 # It binds the registry where it is imported first, which must not be while a test replaces the registry.
 import gemmule.dispatch.select  # noqa: F401
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.dtype import Kind
 from gemmule.core.errors import UnsupportedError
-from gemmule.core.spec import Config
 from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 from gemmule.lab.products import as_matrix
 

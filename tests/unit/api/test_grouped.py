@@ -261,6 +261,15 @@ def test_float32_rows_with_numbers_are_sorted_by_the_caller(rng):
         gm.grouped_gemm(a, b, matrices=np.zeros(3, np.int32), executor="vgpu")
 
 
+def test_groups_of_16_bit_floats_on_older_gpus():
+    a, b, ends = np.zeros((3, 8), np.float16), np.zeros((2, 8, 8), np.float16), np.array([1, 3], np.int32)
+    text = "no grouped product: wgmma is an instruction of sm_90a, which sm_80 has not; multiply group by group"
+    with pytest.raises(gm.UnsupportedError, match=text):
+        gm.grouped_gemm.plan(a, b, ends, chip="a100")
+    copies = a.astype(np.float32), b.astype(np.float32)
+    assert gm.grouped_gemm.plan(*copies, ends, chip="a100").kernel == "simt_grouped"
+
+
 def test_without_offsets_it_is_a_batch(rng):
     a, b = rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5, 6))
     np.testing.assert_allclose(gm.grouped_gemm(a, b), a @ b, rtol=1e-13)

@@ -58,6 +58,13 @@ def test_arguments_are_refused_as_the_call_refuses_them():
         gm.gemm(X, X, epilog="relu")
     with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'aplha'; did you mean alpha\?$"):
         gm.gemm(X, X, aplha=2)
+    for call, text in (
+        (lambda: gm.grouped_gemm(X, X, offs=X), r"grouped_gemm\(\) .* 'offs'; did you mean offsets\?"),
+        (lambda: gm.scaled_gemm(X, X, X, X, scale_results=X), r"scaled_gemm\(\) .*; did you mean scale_result\?"),
+        (lambda: gm.quantize(X, axis=0), r"quantize\(\) .* 'axis'; help\(gemmule\.quantize\) lists all"),
+    ):
+        with pytest.raises(TypeError, match=f"^{text}$"):
+            call()
     for function in PLANNED:
         name = function.__name__
         with pytest.raises(

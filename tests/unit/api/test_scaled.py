@@ -85,10 +85,24 @@ def test_errors(change, error, text, rng):
 
 def test_results_of_odd_rows_by_blocks(rng):
     a, b = operands((16, 41, 256), rng)
-    with pytest.raises(
-        gm.UnsupportedError, match="no scaled product: D has a leading dimension of 82 bytes; TMA needs"
-    ):
-        gm.scaled_gemm.plan(a, np.asfortranarray(b), *scales_of("block", (16, 41, 256), rng), executor="vgpu")
+    scales = scales_of("block", (16, 41, 256), rng)
+    text = r"^scales by blocks need a Hopper GPU, and .* 16 bytes; it has shape \(16, 41\): give scales of rows .*slice"
+    for order in "FC":
+        with pytest.raises(gm.UnsupportedError, match=text):
+            gm.scaled_gemm.plan(a, np.asarray(b, order=order), *scales, executor="vgpu")
+    # The remedy of the message: 41 and 48 columns are of one block.
+    padded = np.zeros((256, 48), E4M3)
+    assert gm.scaled_gemm.plan(a, padded, *scales, executor="vgpu").kernel == "hopper_gemm_k_major"
+
+
+def test_scales_on_older_gpus(rng):
+    a, b = operands((16, 48, 256), rng)
+    with pytest.raises(gm.UnsupportedError, match="scales by blocks need a Hopper GPU"):
+        gm.scaled_gemm.plan(a, b, *scales_of("block", (16, 48, 256), rng), chip="rtx-4090")
+    rows = scales_of("row", (16, 48, 256), rng)
+    assert gm.scaled_gemm.plan(a, b, *rows, chip="rtx-4090").kernel == "gemm_reference"
+    with pytest.raises(gm.UnsupportedError, match=r"8-bit floats need compute capability 8\.9 or newer, not sm_80"):
+        gm.scaled_gemm.plan(a, b, *rows, chip="a100")
 
 
 @pytest.mark.parametrize("by", ["tensor", "row", "block"])

@@ -10,13 +10,15 @@ from click.testing import CliRunner
 
 from gemmule.cli import gemmule
 from gemmule.core.arch import Arch
+from gemmule.core.config import configs_on
 from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.spec import Choice, configs_on
+from gemmule.core.spec import Choice
 from gemmule.dispatch import settings_file
+from gemmule.dispatch.choices.choice_cache import clear_choices
 from gemmule.dispatch.rates_file import MeasuredRates, merge_rates, read_rates
 from gemmule.dispatch.rates_table import clear_rates, known_rates
-from gemmule.dispatch.select import choose, clear_choices
+from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.calibration import products as calibration

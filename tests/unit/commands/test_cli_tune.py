@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from gemmule.cli import gemmule
 from gemmule.core.errors import CompileError
 from gemmule.dispatch import tuned_table
-from gemmule.dispatch.select import choose, clear_choices
+from gemmule.dispatch.choices.choice_cache import clear_choices
+from gemmule.dispatch.select import choose
 from gemmule.dispatch.tuned_file import merge_tuned, read_tuned
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records

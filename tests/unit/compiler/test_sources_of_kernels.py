@@ -12,8 +12,10 @@ from gemmule.compiler import key
 from gemmule.compiler.key import artifact_key, source_digests
 from gemmule.core.arch import Arch
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS as SIX_PRODUCTS
-from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as SIX_PRODUCTS
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
+from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
 
 EVERY = (*REGISTRY, SIX_PRODUCTS, PRODUCTS, RECONSTRUCTION, RESIDUES)
 #: Prints the modules of gemmule that are imported with each module that is named. The package itself is a stand-in: its

@@ -7,9 +7,11 @@ import types
 
 import pytest
 
-from gemmule.api.calls.call_cache import CALLS, DeviceCall
+from gemmule.api.calls.cached_calls import DeviceCall
+from gemmule.api.calls.call_cache import CALLS
 from gemmule.core.arch import Arch
 from gemmule.dispatch import select, tuned_table
+from gemmule.dispatch.choices import choice_cache
 from gemmule.lab.products import gemm_problem
 from support.tuned_entries import LIBRARY
 
@@ -19,9 +21,9 @@ PROBLEM = gemm_problem(24, 40, 56, "float16", "float32", "tn")
 
 @pytest.fixture(autouse=True)
 def _nothing_chosen():
-    select.clear_choices()
+    choice_cache.clear_choices()
     yield
-    select.clear_choices()
+    choice_cache.clear_choices()
 
 
 def choose():
@@ -36,7 +38,7 @@ def test_a_choice_made_while_choices_are_forgotten_is_not_kept(monkeypatch):
         choice = original(*given)
         if len(asked) == 1:
             # As another thread may, when this one has looked at the tables as they were.
-            select.clear_choices()
+            choice_cache.clear_choices()
         return choice
 
     monkeypatch.setattr(select, "_choose", choosing)
@@ -48,21 +50,21 @@ def test_a_choice_made_while_choices_are_forgotten_is_not_kept(monkeypatch):
 
 
 def test_a_product_planned_before_choices_were_forgotten_is_not_kept():
-    began = select.generation()
-    select.clear_choices()
+    began = choice_cache.generation()
+    choice_cache.clear_choices()
     CALLS.add(LIBRARY, "stale", None, (0, 16), 32, began)
     assert CALLS.by_description.get("stale") is None
-    CALLS.add(LIBRARY, "fresh", None, (0, 16), 32, select.generation())
+    CALLS.add(LIBRARY, "fresh", None, (0, 16), 32, choice_cache.generation())
     assert CALLS.by_description.get("fresh") is not None
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_arrays_do_not_find_a_product_that_was_forgotten(forgotten):
-    product = DeviceCall(lambda addresses, stream: None, ((0, 0), (0, 0)), lambda: None, select.generation())
+    product = DeviceCall(lambda addresses, stream: None, ((0, 0), (0, 0)), lambda: None, choice_cache.generation())
     again = object()
     library = types.SimpleNamespace(replay=lambda *given: again, guards_kinds=True)
     if forgotten:
-        select.clear_choices()
+        choice_cache.clear_choices()
     CALLS.add_replay(library, product, (("arrays",), ("shapes",)), (object(), object()), None, (256, 512, 1024), None)
     assert CALLS.by_identity.get(("arrays",)) is (None if forgotten else again)
 

@@ -16,10 +16,11 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, FileFormatError
 from gemmule.core.gpu_rates import FARTHEST, H100_RATES, H200_RATES, RATES, GpuRates
 from gemmule.dispatch import rates_table
+from gemmule.dispatch.choices.choice_cache import clear_choices
 from gemmule.dispatch.rates_file import MeasuredRates, RatesFileWarning, merge_rates, read_rates
 from gemmule.dispatch.rates_table import clear_rates, known_rates, rates_file, rates_for
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.dispatch.select import choose, clear_choices
+from gemmule.dispatch.select import choose
 from gemmule.files.user_folders import user_settings_file
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED

@@ -19,7 +19,8 @@ from gemmule.compiler.pack import PACKS, read_pack, write_pack
 from gemmule.core.arch import Arch
 from gemmule.core.errors import FileFormatError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.dispatch import select, tuned_table
+from gemmule.dispatch import tuned_table
+from gemmule.dispatch.choices import choice_cache
 from gemmule.dispatch.tuned_file import write_tuned
 from support.artifacts import compile_by, made
 from support.tuned_entries import CHIP, GPU, LIBRARY, PROBLEM, SPEC, chosen, entry, forget, table
@@ -53,7 +54,7 @@ def packed(path, *entries):
 def test_after_the_users_and_before_the_shipped_ones(tmp_path):
     write_tuned(tuned_table.shipped_file(CHIP), [entry(FIRST)])
     assert chosen().config == FIRST
-    CALLS.add(LIBRARY, "what was decided", None, (0, 16), 32, select.generation())
+    CALLS.add(LIBRARY, "what was decided", None, (0, 16), 32, choice_cache.generation())
     gm.load_pack(packed(tmp_path / "a.pack", entry(SECOND)))
     assert (chosen().config, chosen().source.split(":")[0]) == (SECOND, f"the pack {tmp_path / 'a.pack'}")
     assert CALLS.by_description.get("what was decided") is None

@@ -18,10 +18,13 @@ from gemmule.core.layout import contiguous
 from gemmule.core.problem import contiguous_gemm, inner_problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch import select
+from gemmule.dispatch.choices import packed_choice
+from gemmule.dispatch.choices.choice_cache import clear_choices
+from gemmule.dispatch.choices.packed_choice import PackedKernelWarning
 from gemmule.dispatch.grouped import choose_grouped
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY, kernels_of
-from gemmule.dispatch.select import PackedKernelWarning, choose, clear_choices
+from gemmule.dispatch.select import choose
 from gemmule.lab.transposes import transpose_of
 from support.artifacts import compile_by, compiler_is_installed, made
 
@@ -48,7 +51,7 @@ def packed(tmp_path, monkeypatch):
     monkeypatch.setattr(PACKS, "installed", list)
     compile_by(monkeypatch, missing)
     compiler_is_installed(monkeypatch, False)
-    monkeypatch.setattr(select, "_warned", set())
+    monkeypatch.setattr(packed_choice, "_warned", set())
     clear_choices()
 
     def pack(*choices):
@@ -212,13 +215,13 @@ def test_a_loaded_pack_changes_choices(packed, tmp_path, monkeypatch):
 
 def test_with_a_compiler_nothing_is_looked_up(monkeypatch):
     compiler_is_installed(monkeypatch, True)
-    monkeypatch.setattr(select, "is_compiled", lambda *what: pytest.fail("looked up"))
+    monkeypatch.setattr(packed_choice, "is_compiled", lambda *what: pytest.fail("looked up"))
     for problem in (BF16, ODD, FLOAT32):
         assert chosen(problem) == best(problem)
 
 
 def test_an_empty_product_needs_no_kernel(monkeypatch):
-    monkeypatch.setattr(select, "has_any", lambda *what: pytest.fail("searched"))
+    monkeypatch.setattr(packed_choice, "has_any", lambda *what: pytest.fail("searched"))
     empty = contiguous_gemm(0, 16, 16, ("float32",) * 3)
     assert chosen(empty) == best(empty)
 

@@ -9,8 +9,9 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision, dtype_named
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, mark_own_transpose
+from gemmule.dispatch.choices.choice_cache import clear_choices
 from gemmule.dispatch.registry import kernels_of
-from gemmule.dispatch.select import choose, clear_choices
+from gemmule.dispatch.select import choose
 
 HOPPER = Arch(9, 0, True)
 #: Types of A, B and D, and precisions.

@@ -11,7 +11,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import TransposeProblem
-from gemmule.dispatch import recording, select
+from gemmule.dispatch import recording
+from gemmule.dispatch.choices import choice_cache
 from gemmule.dispatch.problem_key import key_of
 from gemmule.dispatch.recording import RecordingWarning
 from gemmule.dispatch.select import choose
@@ -26,9 +27,9 @@ PROBLEM = gemm_problem(24, 40, 56, "float16", "float32", "tn")
 def _nothing_chosen(monkeypatch, tmp_path):
     monkeypatch.setenv("GEMMULE_TUNED", str(tmp_path / "none.json"))
     monkeypatch.setattr(recording, "_written", set())
-    select.clear_choices()
+    choice_cache.clear_choices()
     yield
-    select.clear_choices()
+    choice_cache.clear_choices()
 
 
 def call(problem, chip="NVIDIA H200"):
@@ -71,4 +72,4 @@ def test_what_the_laboratory_does_not_measure_is_told():
     assert "adds C" in why_not_measured(added)
     assert "alignment" in why_not_measured(padded)
     assert why_not_measured(gemm_problem(127, 127, 127, "bfloat16", "bfloat16", "nn")) is None
-    assert why_not_measured(gemm_problem(128, 128, 128, "bfloat16", "bfloat16", "nn", late=True)) is None
+    assert why_not_measured(gemm_problem(128, 128, 128, "bfloat16", "bfloat16", "nn", misaligned=True)) is None

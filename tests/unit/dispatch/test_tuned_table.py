@@ -8,9 +8,10 @@ import math
 import pytest
 
 from gemmule.api.calls.call_cache import CALLS
+from gemmule.core.config import Config
 from gemmule.core.gpu_rates import H200_RATES
-from gemmule.core.spec import Config
 from gemmule.dispatch import select, tuned_table
+from gemmule.dispatch.choices import choice_cache
 from gemmule.dispatch.problem_key import key_of, problem_of
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose, tuned_choice
@@ -46,21 +47,21 @@ def test_a_file_that_changed_is_read_when_choices_are_cleared(table, monkeypatch
     select.use_tuned(CHIP, [entry(SPEC.configs[4], problem=other)])
     assert chosen().chosen_by == "cost"
     write_tuned(table, [entry(SPEC.configs[7])])
-    select.clear_choices()
+    choice_cache.clear_choices()
     assert (chosen().config, chosen().source.partition(":")[0]) == (SPEC.configs[7], str(table))
     moved = table.with_name("moved.json")
     write_tuned(moved, [entry(SPEC.configs[5])])
     monkeypatch.setenv("GEMMULE_TUNED", str(moved))
-    select.clear_choices()
+    choice_cache.clear_choices()
     assert chosen().config == SPEC.configs[5]
     assert table_for(CHIP).find(key_of(other)).source == "this process"
 
 
 def test_caches_that_keep_choices_are_cleared_with_them(monkeypatch):
-    CALLS.add(LIBRARY, "what was decided", None, (0, 16), 32, select.generation())
-    monkeypatch.setattr(select, "_clear_functions", [*select._clear_functions])
+    CALLS.add(LIBRARY, "what was decided", None, (0, 16), 32, choice_cache.generation())
+    monkeypatch.setattr(choice_cache, "_clear_functions", [*choice_cache._clear_functions])
     others = ["what another room made of a choice"]
-    select.register_clear(others.clear)
+    choice_cache.register_clear(others.clear)
     select.use_tuned(GPU, [entry(SPEC.configs[9])])
     assert not others
     assert CALLS.by_description.get("what was decided") is None

@@ -18,7 +18,8 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.roofline import fastest_unit
 from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.bf16x6_config import SixProductsConfig, SplitConfig
-from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS, SPEC
+from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
 from gemmule.lab.products import gemm_problem
 from gemmule.outofcore.calls.device_engine import memory_beside_workspaces
 

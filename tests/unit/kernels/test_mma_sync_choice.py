@@ -15,7 +15,8 @@ from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.mma_sync.config import MmaSyncConfig
-from gemmule.kernels.mma_sync.spec import SPEC, is_faster, predicted_us
+from gemmule.kernels.mma_sync.cost import is_faster, predicted_us
+from gemmule.kernels.mma_sync.spec import SPEC
 from gemmule.lab.products import LAYOUTS, gemm_problem
 
 NARROW = MmaSyncConfig(tile_m=32, tile_n=64, warps_m=1, stages=4)

@@ -10,7 +10,8 @@ import pytest
 from gemmule.core.dtype import Precision
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.kernels.mma_sync.config import MmaSyncConfig
-from gemmule.kernels.mma_sync.spec import CONFIGS, is_faster, predicted_us, tf32_us
+from gemmule.kernels.mma_sync.config_lists import CONFIGS
+from gemmule.kernels.mma_sync.cost import is_faster, predicted_us, tf32_us
 from gemmule.lab.products import gemm_problem
 
 SMALL = MmaSyncConfig(tile_m=64, tile_n=64, stages=4)

@@ -20,7 +20,9 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC, times_us
-from gemmule.kernels.emulation.ozaki_steps import PRODUCTS, RECONSTRUCTION, RESIDUES
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
+from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
 from gemmule.kernels.emulation.residues import BLOCK_BYTES
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.lab.products import gemm_problem

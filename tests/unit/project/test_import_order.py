@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "vgpu": {"core", "files", "executor", "compiler"},
     "host": {"core", "executor"},
 }
-#: Modules that may import every room.
+#: Modules that may import every room; only commands import what measures.
 ENTRANCES = {"__init__", "__main__", "api", "cli", "commands", "epilogue", "jax", "torch", "outofcore/calls"}
 #: Folders of a room that are entrances, and the files of the room that may import them: they are imported when a public
 #: name is first used.
@@ -104,6 +104,8 @@ def violations(source):
             inner = "/".join(name.split(".")[1:3])
             if room in MAY_IMPORT and inner in FACES and not {folder, own} & FACES[inner]:
                 found.append(f"{here}; {inner} is an entrance, which {room} may not import")
+            if target == "lab" and room in ENTRANCES and room not in {"cli", "commands"}:
+                found.append(f"{here}; only commands may import the laboratory")
             if room == "core" and top in GPU_PACKAGES:
                 found.append(f"{here}; core imports no GPU package")
             if top == "cutlass" and room not in {"compiler", "kernels"}:
@@ -159,6 +161,7 @@ def test_import_order():
         ("runtime/launch.py", "import cutlass", "only compiler and kernels"),
         ("outofcore/stream.py", "from ..runtime import launch", "outofcore may import core"),
         ("lab/bench.py", "import gemmule", "lab may import"),
+        ("api/plan.py", "def f():\n    from gemmule.lab import products", "only commands may import the laboratory"),
         ("host/blas.py", "from .. import api", "host may import core"),
         ("kernels/hopper/x/spec.py", "import cutlass", "spec.py imports core and kernels"),
         ("kernels/hopper/x/spec.py", "import numpy", "spec.py imports core and kernels"),

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from gemmule.runtime.replay import of_more, of_two
+from gemmule.runtime.replay import replay_two_operands, replay_with_addends
 
 
 def at(address):
@@ -21,7 +21,7 @@ def queued():
 @pytest.mark.parametrize("null", [0, 1, 2])
 @pytest.mark.parametrize("count", [2, 3])
 def test_arrays_without_memory_are_not_replayed(queued, null, count):
-    make = of_two if count == 2 else of_more
+    make = replay_two_operands if count == 2 else replay_with_addends
     replay = make(
         lambda *_: True,
         lambda *_: True,

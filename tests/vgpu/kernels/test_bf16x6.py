@@ -14,7 +14,8 @@ import pytest
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
 from gemmule.core.spec import Choice
-from gemmule.kernels.emulation.bf16x6_gemm.spec import PRODUCTS, SPEC
+from gemmule.kernels.emulation.bf16x6_gemm.spec import SPEC
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
 from gemmule.vgpu import Options, VirtualGpuError, launch
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel

@@ -10,9 +10,10 @@ import pytest
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT64, INT8_PRODUCTS, Precision
+from gemmule.kernels.emulation import ozaki_chain
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC
-from gemmule.kernels.emulation.ozaki_steps import PRODUCTS
+from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
 from gemmule.kernels.emulation.residues import MODULI, product
 from gemmule.vgpu import Options, launch
 from gemmule.vgpu.arch import virtual_arch
@@ -119,7 +120,7 @@ def test_blocks_of_columns(layout, small_blocks, rng):
 
 def test_parts_of_a_long_k(monkeypatch, rng):
     """Products of a part are added to those before it, modulo each."""
-    monkeypatch.setattr(own, "MOST_K", 256)
+    monkeypatch.setattr(ozaki_chain, "MOST_K", 256)
     own._next_kernel.cache_clear()
     a, b = rng.random((7, 600)), rng.random((600, 9))
     problem = problem_like(a, b, poisoned(FLOAT64, (7, 9)))

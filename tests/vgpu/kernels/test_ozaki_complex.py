@@ -7,7 +7,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.core.dtype import dtype_named
-from gemmule.kernels.emulation.ozaki_gemm import spec as of_parts
+from gemmule.kernels.emulation import ozaki_chain
 from support.ozaki_blocks import small_blocks
 
 __all__ = ["small_blocks"]
@@ -73,7 +73,7 @@ def test_layouts_conjugates_and_addends(conj, dtype, rng):
 @pytest.mark.parametrize(("layout", "dtype"), [("row-major", "complex128"), ("column-major", "complex64")])
 def test_blocks_of_columns_and_parts_of_a_long_k(layout, dtype, monkeypatch, small_blocks, rng):
     """Three blocks, the last one ragged, each of two parts of K that are added as residues."""
-    monkeypatch.setattr(of_parts, "MOST_K", 128)
+    monkeypatch.setattr(ozaki_chain, "MOST_K", 128)
     a, b = normal(rng, 6, 200, dtype=dtype), normal(rng, 200, 1100, dtype=dtype)
     if layout == "column-major":
         got, ran = product(b.T, a.T, out=np.full((6, 1100), np.nan, dtype).T, conj_b=True)

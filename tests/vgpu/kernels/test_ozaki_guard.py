@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.core.dtype import FLOAT32, FLOAT64
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
+from gemmule.kernels.emulation.guard import NEVER
+from gemmule.kernels.emulation.guard_words import SHORTFALL
+from gemmule.kernels.emulation.ozaki_gemm import first_launches
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.float64.config import Float64Config
-from gemmule.vgpu import execute
+from gemmule.vgpu import Options, VirtualGpuError, execute, launch
+from gemmule.vgpu.arch import virtual_arch
+from support.vgpu.kernel_products import problem_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -186,15 +193,15 @@ def test_what_refuses_early_changes_no_decision(name, rng, monkeypatch):
     """Pairs of lines, and lines, refuse only what the guard refuses without them."""
     a, b = INPUTS[name][0](rng)
     found = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision()
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
-    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(first_launches, "least_magnitude", lambda _k, _real: 0)
     assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == found
 
 
 @pytest.mark.parametrize("shape", [(256, 256), pytest.param((300, 270), marks=pytest.mark.slow)], ids=str)
 def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
     """Tiles that are whole, and those that end within the matrices: the least sum of magnitudes is anywhere in them."""
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
     a, b = rng.standard_normal((shape[0], 130)), rng.standard_normal((130, shape[1]))
     assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == ("ozaki-14",)
     for _ in range(3):
@@ -209,8 +216,8 @@ def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
 @pytest.mark.parametrize("order", ["CC", pytest.param("FC", marks=pytest.mark.slow), "CF", "FF"])
 def test_long_lines_in_every_layout(order, rng, monkeypatch):
     """CTAs measure lines in several rounds, the last ones fewer lines, and sample a part of K."""
-    monkeypatch.setattr(own, "least_share", lambda _k, _real: 0.0)
-    monkeypatch.setattr(own, "least_magnitude", lambda _k, _real: 0)
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
+    monkeypatch.setattr(first_launches, "least_magnitude", lambda _k, _real: 0)
     a, b = rng.standard_normal((M, 1100)), rng.standard_normal((1100, N))
 
     def ran(one, other):
@@ -235,7 +242,7 @@ def test_long_lines_in_every_layout(order, rng, monkeypatch):
 def test_one_pair_of_lines_refuses_the_product_and_so_does_one_line(which, value, rng, monkeypatch):
     """Its lines are not measured then, and its residues are not computed."""
     a, b = normal(rng, 130)
-    monkeypatch.setattr(own, which, lambda _k, _real: value)
+    monkeypatch.setattr(first_launches, which, lambda _k, _real: value)
     plan = gm.matmul.plan(a, b, precision="ozaki", executor="vgpu")
     assert plan.decision() == ("ieee",)
     assert share_of_bound(plan.execute(), a, b) <= 1
@@ -247,6 +254,37 @@ def test_the_first_launch_sets_the_shortfall_that_others_raise(rng, monkeypatch)
     plan = gm.matmul.plan(*normal(rng, 130), precision="ozaki", executor="vgpu")
     plan.execute()
     assert plan.decision() == ("ozaki-14",)
+
+
+def shortfall_of(ptx, problem, a, b, **options):
+    """What the first launch writes, from PTX that may not be its own."""
+    found = np.full(1, 0x7F7F7F7F, np.int32)
+    arrays = {"a": a, "b": b, SHORTFALL: found}
+    launch(
+        ptx,
+        first_launches.PAIRS.launch(problem, first_launches.PAIRS.default),
+        arrays,
+        options=Options(checks=True, **options),
+    )
+    return found[0]
+
+
+@pytest.mark.parametrize(("schedule", "seed"), [("late", 0), ("eager", 0), *(("random", seed) for seed in range(4))])
+def test_no_cta_raises_the_shortfall_before_it_is_set(schedule, seed, rng):
+    """One pair refuses, of the last CTA's: without the cluster's barrier, that the first one's 0 is earlier is luck."""
+    a, b = rng.standard_normal((64, 40)), rng.standard_normal((40, 64))
+    a[56], b[:, 56] = 0, 0
+    a[56, 0], b[1, 56] = 1, 1
+    problem = dataclasses.replace(problem_of(a, b, np.zeros((64, 64))), precision=Precision.OZAKI)
+    config = first_launches.PAIRS.default
+    ptx = artifact_for(
+        first_launches.PAIRS, config, first_launches.PAIRS.signature(problem, config), virtual_arch()
+    ).ptx
+    assert shortfall_of(ptx, problem, a, b, schedule=schedule, seed=seed) == NEVER
+    without = re.sub(r"barrier\.cluster\.\w+;", "membar.cta;", ptx)
+    assert without != ptx
+    with pytest.raises(VirtualGpuError, match=r"race in ozaki_pairs"):
+        shortfall_of(without, problem, a, b, schedule=schedule, seed=seed)
 
 
 @pytest.mark.parametrize(("name", "ran"), [("normal", "ozaki-14"), ("elements 2^300", "ieee")])

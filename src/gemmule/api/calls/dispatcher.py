@@ -12,7 +12,7 @@ from typing import Any
 
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.problem import TransposeProblem
-from gemmule.dispatch.select import generation
+from gemmule.dispatch.choices.choice_cache import generation
 from gemmule.runtime.arrays.descriptions import Described, DeviceCallArrays
 from gemmule.runtime.replay import Queue, queue_of_parts
 from gemmule.runtime.stream import stream_handle
@@ -23,7 +23,8 @@ from ..planning.plan import Plan
 from ..planning.products import plan_product
 from ..planning.transposes import Order, plan_transpose
 from ..validation.product import ABSMAX, ProductArguments
-from .call_cache import CALLS, DeviceCall, HostCall
+from .cached_calls import DeviceCall, HostCall
+from .call_cache import CALLS
 from .jax_programs import JaxPrograms, programs_for
 
 #: Stands for the axes of `matrix_transpose`.
@@ -48,9 +49,9 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
     if library is None:
         return _product_of_others(call)
     epilogue, traced, alpha, beta = call.epilogue, None, call.alpha, call.beta
-    said = 0.0 if beta is None else beta
+    beta_or_zero = 0.0 if beta is None else beta
     conj = call.conj
-    if call.operation != "matmul" and not usual_scalars(alpha, said):
+    if call.operation != "matmul" and not usual_scalars(alpha, beta_or_zero):
         return plan_product(call).execute()
     by_arrays = library.guarded and call.out_dtype is call.precision is call.executor is None and not conj
     # What a name stands for is known by it; a function is traced.
@@ -63,7 +64,7 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
             if result is not None:
                 CALLS.remember(identities or _identities(call), replay)
                 return result
-    options: tuple[Any, ...] = (call.operation, alpha, said, call.out_dtype, call.precision, call.executor)
+    options: tuple[Any, ...] = (call.operation, alpha, beta_or_zero, call.out_dtype, call.precision, call.executor)
     others = (c, call.bias, out)
     if conj:
         options = (*options, conj)
@@ -106,7 +107,7 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
 def cached_gemm(
     a: Any, b: Any, c: Any = None, *, beta: float = 0.0, out: Any = None, bias: Any = None, precision: Any = None
 ) -> Queue | None:
-    """Return what queues a call of `gemm` with arrays like these, given their addresses; None where it is not cached.
+    """Return a function that queues a cached call of `gemm` with arrays like these, given their addresses, or None.
 
     The parameters are those of `gemm`, and the addresses those of A, B, C, the bias and the output, as far as there are
     these. The caller answers for their alignment, their overlap, and the kinds of its arrays.
@@ -132,7 +133,7 @@ def usual_scalars(alpha: Any, beta: Any) -> bool:
 
 
 def _identities(call: ProductArguments) -> tuple[Any, ...]:
-    """Return what a call whose scalars are numbers, and whose epilogue is a name, is found by among replays.
+    """Return the key among replays of a call whose scalars are numbers, and whose epilogue is a name.
 
     `matmul` and `gemm` write it out themselves, as another call would take them longer than to find it.
     """
@@ -143,7 +144,7 @@ def _identities(call: ProductArguments) -> tuple[Any, ...]:
 
 
 def _shapes(call: ProductArguments) -> tuple[Any, ...]:
-    """Return what such a call is found by with other arrays, of which a guard checks the rest."""
+    """Return the key of such a call with other arrays, of which a guard checks the rest."""
     a, b, c, out = call.a, call.b, call.c, call.out
     try:
         at = (a.shape, b.shape, a.dtype, a is b, out is None)
@@ -157,7 +158,7 @@ def _shapes(call: ProductArguments) -> tuple[Any, ...]:
 
 
 def _only_named(call: ProductArguments) -> bool:
-    """Whether what is done to a product, apart from its bias, is known by a name alone, if it is anything."""
+    """Whether what is done to a product, besides its bias, is known by a name alone, if it is anything."""
     args = call.epilogue_args
     plain = (args is None or (isinstance(args, Mapping) and not args)) and call.gated is call.absmax is None
     return plain and (call.epilogue is None or type(call.epilogue) is str)
@@ -178,7 +179,7 @@ def _repeated(
 ) -> Any:
     """Return the result of a call that is cached; None where a plan has to look at the arrays."""
     absmax = call.absmax
-    if absmax is not None and not found.maximum_apart(described[1], call.out is not None):
+    if absmax is not None and not found.absmax_no_overlap(described[1], call.out is not None):
         return None
     arrays = (call.a, call.b, *others[:-1])
     result = found.run(library, described, arrays, call.out, call.stream, in_place=call.c is call.out)
@@ -216,7 +217,7 @@ def _add_product(
 
 
 def _clearing(queue: Queue, place: int, device: int) -> Queue:
-    """Return what clears the absolute maximum before a product."""
+    """Return a function that clears the absolute maximum before it queues a product."""
     from gemmule.runtime.memory import clear
 
     def queue_both(addresses: tuple[int, ...], stream: int) -> None:
@@ -229,10 +230,10 @@ def _clearing(queue: Queue, place: int, device: int) -> Queue:
 def _product_of_others(call: ProductArguments) -> Any:
     """Compute a product of arrays that are not in the call cache: of JAX's by a program from the second call on."""
     programs = programs_for(type(call.a))
-    said = 0.0 if call.beta is None else call.beta
-    if programs is None or call.conj or not (call.operation == "matmul" or usual_scalars(call.alpha, said)):
+    beta_or_zero = 0.0 if call.beta is None else call.beta
+    if programs is None or call.conj or not (call.operation == "matmul" or usual_scalars(call.alpha, beta_or_zero)):
         return plan_product(call).execute()
-    options: tuple[Any, ...] = (call.operation, call.alpha, said, call.out_dtype, call.precision, call.executor)
+    options: tuple[Any, ...] = (call.operation, call.alpha, beta_or_zero, call.out_dtype, call.precision, call.executor)
     traced = None
     if not (call.epilogue is None and _only_named(call)):
         traced = traced_epilogue(call)
@@ -302,14 +303,14 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
     result = plan.execute()
     if described is not None:
         queue, problem = plan.execution.queue, plan.problem
-        # Another array that lies where this one does says nothing of arrays that are apart.
+        # The launch of a transpose in place, of one address, holds for no other call.
         if queue is not None and isinstance(problem, TransposeProblem) and not problem.in_place:
             CALLS.add(library, described[0], queue, (x, x), result, began)
     return result
 
 
 def _replayed_transpose(x: Any, axes: Any, out: Any, stream: Any) -> Any:
-    """Return what `_replayed` does, of a transpose."""
+    """Return the result of a replayed transpose; None where it is not found, or its guard refuses the arrays."""
     if not CALLS.by_shapes:
         return None
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gemmule.core.block_scales import SCALES
 from gemmule.core.grouped_problem import MATRICES, OFFSETS
-from gemmule.dispatch.select import generation
+from gemmule.dispatch.choices.choice_cache import generation
 from gemmule.runtime.replay import queue_of_parts
 from gemmule.runtime.stream import stream_handle
 
@@ -16,7 +16,8 @@ from ..planning.grouped_products import plan_groups
 from ..planning.plan import Plan
 from ..validation.grouped_product import GroupedArguments
 from ..validation.scales import name_of
-from .call_cache import CALLS, DeviceCall
+from .cached_calls import DeviceCall
+from .call_cache import CALLS
 
 
 def multiply_groups(
@@ -64,7 +65,7 @@ def multiply_groups(
 
 
 def shapes_of(options: tuple[Any, ...], inputs: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
-    """Return what a call is found by among replays, of which a guard checks the rest."""
+    """Return the key of a call among replays, of which a guard checks the rest."""
     try:
         return options, inputs[0].dtype, out is None, *[x.shape for x in inputs]
     except (AttributeError, RuntimeError):

@@ -34,7 +34,7 @@ _known: dict[type, JaxPrograms | None] = {}
 
 
 def programs_for(kind: type) -> JaxPrograms | None:
-    """Return what keeps programs for a type of array: for JAX's own, if its foreign function interface can be used."""
+    """Return the cache of programs for a type of array: for JAX's own, if its foreign functions can be used."""
     return _known[kind] if kind in _known else _first_seen(kind)
 
 
@@ -62,7 +62,7 @@ def _made_for(kind: type) -> JaxPrograms | None:
 
 
 class Program:
-    """What XLA calls for arrays of certain shapes, types and places.
+    """A compiled XLA program for arrays of certain shapes, types and places.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class JaxPrograms:
         self._adding = threading.Lock()
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Hashable | None:
-        """Return what a call with these arrays is known by; None where it is unusual.
+        """Return the description of a call with these arrays; None where it is unusual.
 
         Of the others, some of which may be None, the last is the output.
         """

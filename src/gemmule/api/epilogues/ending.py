@@ -54,7 +54,7 @@ class Ending:
 
     @property
     def text(self) -> str:
-        """What is computed, by the names of the call's arguments; numbers are given as such."""
+        """The formula, by the names of the call's arguments; numbers are given as such."""
         names = {f"{MATRIX}{place}": _name_of(role) for place, role in enumerate(self.roles)}
         names |= {f"{NUMBER}{place}": f"{number:g}" for place, number in enumerate(self.numbers)}
         if self.gated:
@@ -129,7 +129,7 @@ class Ending:
 
 
 def _name_of(role: str) -> str:
-    """Return what a function's parameter is called whose values come from the array of that role."""
+    """Return the name of the function's parameter whose values come from the array of that role."""
     given = _GIVEN.fullmatch(role)
     if given is not None:
         return given["name"]
@@ -209,7 +209,7 @@ def _named(name: str, biased: bool) -> Ending:
 
 
 def _two_products(biased: bool) -> tuple[Any, Any]:
-    """Return what stands for the two products of a gated form, their bias added."""
+    """Return symbols for the two products of a gated form, their bias added."""
     gate, up = accumulated(), accumulated_second()
     return (gate + matrix_input(GATE_BIAS, -2), up + matrix_input(UP_BIAS, -1)) if biased else (gate, up)
 

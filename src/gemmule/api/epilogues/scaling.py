@@ -19,7 +19,7 @@ _BIAS, _SCALE_RESULT = "bias", "scale_result"
 
 @dataclass(frozen=True)
 class Scaling:
-    """What stands for the epilogue of a scaled product."""
+    """The epilogue of a scaled product."""
 
     #: Rows of A and columns of B that share a scale of 128 of K, 1 or 128 each; None where scales do not depend on K.
     blocks: tuple[int, int] | None

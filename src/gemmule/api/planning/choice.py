@@ -135,7 +135,7 @@ def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None
 
 
 def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[KernelSpec, ...] | None:
-    """Return what a plan may choose from: the kernel that is named, or None for all.
+    """Return the kernels that a plan may choose from: the one that is named, or None for all.
 
     Parameters
     ----------
@@ -160,12 +160,9 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
             f"kernel={word!r} is for plans of the virtual GPU or of a chip by its name; give executor='vgpu' or "
             "chip='h100', or leave kernel out, for the fastest"
         )
-    from gemmule.lab.candidates import only_choice
-    from gemmule.lab.products import gemm_problem
-    from gemmule.lab.transposes import transpose_of
+    from gemmule.dispatch.kernel_names import only_choice
 
-    probe = gemm_problem(1, 1, 1, "float32", "float32", "nn") if operation == "gemm" else transpose_of(1, 1, 4)
-    found = only_choice(word, registry.kernels_of(operation), probe)
+    found = only_choice(word, registry.kernels_of(operation))
     return (dataclasses.replace(found.spec, configs=(found.config,)),)
 
 
@@ -188,7 +185,7 @@ def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip
 
 
 def _as_on(chip: Chip, choose_on: Callable[[], Choice]) -> Choice:
-    """Return what the virtual GPU runs as on a chip.
+    """Return the choice of the virtual GPU as on a chip.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from gemmule.core.dtype import DType, dtype_named
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.core.spec import Choice
-from gemmule.dispatch.select import register_clear
+from gemmule.dispatch.choices.choice_cache import register_clear
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import get_device
 
@@ -122,7 +122,7 @@ def plan_on_device(product: Product, executor: str | None) -> Plan:
 def problem_queue(
     choose: Callable[..., Choice], problem: Any, ordinal: int, began: int
 ) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a problem whose kernel `choose` gives, given the addresses of its operands, D's last."""
+    """Return a function that queues a problem by the kernel of `choose`, given its operands' addresses, D's last."""
     del began
     from gemmule.runtime.repeated import repeated
 

@@ -70,14 +70,16 @@ def planned_by(
             given.apply_defaults()
             return plan(*given.args, **given.kwargs, chip=chip)
 
+        planned = attached(of_call)(function)
         # What reads signatures follows `__wrapped__`, to what the function returns.
         signature = inspect.signature(function)
         further = inspect.Parameter("chip", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
         parameters = [*signature.parameters.values(), further]
         vars(of_call)["__signature__"] = signature.replace(parameters=parameters, return_annotation="Plan")
-        of_call.__annotations__ = {**function.__annotations__, "chip": "str | None", "return": "Plan"}
+        annotations = {name: one for name, one in function.__annotations__.items() if name in signature.parameters}
+        of_call.__annotations__ = annotations | {"chip": "str | None", "return": "Plan"}
         of_call.__doc__ = _DOC.format(function.__name__)
-        return attached(of_call)(function)
+        return planned
 
     return attach
 
@@ -161,11 +163,6 @@ def gemm(
     *,
     alpha: Any = 1.0,
     beta: Any = None,
-    out: Any = None,
-    out_dtype: Any = None,
-    precision: str | None = None,
-    stream: Any = None,
-    executor: str | None = None,
     bias: Any = None,
     epilogue: Callable[..., Any] | str | None = None,
     epilogue_args: Mapping[str, Any] | None = None,
@@ -173,6 +170,11 @@ def gemm(
     absmax: Any = None,
     conj_a: bool = False,
     conj_b: bool = False,
+    out: Any = None,
+    out_dtype: Any = None,
+    precision: str | None = None,
+    stream: Any = None,
+    executor: str | None = None,
     kernel: str | None = None,
     chip: str | None = None,
 ) -> Plan:

@@ -13,7 +13,7 @@ from gemmule.core.chip import Chip
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError
 from gemmule.core.layout import compact_strides
-from gemmule.dispatch.select import generation
+from gemmule.dispatch.choices.choice_cache import generation
 from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.device import Device, get_device
 from gemmule.runtime.memory import clear
@@ -124,14 +124,14 @@ def plan_groups_on_device(product: GroupedProduct, executor: str | None) -> Plan
 
 
 def grouped_queue(problem: Any, ordinal: int, began: int) -> Callable[[tuple[int, ...], int], None]:
-    """Return what queues a `GroupedProblem`, given the addresses of its operands, D's last."""
+    """Return a function that queues a `GroupedProblem`, given the addresses of its operands, D's last."""
     from gemmule.dispatch.grouped import choose_grouped
 
     return problem_queue(choose_grouped, problem, ordinal, began)
 
 
 def _multiplying(product: GroupedProduct, problem: Any, device: Device, *, zeros: bool) -> _Work:
-    """Return what queues the kernel, and gives the zeros that all factors share where there are no others."""
+    """Return a function that queues the kernel, and returns zeros that all factors share where there are no others."""
 
     def work(out: ArrayView, stream: int) -> ArrayView | None:
         memory, shape = None, (max(product.m, product.groups * product.n), product.k)
@@ -147,7 +147,7 @@ def _multiplying(product: GroupedProduct, problem: Any, device: Device, *, zeros
 
 
 def _zeroing(product: GroupedProduct, device: Device) -> _Work:
-    """Return what zeroes the result of a product without elements, or without anything to add up."""
+    """Return a function that zeroes the result of a product without elements, or without anything to add up."""
 
     def work(out: ArrayView, stream: int) -> None:
         if 0 not in product.result:

@@ -25,7 +25,7 @@ from .vgpu_products import as_device_view
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a plan is for."""
+    """The target of a plan: an executor, or a chip by its name."""
 
     executor: str | None  #: The executor that the caller asks for.
     chip: Chip | None  #: The chip that the caller names, or None.
@@ -42,7 +42,7 @@ class Target:
 
 
 def target_of(executor: Any, name: Any) -> Target:
-    """Return what the arguments `executor` and `chip` of a plan mean.
+    """Return the target that the arguments `executor` and `chip` of a plan mean.
 
     Raises
     ------

@@ -185,7 +185,7 @@ class Plan:
         return "\n".join(lines)
 
     def _verdict(self) -> str:
-        """Return what runs where, and the expected time and rate."""
+        """Return the kernel, where it runs, and the expected time and rate."""
         text = f"{self.operation}: {self.kernel} on {self.device} ({self.executor})"
         if self.predicted_us is None:
             return text

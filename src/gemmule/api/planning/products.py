@@ -36,87 +36,111 @@ def plan_on_host(
 
     On the virtual GPU from the kernels of a registry, as on a chip.
     """
-    shape, views = product.shape, product.operands.views
-    dtypes = (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype)
-    c_dtype = product.view("c").dtype_name if "c" in views else None
-    arrays = {role: host_array(view) for role, view in views.items() if role != "out"}
-    c, ending = arrays.get("c"), product.ending
-    conj = {role for role, view in views.items() if view.conj}
+    shape, (dtypes, c_dtype) = product.shape, _types_of(product)
     work = HostWork(math.prod(shape.batch), shape.m, shape.n, shape.k, dtypes, product.precision)
     name, reason = host_arrays_executor(executor, dtypes, c_dtype, work)
-    if name == "gpu" and ending is not None and ending.blocks is not None:
+    if name == "gpu" and product.ending is not None and product.ending.blocks is not None:
         if executor == "gpu":
             raise only_on_host("host arrays with scales by blocks are multiplied")
         name, reason = "cpu", "host arrays with scales by blocks"
-
-    def conjugated(left: Array, right: Array) -> tuple[Array, Array]:
-        return np.conj(left) if "a" in conj else left, np.conj(right) if "b" in conj else right
-
     if name == "vgpu":
         return plan_on_virtual_gpu(product, reason, registry, chip)
+    return _plan_by_blas(product, reason) if name == "cpu" else _plan_through_gpu(product, reason)
 
-    if name == "cpu":
-        from gemmule.host import blas
-        from gemmule.host.gemm import checked_gemm
 
-        execution, added = Execution(), None if product.beta == 0 else c
+def _types_of(product: Product) -> tuple[tuple[str, str, str], str | None]:
+    """Return the types of A, B and the result, and of C if there is one."""
+    c_dtype = product.view("c").dtype_name if "c" in product.operands.views else None
+    return (product.view("a").dtype_name, product.view("b").dtype_name, product.out_dtype), c_dtype
 
-        def run_on_host() -> Any:
-            out, finish = product.new_output()
 
-            with memory_for_sums(shape.result):
-                given = arrays
-                if ending is not None and ending.blocks is not None:
-                    from gemmule.host.block_scales import with_scales
+class _HostInputs:
+    """The inputs of a product in host memory.
 
-                    given = arrays | with_scales(arrays, ending.blocks)
+    Attributes
+    ----------
+    arrays : dict of str to numpy.ndarray
+        By role.
+    c : numpy.ndarray or None
+        C, if it is added.
+    """
 
-                def multiply(factor: Any, total: Any) -> None:
-                    left, factor = conjugated(given["a"], factor)
-                    gemm = checked_gemm(left, factor, total, alpha=product.alpha, beta=product.beta, c=added)
-                    gemm.run(left, factor, total, added)
-                    execution.gemm = gemm
+    def __init__(self, product: Product) -> None:
+        views = product.operands.views
+        self.arrays = {role: host_array(view) for role, view in views.items() if role != "out"}
+        self.c = None if product.beta == 0 else self.arrays.get("c")
+        self._conj = {role for role, view in views.items() if view.conj}
 
-                finish_on_host(ending, shape.result, given, host_array(out), multiply)
-                return finish()
+    def conjugated(self, left: Array, right: Array) -> tuple[Array, Array]:
+        """Return a left and a right factor, conjugated where A, or B, is."""
+        return np.conj(left) if "a" in self._conj else left, np.conj(right) if "b" in self._conj else right
 
-        plan = planned(product, name, blas.describe(), None, reason, None, run_on_host)
-        return dataclasses.replace(plan, product=product, execution=execution)
 
+def _plan_by_blas(product: Product, reason: str) -> Plan:
+    """Plan a product of host arrays by the BLAS that NumPy has."""
+    from gemmule.host import blas
+    from gemmule.host.gemm import checked_gemm
+
+    inputs, execution, ending = _HostInputs(product), Execution(), product.ending
+
+    def run() -> Any:
+        out, finish = product.new_output()
+        with memory_for_sums(product.shape.result):
+            arrays = inputs.arrays
+            if ending is not None and ending.blocks is not None:
+                from gemmule.host.block_scales import with_scales
+
+                arrays = arrays | with_scales(arrays, ending.blocks)
+
+            def multiply(factor: Any, total: Any) -> None:
+                left, factor = inputs.conjugated(arrays["a"], factor)
+                gemm = checked_gemm(left, factor, total, alpha=product.alpha, beta=product.beta, c=inputs.c)
+                gemm.run(left, factor, total, inputs.c)
+                execution.gemm = gemm
+
+            finish_on_host(ending, product.shape.result, arrays, host_array(out), multiply)
+            return finish()
+
+    plan = planned(product, "cpu", blas.describe(), None, reason, None, run)
+    return dataclasses.replace(plan, product=product, execution=execution)
+
+
+def _plan_through_gpu(product: Product, reason: str) -> Plan:
+    """Plan a product of host arrays that are copied to a GPU; an epilogue is computed on the host."""
+    from gemmule.runtime.memory import usable_memory
+
+    from .host_to_device import streaming_plan
+
+    inputs, execution, shape = _HostInputs(product), Execution(), product.shape
+    dtypes, c_dtype = _types_of(product)
     problem = contiguous_gemm(
         shape.m,
         shape.n,
         shape.k,
-        (*dtypes, c_dtype) if c_dtype is not None else dtypes,
+        dtypes if c_dtype is None else (*dtypes, c_dtype),
         batch=shape.batch,
         alpha=product.alpha,
         beta=product.beta,
         precision=product.precision,
     )
     device = get_device(0)
-    execution, added = Execution(), None if product.beta == 0 else c
 
-    def run_on_gpu() -> Any:
+    def run() -> Any:
         from .host_to_device import RoundTrip
 
         out, finish = product.new_output()
 
-        # What is done to the sums is done to them on the host.
         def multiply(factor: Any, total: Any) -> None:
-            a, factor = conjugated(arrays["a"], factor)
-            given = {"a": a, "b": factor, "d": total} | ({} if added is None else {"c": added})
+            a, factor = inputs.conjugated(inputs.arrays["a"], factor)
+            given = {"a": a, "b": factor, "d": total} | ({} if inputs.c is None else {"c": inputs.c})
             execution.gemm = trip = RoundTrip(given, product.alpha, product.beta, product.precision)
-            trip.run(a, factor, total, added)
+            trip.run(a, factor, total, inputs.c)
 
         with memory_for_sums(shape.result):
-            finish_on_host(ending, shape.result, arrays, host_array(out), multiply)
+            finish_on_host(product.ending, shape.result, inputs.arrays, host_array(out), multiply)
             return finish()
 
-    from gemmule.runtime.memory import usable_memory
-
-    from .host_to_device import streaming_plan
-
-    plan = planned(product, name, device.name, choose_compiling(problem, device), reason, problem, run_on_gpu)
+    plan = planned(product, "gpu", device.name, choose_compiling(problem, device), reason, problem, run)
     seconds = least_seconds(problem, device.name, from_host=False)
     streaming = streaming_plan(problem, usable_memory(0), seconds)
     return dataclasses.replace(plan, streaming=streaming, product=product, execution=execution)
@@ -130,7 +154,7 @@ def with_conjugates(views: Mapping[str, ArrayView], roles: Sequence[str]) -> dic
 
 
 def memory_for_sums(result: tuple[int, ...]) -> EnoughMemory:
-    """Return what turns a lack of memory for a product's sums into an error of gemmule's."""
+    """Return a context that turns a lack of memory for a product's sums into an error of gemmule's."""
     return EnoughMemory(f"what is computed on the way to a result of shape {result}")
 
 

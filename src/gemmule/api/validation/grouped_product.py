@@ -261,7 +261,7 @@ def _scaled(call: GroupedArguments) -> GroupedArguments:
         raise ArgumentError(f"epilogue={call.epilogue!r} is none of scaled products; apply it to the result")
     if call.precision not in (None, Precision.FLOAT8.value):
         raise ArgumentError(f"precision={call.precision!r} is none of scaled products; leave it away")
-    check_factors(call.a, call.b)
+    check_factors(a=call.a, b=call.b)
     call.check_rows("scales are for groups of rows, a")
     (rows, depth), (groups, _, cols) = call.shapes
     shapes: dict[str, list[tuple[int, ...]]] = {SCALES[0]: [(rows, 1)], SCALES[1]: [(groups, 1, cols), (groups, 1, 1)]}

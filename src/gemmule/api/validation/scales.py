@@ -16,9 +16,9 @@ def name_of(x: Any) -> str:
     return str(getattr(x, "dtype", "")).removeprefix("torch.")
 
 
-def check_factors(a: Any, b: Any) -> None:
-    """Refuse factors of a scaled product that are no 8-bit floats."""
-    for role, x in (("a", a), ("b", b)):
+def check_factors(**factors: Any) -> None:
+    """Refuse factors of a scaled product that are no 8-bit floats; messages have the names that they are given by."""
+    for role, x in factors.items():
         if name_of(x) not in FLOAT8:
             name = name_of(x) or type(x).__name__
             raise DTypeError(

@@ -45,7 +45,7 @@ class _Allocation:
 
 
 class SharedTiles:
-    """What was allocated while kernels were traced, by their symbols."""
+    """Allocations of shared memory while kernels were traced, by their symbols."""
 
     def __init__(self) -> None:
         self._allocations: dict[str, list[_Allocation]] = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, HopperConfig
 from gemmule.kernels.parts.hopper_facts import SMS
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from gemmule.core.config import Config
 from gemmule.core.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, Precision
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice, Config, KernelSpec, NextKernel
+from gemmule.core.spec import Choice, KernelSpec, NextKernel
 
 from .bf16x6_gemm.spec import SPEC as BF16X6
-from .guard_steps import DECISION
+from .guard_decision.spec import SPEC as DECISION
 from .guard_words import DECISION_WORD
 from .ozaki_complex.spec import SPEC as OZAKI_COMPLEX
 from .ozaki_gemm.spec import SPEC as OZAKI

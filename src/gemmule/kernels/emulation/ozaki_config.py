@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
-from gemmule.core.spec import Config
 from gemmule.kernels.hopper.tile_config import CLUSTERS, K_BYTES, WarpScheduleConfig
 from gemmule.kernels.parts.hopper_facts import SMS
 
@@ -23,6 +23,8 @@ RESIDUES_CTAS, RECONSTRUCTION_CTAS = 32 * SMS, 8 * SMS
 SIDE = 32
 #: Products of residues for a complex product (3M), and parts of an element, which are successive along K.
 PLANES, PARTS = 3, 2
+#: Microseconds of a launch on an H100 and an H200.
+LAUNCH_US = 2.0
 #: The scale of a row or column with an element that is not finite.
 NOT_FINITE = 2**20
 

@@ -62,7 +62,7 @@ def byte_weights(modulus: int) -> tuple[int, int, int]:
 
 
 def middle(modulus: int) -> int:
-    """Return what is added to a product's residues before they are written: bytes then have no sign."""
+    """Return the addend of a product's residues before they are written: bytes then have no sign."""
     return modulus // 2
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import LARGEST_CLUSTER, Config, why_not_cluster
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import LARGEST_CLUSTER, Config, why_not_cluster
 from gemmule.kernels.parts.hopper_facts import SMS, WARPGROUP
 
 #: Bytes that a copy may move at once: two elements, or one.

@@ -1,4 +1,4 @@
-"""What measured times add to the limits of the cost model: see `gemmule.kernels.parts.learned_correction`."""
+"""The learned correction of the cost model's limits: see `gemmule.kernels.parts.learned_correction`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def is_whole(problem: GemmProblem) -> bool:
 
 
 def layout_features(of: Tiles, layout: Layout) -> Numbers:
-    """Return what is read of how a product lies: a column for each config."""
+    """Return the features of how a product lies: a column for each config."""
     (lines_a, sectors_a), (lines_b, sectors_b) = begins_inside(layout.begin_a), begins_inside(layout.begin_b)
     # Where lines begin matters to copies of lines along K.
     inside_a, inside_b, log_k = lines_a * layout.along_a, lines_b * layout.along_b, of.features[2]
@@ -81,7 +81,7 @@ def layout_features(of: Tiles, layout: Layout) -> Numbers:
 
 
 def numbers(problem: GemmProblem, of: Tiles, found: Limits) -> Numbers:
-    """Return what is read of each config and the product: a column for each config."""
+    """Return the features of each config and the product: a column for each config."""
     oriented, _, _ = row_result(problem)
     share, parts, whole = found.share, found.parts, found.whole
     waves = share / of.resident

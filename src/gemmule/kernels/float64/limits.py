@@ -22,7 +22,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Float64Rates:
-    """What predicted times were fitted to: benchmarks/experiments/fit_float64_cost.py. Microseconds on an H200."""
+    """Fitted rates of predicted times: benchmarks/experiments/fit_float64_cost.py. Microseconds on an H200."""
 
     #: products, products_of_8, products_of_4: Products of a k-tile of 128 x 128 x 16, and the factors of instructions
     #: of 8 and of 4 elements of K.
@@ -148,7 +148,7 @@ class Limits(NamedTuple):
 
 
 class _Moving(NamedTuple):
-    """What configs decide for products that lie alike; a value for each config.
+    """Numbers of configs, for products of one layout; a value for each config.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class _Moving(NamedTuple):
 
 
 class _Streamed(NamedTuple):
-    """What configs of stream-K by persistent CTAs decide besides `Tiles`; a value for each of them.
+    """Numbers of configs of stream-K by persistent CTAs, besides `Tiles`; a value for each of them.
 
     Attributes
     ----------
@@ -187,14 +187,14 @@ class _Streamed(NamedTuple):
 
     @classmethod
     def of(cls, tiles: Tiles, rates: Float64Rates) -> _Streamed:
-        """Return what the configs of stream-K decide, among all those of tiles."""
+        """Return the numbers of the configs of stream-K, among all those of tiles."""
         numbers = np.flatnonzero(tiles.persistent)
         resident = tiles.resident[numbers]
         return cls(numbers, resident, rates.first * (resident == 1), tiles.written[numbers])
 
 
 class _Split(NamedTuple):
-    """What a config of stream-K by clusters decides besides `Tiles`."""
+    """Numbers of a config of stream-K by clusters, besides `Tiles`."""
 
     number: int  #: Its number among all configs.
     config: Float64Config  #: The config.
@@ -202,7 +202,7 @@ class _Split(NamedTuple):
 
 
 class Tiles:
-    """What configs decide for every product: sizes, and microseconds; a value for each config."""
+    """Numbers of configs for every product: sizes, and microseconds; a value for each config."""
 
     def __init__(self, configs: Sequence[DmmaConfig], rates: Float64Rates) -> None:
         def each(value: Any) -> Numbers:
@@ -252,7 +252,7 @@ class Tiles:
         self._moving: dict[Layout, _Moving] = {}
 
     def moving(self, layout: Layout) -> _Moving:
-        """Return what is decided for products that lie so."""
+        """Return the numbers for products of that layout."""
         found = self._moving.get(layout)
         if found is None:
             found = self._moving[layout] = self._find_moving(layout)
@@ -277,12 +277,12 @@ class Tiles:
 
 @cache_for_configs
 def tiles_of(configs: Sequence[DmmaConfig], rates: Float64Rates) -> Tiles:
-    """Return what configs decide."""
+    """Return the numbers of configs."""
     return Tiles(configs, rates)
 
 
 def key_of(config: DmmaConfig) -> tuple[int, ...]:
-    """Return what a config's factors are found by; of stream-K, the CTAs of a cluster are 0 or negative."""
+    """Return the key of a config's factors; of stream-K, the CTAs of a cluster are 0 or negative."""
     shared = 1 - config.cluster_k if getattr(config, "stream_k", 0) else config.cluster_k
     return config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
 

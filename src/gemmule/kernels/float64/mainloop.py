@@ -36,7 +36,7 @@ class _Tile:
 
 
 class _Lane(NamedTuple):
-    """What a lane has for all tiles of its CTA."""
+    """Registers of a lane for all tiles of its CTA."""
 
     memory: Any  #: Pointer. The stages.
     corner: Any  #: tuple of Int32. First row and column of its warp's part of a tile.

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.problem_kind import CachedForKinds
-from gemmule.core.spec import Config, KernelSpec, NextKernel
+from gemmule.core.spec import KernelSpec, NextKernel
 
 from .refusals import HOPPER
 

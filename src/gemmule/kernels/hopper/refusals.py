@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.dtype import DType
 from gemmule.core.epilogue import SECOND
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
+from gemmule.core.problem import GemmProblem, OperandTypes, Problem, inner_problem
 from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents
-from gemmule.core.spec import Config
 
 from .tma_tiles import why_not_tma
 
@@ -81,7 +81,7 @@ def refuse_types(dtypes: Collection[DType], types: OperandTypes, arch: Arch) -> 
 def why_not_arch(arch: Arch) -> str | None:
     """Say that a GPU has no wgmma, or None where it has."""
     wgmma = (arch.major, arch.minor) == (HOPPER.major, HOPPER.minor)
-    return None if wgmma else f"wgmma is an instruction of sm_90a; this GPU is {arch}"
+    return None if wgmma else f"wgmma is an instruction of {HOPPER}, which {arch} has not"
 
 
 def _why_not_lines(name: str, matrix: StridedMatrix) -> str | None:
@@ -99,3 +99,8 @@ def _why_not_lines(name: str, matrix: StridedMatrix) -> str | None:
 def refuse_no_config(problem: GemmProblem, arch: Arch, config: Config) -> None:
     """Return that every config takes what `refuses` does not refuse: `KernelSpec.why_not` of many kernels."""
     del problem, arch, config
+
+
+def refuse_nothing(problem: Problem, arch: Arch) -> None:
+    """Return that a kernel takes every problem: `KernelSpec.refuses` of launches that others are followed by."""
+    del problem, arch

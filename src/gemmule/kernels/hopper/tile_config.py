@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Consumer warpgroups, rows of a wgmma, and threads of a CTA with one producer warpgroup.
@@ -105,7 +105,7 @@ class HopperConfig(Config):
 
     @property
     def tile_n_multiple(self) -> int:
-        """What tile_n must be a multiple of."""
+        """The number that tile_n must be a multiple of."""
         return MMA_M
 
     @property

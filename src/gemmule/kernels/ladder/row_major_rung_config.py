@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32, FLOAT64
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
 
 #: Elements of a sector, the least that a cache loads from device memory.
 SECTOR = 32 // FLOAT64.itemsize

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
 
 _MAX_THREADS = 1024
 #: Elements of a thread of an unrolled rung.

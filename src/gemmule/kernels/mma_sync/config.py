@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from gemmule.core.config import LARGEST_CLUSTER, Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import LARGEST_CLUSTER, Config
 
 #: Bytes that a copy may move at once; 1 and 2 are those of an element.
 COPIES = (16, 8, 4, 2, 1)
@@ -108,3 +108,9 @@ class MmaSyncConfig(Config):
     def depth(self, dtype: DType) -> int:
         """Return the elements of K in a k-tile."""
         return self.k_bytes // dtype.itemsize
+
+
+#: Rows and columns of the tile that predicted times are given for.
+TILE = 64
+#: CTAs of a cluster that share a tile along K.
+PARTS_OF_K = (1, 2, 4, 8)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmule.core.config import PORTABLE_CLUSTER
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import PORTABLE_CLUSTER
 
 from .config import MmaSyncConfig
 
@@ -106,7 +106,7 @@ RATES = Tf32Rates(
 
 
 class _Tiles:
-    """What configs decide for every product."""
+    """Numbers of configs, for every product."""
 
     def __init__(self, configs: Sequence[MmaSyncConfig], rates: Tf32Rates) -> None:
         def each(value: Any) -> Numbers:

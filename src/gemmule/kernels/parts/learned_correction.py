@@ -16,7 +16,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 class Given(NamedTuple):
-    """What networks add for features that few products differ in; a column for each config.
+    """Terms of networks for features that few products differ in; a column for each config.
 
     Attributes
     ----------

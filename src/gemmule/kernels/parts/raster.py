@@ -27,7 +27,7 @@ class Divisor(NamedTuple):
 
 
 class RasterDivisors(NamedTuple):
-    """What indices of tiles are divided by: a matrix's tiles, those of a group of rows, and the last group's rows."""
+    """Divisors of tile indices: a matrix's tiles, those of a group of rows, and the last group's rows."""
 
     matrix: Divisor
     group: Divisor
@@ -42,7 +42,7 @@ def raster_divisors(tiles_m: Any, tiles_n: Any, group: int) -> RasterDivisors:
 
 @cute.jit
 def divided_tile(cta, tiles_m, tiles_n, group: cutlass.Constexpr[int], divisors):
-    """Return what `grouped_tile` does, by multiplications."""
+    """Return the tile of `grouped_tile`, by multiplications."""
     first = divisors.group.quotient(cta) * group
     rows = cutlass.min(tiles_m - first, group)
     inside = cta - first * tiles_n

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
 
 #: Elements that a thread reads at once, lanes that read 128 of a row, and rows of a tile.
 VECTOR, LANES, ROWS = 8, 16, 16

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gemmule.core.config import LARGEST_CLUSTER, Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import LARGEST_CLUSTER, Config
 
 #: Elements of the vectors that a thread moves: 16 bytes of float32.
 VECTOR = 4

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gemmule.core.config import Config
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.spec import Config
 
 from .refusals import rows_are_aligned
 from .tile_config import (

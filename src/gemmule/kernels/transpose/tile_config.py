@@ -8,11 +8,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES, why_not_grid
-from gemmule.core.spec import Config
 
 #: Lanes of a warp, and bytes of a word and of a sector, the unit in which memory is read and written.
 WARP, WORD, SECTOR = 32, 4, 32

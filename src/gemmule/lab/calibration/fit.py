@@ -84,7 +84,7 @@ def error(timed: Iterable[Timed], rates: GpuRates) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Measured:
-    """What no rate changes of a product: its operation, its configs, and the logarithms of their times."""
+    """The part of a product that no rate changes: its operation, its configs, and the logarithms of their times."""
 
     operation: Operation
     configs: tuple[HopperGemmConfig, ...]

@@ -9,9 +9,10 @@ import random
 from collections.abc import Iterator, Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config, configs_on
 from gemmule.core.gpu_rates import RATES, GpuRates
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice, Config, configs_on
+from gemmule.core.spec import Choice
 from gemmule.kernels.hopper.gemm.config import CONFIGS, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 

@@ -21,7 +21,7 @@ _FULL = 0.6
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What the sentence is made from."""
+    """The facts that the sentence is made from."""
 
     seconds: tuple[tuple[str, float], ...]  #: The least time of each unit.
     exposed_seconds: float = 0.0  #: Waiting for device memory, if all wait at once.

@@ -1,4 +1,4 @@
-"""What passes between the L2 cache and device memory, and the hit rate that follows from it.
+"""Bytes between the L2 cache and device memory, and the hit rate that follows from them.
 
 The model: CTAs start in the order of their numbers and walk along K at the same speed. What several of them read at the
 same time is fetched once; nothing of it is left when others come to the same place later. Which CTAs are at the same

@@ -249,7 +249,7 @@ def _published(
 
 @dataclasses.dataclass(frozen=True)
 class _Grounds:
-    """What an explanation found of a launch, which its advice rests on."""
+    """The findings of an explanation, which its advice rests on."""
 
     problem: Problem
     counted: Totals  #: Requests and instructions of the whole launch.

@@ -1,4 +1,4 @@
-"""What counts a compiled kernel, as this package sees it: the virtual GPU has one."""
+"""The protocol of a counter of compiled kernels: the virtual GPU has one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 
 from gemmule.core.arch import Arch
 from gemmule.core.chip import Chip
+from gemmule.core.config import Config
 from gemmule.core.launch import Launch
-from gemmule.core.spec import Config, KernelSpec, Signature
+from gemmule.core.spec import KernelSpec, Signature
 
 Buffers = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class Row(Protocol):
-    """What one instruction did; the names are those of the virtual GPU's counts."""
+    """Counts of one instruction; the names are those of the virtual GPU's counts."""
 
     @property
     def source(self) -> str: ...
@@ -47,7 +48,7 @@ class Row(Protocol):
 
 
 class Run(Protocol):
-    """What was counted in one launch."""
+    """Counts of one launch."""
 
     @property
     def instructions(self) -> Sequence[Row]: ...

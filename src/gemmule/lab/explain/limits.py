@@ -1,4 +1,4 @@
-"""What a launch takes of each unit of a chip, as time: the longest is the least that the launch can take.
+"""Times of each unit of a chip for a launch: the longest is the least that the launch can take.
 
 Rates of an SM for each of its cycles:
 
@@ -43,7 +43,7 @@ _TENSOR = {
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """What one unit would take, were it alone."""
+    """The time of one unit alone."""
 
     unit: str  #: The unit.
     amount: float  #: What passes through it, in all.

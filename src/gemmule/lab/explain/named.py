@@ -10,11 +10,11 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
+from gemmule.dispatch.kernel_names import only_choice, unknown_kernel
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 
-from ..candidates import only_choice, unknown_kernel
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
-from ..transposes import itemsize_of, problem_for, transpose_of
+from ..transposes import itemsize_of, problem_for
 
 _HALF = "it computes half of a result, and its counts are not in proportion to tiles"
 #: Kernels that cannot be explained, why, and what to explain instead.
@@ -62,10 +62,7 @@ def choice_named(word: str) -> Choice:
     if name in _UNEXPLAINED:
         why, instead = _UNEXPLAINED[name]
         raise UnsupportedError(f"{name} cannot be explained: {why}; explain {instead} instead")
-    probe: Problem = transpose_of(1, 1, 4)
-    if operations[name] == "gemm":
-        probe = gemm_problem(1, 1, 1, "float32", "float32", "nn")
-    return only_choice(word, REGISTRY, probe)
+    return only_choice(word, kernels_of(operations[name]))
 
 
 def problem_of(

@@ -15,7 +15,7 @@ from .timeline import DOES, Role, Span, Timeline, Wait
 
 
 class _Reader:
-    """What events mean: k-tiles, stages and roles."""
+    """The meaning of events: k-tiles, stages and roles."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.signalled: dict[Token, list[int]] = {}

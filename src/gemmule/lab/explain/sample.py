@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.config import Config
 from gemmule.core.dtype import DType, Kind
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
-from gemmule.core.spec import Config, KernelSpec
+from gemmule.core.spec import KernelSpec
 from gemmule.kernels.hopper.tile_config import K_BYTES
 
 _LINE = 128

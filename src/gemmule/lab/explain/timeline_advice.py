@@ -1,4 +1,4 @@
-"""What to change in a pipeline, by what the tensor cores wait for in its timeline."""
+"""Advice on a pipeline, by what the tensor cores wait for in its timeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch does in all: the counts of a few small launches, scaled and added."""
+"""Counts of a whole launch: those of a few small launches, scaled and added."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STORES = frozenset({"store shared", "async copy"})
 
 @dataclasses.dataclass(frozen=True)
 class LineCounts:
-    """What the memory instructions of a source line do, for one operand."""
+    """Counts of the memory instructions of a source line, for one operand."""
 
     source: str  #: File and line; the file as it is called within the package, where it belongs to it.
     code: str  #: The line; nothing where the file cannot be read.
@@ -82,7 +82,7 @@ class LineCounts:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What a launch does in all."""
+    """Counts of a whole launch."""
 
     warps: int  #: Instructions that warps issue.
     by_class: dict[str, tuple[int, int]]  #: Executions by warps and by threads for each class of instructions.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from gemmule.core.config import Config
 from gemmule.core.dtype import FLOAT16
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.row_major import row_result
-from gemmule.core.spec import Config
 from gemmule.kernels.hopper.gemm_w8a16.config import TILE_K, W8A16Config
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 
@@ -17,7 +17,7 @@ from .totals import BULK_LOAD, BULK_STORE, MATRIX, Totals
 
 @dataclasses.dataclass(frozen=True)
 class LevelTraffic:
-    """What passes through a level."""
+    """The bytes that pass through a level."""
 
     name: str  #: ``device memory``, ``L2``, ``L1`` or ``shared memory``.
     formula_bytes: int | None  #: By arithmetic alone.

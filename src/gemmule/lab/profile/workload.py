@@ -1,4 +1,4 @@
-"""What is profiled: matrices from the host to the GPU, kernels that multiply them, and the results back."""
+"""The profiled workload: matrices from the host to the GPU, kernels that multiply them, and the results back."""
 
 from __future__ import annotations
 

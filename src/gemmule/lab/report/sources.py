@@ -70,7 +70,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What was measured on one kind of chip."""
+    """The measurements on one kind of chip."""
 
     name: str  #: Name of the GPU.
     sources: tuple[Source, ...]  #: Its files, the oldest first.

@@ -1,4 +1,4 @@
-"""What stands on the page, in order: sections of text, figures and tables. The template only sets it."""
+"""The page's contents in order: sections of text, figures and tables. The template only sets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What entries of tables of tuned configs are made from: the records of kernels, and where these come from."""
+"""Entries of tables of tuned configs, from the records of kernels, and the provenance of these."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""What a search tries: kernels and configs that take a product and are not predicted to be slow."""
+"""Candidates of a search: kernels and configs that take a product and are not predicted to be slow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config, configs_on
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem, split_batch
-from gemmule.core.spec import Choice, Config, KernelSpec, configs_on
+from gemmule.core.spec import Choice, KernelSpec
 
 #: Configs whose predicted time is so many times the best one's are left out, and of the others all beyond so many.
 FACTOR, MOST = 1.5, 12

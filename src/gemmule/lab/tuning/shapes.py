@@ -92,7 +92,7 @@ def why_not_measured(problem: GemmProblem) -> str | None:
     # The laboratory's matrices are compact, and all as aligned as each other.
     compact = gemm_problem(
         problem.m, problem.n, problem.k, problem.a.dtype.name, problem.d.dtype.name, problem.layout,
-        late=problem.a.alignment < 16,
+        misaligned=problem.a.alignment < 16,
     )  # fmt: skip
     if problem.a.dtype != problem.b.dtype or key_of(compact) != key_of(problem):
         return "its operands differ in type or alignment, or are padded; the laboratory's do not"

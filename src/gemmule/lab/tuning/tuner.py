@@ -32,7 +32,7 @@ KEEP = 3
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What is tried for a product."""
+    """The candidates of a product."""
 
     problem: GemmProblem  #: The product.
     candidates: tuple[Choice, ...]  #: Kernels and configs to survey.

@@ -37,7 +37,7 @@ WORKERS_WITHIN_S = 10.0
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker must know of a product: names of files and the plan, never the matrices."""
+    """The task of a worker: names of files and the plan, never the matrices."""
 
     request: Request
     plan: StreamPlan

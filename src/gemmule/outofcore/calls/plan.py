@@ -25,7 +25,7 @@ LIBRARY_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call of `gemmule.outofcore.matmul` would do.
+    """The plan of a call of `gemmule.outofcore.matmul`.
 
     Attributes
     ----------

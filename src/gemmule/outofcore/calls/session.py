@@ -149,7 +149,7 @@ class StreamSession:
 
     @property
     def activity(self) -> list[Transfer]:
-        """What ran when on the device, once it ran."""
+        """The activity of the device's streams, once it ran."""
         return self.engine.activity
 
     def open_result(self) -> None:

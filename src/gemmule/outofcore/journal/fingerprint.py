@@ -1,4 +1,4 @@
-"""What tells a matrix from one that was changed, without reading all of a large file."""
+"""Fingerprints that tell a matrix from one that was changed, without reading all of a large file."""
 
 from __future__ import annotations
 

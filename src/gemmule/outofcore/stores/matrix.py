@@ -1,4 +1,4 @@
-"""What a large product reads from and writes to: the protocols, and the transposed view of a source."""
+"""Protocols of the matrices that a large product reads and writes, and the transposed view of a source."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MatrixSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,7 +89,7 @@ class MatrixSink(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
 
     @property
     def shape(self) -> tuple[int, int]:

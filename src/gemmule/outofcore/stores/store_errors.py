@@ -1,4 +1,4 @@
-"""What the HDF5 and Zarr libraries raise for damaged files, as one error that names the file and the reason."""
+"""Errors of the HDF5 and Zarr libraries for damaged files, as one error that names the file and the reason."""
 
 from __future__ import annotations
 

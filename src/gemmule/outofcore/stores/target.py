@@ -14,7 +14,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
 
     @property
     def block_shape(self) -> tuple[int, int]:

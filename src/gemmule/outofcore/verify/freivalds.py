@@ -36,7 +36,7 @@ VECTORS = 16
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the check of a product found."""
+    """The result of checking a product."""
 
     vectors: int  #: Random vectors tried.
     seed: int  #: Seed of the vectors.
@@ -62,7 +62,7 @@ class Verdict:
 
     @property
     def caveat(self) -> str | None:
-        """What could not be proved, in a sentence; None if there is no such thing."""
+        """The part that could not be proved, in a sentence; None if there is no such thing."""
         if self.first_unproved is None:
             return None
         row, col = self.first_unproved

@@ -14,7 +14,7 @@ from .rounding_bound import RoundingBound
 
 @dataclasses.dataclass
 class Comparison:
-    """What comparing rows element by element found."""
+    """The result of comparing rows element by element."""
 
     worst: float = 0.0  #: Largest ratio of an error to its bound.
     element_bound: float = 0.0  #: Largest finite bound of an element.

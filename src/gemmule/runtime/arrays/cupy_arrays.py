@@ -11,8 +11,8 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError
 
-from ..replay import LOW, Replay, of_these
-from .descriptions import Described, Repeatable, reach_of
+from ..replay import LOW, Replay, replay_same_arrays
+from .descriptions import Described, Repeatable, bounds_of_strides
 from .view import ArrayView, NewArray
 
 
@@ -23,7 +23,7 @@ class CupyLibrary:
     orders_reuse = True
 
     def call_arrays(self) -> CupyArrays:
-        """Return what describes the arrays of repeated calls."""
+        """Return the describer of the arrays of repeated calls."""
         return _call_arrays()
 
     def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
@@ -90,7 +90,7 @@ class CupyArrays:
         return int(x.data.ptr)
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
-        """Return what a product of these arrays is known by. On another GPU than CuPy's current one it is unusual."""
+        """Return the description of a product of these arrays. On another GPU than CuPy's current one it is unusual."""
         kind, device = self._type, self._current_device()
         if type(b) is not kind:
             return None
@@ -117,21 +117,21 @@ class CupyArrays:
     def device(self, x: Any) -> int:
         return int(x.data.device_id)
 
-    def reach(self, x: Any) -> tuple[int, int]:
+    def byte_bounds(self, x: Any) -> tuple[int, int]:
         """Return where the array's memory begins and ends."""
-        return reach_of(x.shape, x.strides, x.itemsize)
+        return bounds_of_strides(x.shape, x.strides, x.itemsize)
 
     def maker(self, x: Any) -> Callable[[], Any]:
-        """Return what makes arrays like `x`."""
+        """Return a function that makes arrays like `x`."""
         return functools.partial(self._cupy.empty, x.shape, x.dtype)
 
     def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
-        """Return what `new` makes while a stream is the current one; its GPU is."""
+        """Return an array of `new`, made while a stream is the current one; its GPU is."""
         with external_stream(self._cupy, stream, device):
             return new()
 
     def replay(self, call: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> Replay | None:
-        """Return what replays a product of these very arrays, while their shapes are what they are."""
+        """Return the replay of a product of these very arrays, while their shapes are what they are."""
         device = self.device(result)
         new = None
         if out is None:
@@ -143,9 +143,9 @@ class CupyArrays:
         addresses = tuple([int(x.data.ptr) for x in inputs])
         if out is not None:
             addresses = (*addresses, int(out.data.ptr))
-            if not call.apart(addresses, any(x is out for x in inputs)):
+            if not call.no_overlap(addresses, any(x is out for x in inputs)):
                 return None
-        return of_these(given, addresses, new, call.queue, self._current_stream, device)
+        return replay_same_arrays(given, addresses, new, call.queue, self._current_stream, device)
 
 
 @functools.cache

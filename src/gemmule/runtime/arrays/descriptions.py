@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..replay import Apart, Queue, Replay
+from ..replay import NoOverlap, Queue, Replay
 from .view import HostArray
 
 #: A key; of arrays on a GPU their addresses, the output's last if there is one, and the library's current stream; of
@@ -30,7 +30,7 @@ executor_in_environment: Callable[[], Any] = (
 
 
 class Repeatable(Protocol):
-    """What a call cache holds of a product on a GPU."""
+    """An entry of the call cache: a product on a GPU."""
 
     @property
     def queue(self) -> Queue:
@@ -41,8 +41,8 @@ class Repeatable(Protocol):
         """Makes the output."""
 
     @property
-    def apart(self) -> Apart:
-        """Whether the output is surely apart from the inputs, from C unless it is the output itself."""
+    def no_overlap(self) -> NoOverlap:
+        """Whether the output surely overlaps no input; C may be the output itself."""
 
 
 class CallArrays(Protocol):
@@ -78,7 +78,7 @@ class HostCallArrays(CallArrays, Protocol):
         """Let `describe` know arrays like these, which a plan has read; some may be None."""
 
     def host_maker(self, shape: tuple[int, ...], dtype_name: str) -> Callable[[], tuple[Any, HostArray]]:
-        """Return what makes results, each with its memory."""
+        """Return a function that makes results, each with its memory."""
 
 
 class DeviceCallArrays(CallArrays, Protocol):
@@ -91,24 +91,24 @@ class DeviceCallArrays(CallArrays, Protocol):
     def device(self, x: Any) -> int:
         """Return the number of the array's GPU."""
 
-    def reach(self, x: Any) -> tuple[int, int]:
+    def byte_bounds(self, x: Any) -> tuple[int, int]:
         """Return the bytes from an array's address to its first byte in memory, and to behind its last."""
 
     def maker(self, x: Any) -> Callable[[], Any]:
-        """Return what makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
+        """Return a function that makes arrays of the shape and type of `x`, C-contiguous, where `x` is."""
 
     def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
-        """Return what `new` makes, with memory that the library ties to a stream, which is not the current one."""
+        """Return an array of `new`, with memory that the library ties to a stream, which is not the current one."""
 
     def replay(self, call: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> Replay | None:
-        """Return what replays a product of arrays that a guard lets through; None where there is no guard.
+        """Return the replay of a product of arrays that a guard lets through; None where there is no guard.
 
         The inputs are A, B, and C and a bias as far as there are these. `out` is the output that was given, or None;
         `result` the one that was filled.
         """
 
 
-def reach_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+def bounds_of_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     """Return the bytes from the first element to the first byte in memory and to behind the last; strides in bytes."""
     steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
     return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + itemsize

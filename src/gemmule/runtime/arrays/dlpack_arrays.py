@@ -100,7 +100,7 @@ class DlpackLibrary:
 
 
 def _not_handed_over(x: Any, role: str, error: Exception) -> ArgumentError:
-    """Return what to raise where a library fails to hand its array over: its protocols may raise anything."""
+    """Return the error of a library that fails to hand its array over: its protocols may raise anything."""
     return ArgumentError(
         f"{role} is of type {type(x).__name__} and cannot be read by DLPack or the CUDA array interface "
         f"({type(error).__name__}: {' '.join(str(error).split())}); convert it to a NumPy, PyTorch, CuPy or JAX array"

@@ -61,7 +61,7 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
 
 
 def call_arrays_of(kind: type) -> CallArrays | None:
-    """Return what describes arrays of a type in repeated calls; None where such calls are planned each time."""
+    """Return the describer of arrays of a type in repeated calls; None where such calls are planned each time."""
     if kind is np.ndarray:
         return _NUMPY.call_arrays()
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")

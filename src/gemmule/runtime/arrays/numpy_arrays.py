@@ -22,7 +22,7 @@ class NumpyLibrary:
     orders_reuse = True
 
     def call_arrays(self) -> NumpyArrays:
-        """Return what describes the arrays of repeated calls."""
+        """Return the describer of the arrays of repeated calls."""
         return _CALL_ARRAYS
 
     def view(self, x: HostArray, stream: int | None, role: str) -> ArrayView:
@@ -80,7 +80,7 @@ class NumpyArrays:
         """Do nothing: every array can be described."""
 
     def host_maker(self, shape: tuple[int, ...], dtype_name: str) -> Callable[[], tuple[Any, HostArray]]:
-        """Return what makes results, each with its memory."""
+        """Return a function that makes results, each with its memory."""
         dtype = numpy_dtype(dtype_name)
 
         def new() -> tuple[Any, HostArray]:

@@ -38,7 +38,7 @@ class TorchLibrary:
     orders_reuse = True
 
     def call_arrays(self) -> TorchArrays:
-        """Return what describes the arrays of repeated calls."""
+        """Return the describer of the arrays of repeated calls."""
         return _call_arrays()
 
     def view(self, x: Any, stream: int | None, role: str) -> ArrayView:

@@ -13,8 +13,8 @@ import numpy as np
 
 from gemmule.core.dtype import numpy_dtype
 
-from ..replay import LOW, Replay, of_more, of_two
-from .descriptions import Described, Repeatable, executor_in_environment, reach_of
+from ..replay import LOW, Replay, replay_two_operands, replay_with_addends
+from .descriptions import Described, Repeatable, bounds_of_strides, executor_in_environment
 from .torch_guards import Guards, quick_maker, stay_out_of_dynamo, tensor_guards
 from .view import HostArray
 
@@ -54,7 +54,7 @@ class TorchArrays:
         self._raw_stream = raw or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
-        """Return what a product of these tensors is known by."""
+        """Return the description of a product of these tensors."""
         types = self._types
         # A mode may stand for a trace, or hand out tensors of its own; a tangent would be lost.
         if type(b) not in types or self._dispatch_modes() or self._forward_ad._current_level >= 0:
@@ -101,23 +101,23 @@ class TorchArrays:
         """Return the tensor's GPU."""
         return int(x.get_device())
 
-    def reach(self, x: Any) -> tuple[int, int]:
+    def byte_bounds(self, x: Any) -> tuple[int, int]:
         """Return where the tensor's memory begins and ends."""
         item = x.element_size()
-        return reach_of(tuple(x.shape), tuple(stride * item for stride in x.stride()), item)
+        return bounds_of_strides(tuple(x.shape), tuple(stride * item for stride in x.stride()), item)
 
     def maker(self, x: Any) -> Callable[[], Any]:
-        """Return what makes tensors like `x`."""
+        """Return a function that makes tensors like `x`."""
         return functools.partial(self._torch.empty, tuple(x.shape), dtype=x.dtype, device=x.device)
 
     def made_on(self, new: Callable[[], Any], device: int, stream: int) -> Any:
-        """Return what `new` makes while a stream is the current one."""
+        """Return a tensor of `new`, made while a stream is the current one."""
         cuda = self._torch.cuda
         with cuda.stream(cuda.ExternalStream(stream, device=device)):
             return new()
 
     def replay(self, call: Repeatable, inputs: tuple[Any, ...], out: Any, result: Any) -> Replay | None:
-        """Return what replays a product of tensors that PyTorch's own check takes for these."""
+        """Return the replay of a product of tensors that PyTorch's own check takes for these."""
         twice = inputs[0] is inputs[1]
         given = inputs[1:] if twice else inputs
         given = given if out is None or any(x is out for x in given) else (*given, out)
@@ -133,8 +133,8 @@ class TorchArrays:
             check = _once(check)
         make = None if out is not None else self._maker_from(inputs[0], call, result)
         same = inputs[0].data_ptr() == inputs[1].data_ptr()
-        replaying = of_two if len(inputs) == 2 else of_more
-        found = replaying(check, call.apart, make, call.queue, self._raw_stream, device, same)
+        replaying = replay_two_operands if len(inputs) == 2 else replay_with_addends
+        found = replaying(check, call.no_overlap, make, call.queue, self._raw_stream, device, same)
         return found if out is None else self._marking(found)
 
     def _marking(self, replayed: Replay) -> Replay:
@@ -150,7 +150,7 @@ class TorchArrays:
         return replay_and_mark
 
     def _maker_from(self, a: Any, call: Repeatable, result: Any) -> Callable[[Any], Any]:
-        """Return what makes results from A, in the quickest way that there is."""
+        """Return a function that makes results from A, in the quickest way that there is."""
         quick = quick_maker(self._torch, result)
         if quick is not None:
             return quick
@@ -264,7 +264,7 @@ class HostTensors:
                 self._known[kind] = (self._memory(self._guards(x), x), *known[: MOST_GUARDS - 1])
 
     def host_maker(self, shape: tuple[int, ...], dtype_name: str) -> Callable[[], tuple[Any, HostArray]]:
-        """Return what makes results, each with its memory."""
+        """Return a function that makes results, each with its memory."""
         torch = self._torch
         make = functools.partial(torch.empty, shape, dtype=getattr(torch, dtype_name), device=torch.device("cpu"))
         like = make()

@@ -1,4 +1,4 @@
-"""What PyTorch has for torch.compile: guards in C++, where they are as known, and the rules of what is traced."""
+"""PyTorch's guards in C++, made for torch.compile, where they are as known; and the rules of what is traced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Guards = Callable[..., Callable[..., bool]]
 
 
 def tensor_guards(torch: Any) -> Guards | None:
-    """Return what makes guards; None where this PyTorch has none that pass the test.
+    """Return the maker of guards; None where this PyTorch has none that pass the test.
 
     The class is PyTorch's own affair, so that it is tried on tensors that must not be taken for one another.
     """
@@ -58,7 +58,7 @@ def _tells_tensors_apart(torch: Any, made: Guards) -> bool:
 
 
 def quick_maker(torch: Any, like: Any) -> Callable[[Any], Any] | None:
-    """Return what makes tensors like a C-contiguous one in less time than torch.empty; None where nothing does.
+    """Return a function that makes tensors like a C-contiguous one faster than torch.empty; None where nothing does.
 
     It is given a tensor, which it does not look at.
 

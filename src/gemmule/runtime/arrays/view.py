@@ -1,4 +1,4 @@
-"""What gemmule needs to know of an array, and of the library that it comes from."""
+"""Views of arrays: memory, shape, strides and type, and the library that an array comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kind of work an instruction is."""
+"""Classes of instructions by their kind of work."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Geometry:
 
 @dataclasses.dataclass(frozen=True)
 class LaunchState:
-    """What all batches of a launch share.
+    """State that all batches of a launch share.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class RegisterUse:
-    """What a run of instructions needs of the register file."""
+    """The registers that a run of instructions reads and writes."""
 
     views: tuple[View, ...]  #: Slots that must be filled.
     positions: tuple[int, ...]  #: For each view, which of the touched rows of its width it is.

@@ -26,7 +26,7 @@ _UNIT = 16
 
 @dataclasses.dataclass(frozen=True)
 class MapFields:
-    """What a tensor map says."""
+    """The fields of a tensor map."""
 
     address: int  #: Address of the tensor.
     dtype: str  #: Type of its elements; 8-bit floats are ``uint8``.

@@ -64,7 +64,9 @@ def test_new_arrays_of_a_transpose(state, described, monkeypatch):
     def plan_transpose(x, order_of, *, out, stream, executor):
         raise AssertionError("planned")
 
-    queue = types.SimpleNamespace(apart=lambda *given: True, queue=lambda *given: state.queued.append(given), new=None)
+    queue = types.SimpleNamespace(
+        no_overlap=lambda *given: True, queue=lambda *given: state.queued.append(given), new=None
+    )
     planners.replaced(monkeypatch, "plan_transpose", plan_transpose)
     library = CALLS.library(FakeTensor)
     CALLS.by_shapes[None, A.shape, A.dtype, False] = library.replay(queue, (A, A), OUT, OUT)

@@ -6,7 +6,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.api.calls.call_cache import CALLS
-from gemmule.dispatch.select import generation
+from gemmule.dispatch.choices.choice_cache import generation
 from support.fakes.tensors import FakeTensor, fake, guarded, state
 
 __all__ = ["fake", "guarded", "state"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmule.core.errors import DriverError
-from gemmule.runtime.replay import of_two_in_one_launch
+from gemmule.runtime.replay import replay_single_launch
 from support.fakes.cuda import Result
 from support.fakes.driver import FakeDriver, expected, made
 
@@ -34,7 +34,7 @@ def repeating(made):
             state["apart"].append(addresses)
             return addresses[0] != addresses[2]
 
-        again = of_two_in_one_launch(
+        again = replay_single_launch(
             lambda *_: state["guard"],
             apart,
             new,

@@ -11,7 +11,7 @@ from gemmule.api.calls.call_cache import CALLS
 from gemmule.api.calls.dispatcher import usual_scalars
 from gemmule.core.errors import ArgumentError
 from gemmule.runtime.arrays import call_arrays_of
-from gemmule.runtime.arrays.descriptions import reach_of
+from gemmule.runtime.arrays.descriptions import bounds_of_strides
 from support.fakes import planners
 from support.fakes.launches import launched
 from support.fakes.tensors import (
@@ -277,9 +277,9 @@ def test_the_oldest_makes_room(state, monkeypatch):
 
 
 def test_reach():
-    assert reach_of((3, 4), (16, 4), 4) == (0, 48)
-    assert reach_of((3, 4), (-16, 4), 4) == (-32, 16)
-    assert reach_of((3, 4), (0, 8), 4) == (0, 28)
+    assert bounds_of_strides((3, 4), (16, 4), 4) == (0, 48)
+    assert bounds_of_strides((3, 4), (-16, 4), 4) == (-32, 16)
+    assert bounds_of_strides((3, 4), (0, 8), 4) == (0, 28)
 
 
 def test_usual_scalars():

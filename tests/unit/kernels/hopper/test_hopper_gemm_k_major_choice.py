@@ -17,9 +17,11 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.gemm import cost as gemm_cost
 from gemmule.kernels.hopper.gemm import spec as gemm_spec
+from gemmule.kernels.hopper.gemm.cost import costs
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
-from gemmule.kernels.hopper.gemm.spec import costs, costs_with_k_major_copies
+from gemmule.kernels.hopper.gemm.spec import costs_with_k_major_copies
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC
 from gemmule.kernels.hopper.next_kernel import choose_next
 from gemmule.lab.products import gemm_problem
@@ -192,8 +194,9 @@ def test_a_tf32_operand_whose_transpose_cannot_pay_is_multiplied_as_it_is_withou
 
 def test_one_choice_of_a_tf32_product_predicts_hopper_gemm_once(monkeypatch):
     """Of operands as they are and as K-major copies at once; the kernels that ask again find both."""
-    predicted, predict = [], gemm_spec._costs
-    monkeypatch.setattr(gemm_spec, "_costs", lambda *given: predicted.append(given) or predict(*given))
+    predicted, predict = [], gemm_cost.costs_of_each
+    for module in (gemm_cost, gemm_spec):
+        monkeypatch.setattr(module, "costs_of_each", lambda *given: predicted.append(given) or predict(*given))
     # One yields to the product with an operand from registers, for the other a transpose is predicted.
     for shape in ((516, 1028, 1540), (8196, 8196, 8196)):
         predicted.clear()

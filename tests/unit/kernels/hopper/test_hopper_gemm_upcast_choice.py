@@ -13,7 +13,7 @@ from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
-from gemmule.kernels.mma_sync.spec import predicted_us
+from gemmule.kernels.mma_sync.cost import predicted_us
 
 HOPPER = Arch.parse("sm_90a")
 

@@ -13,11 +13,11 @@ from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorParam
 from gemmule.core.spec import Choice
+from gemmule.dispatch.kernel_names import parse_kernels
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm import config as configs
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig, search_space
 from gemmule.kernels.hopper.gemm.spec import SPEC
-from gemmule.lab.candidates import parse_kernels
 from gemmule.lab.explain import explain
 from gemmule.lab.products import gemm_problem
 

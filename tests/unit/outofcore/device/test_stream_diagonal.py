@@ -81,7 +81,7 @@ def test_products(lanes, stairs, strategy, n, tile, cut, dtype, order, direct):
     k = 333
     sums = "float32" if dtype != "float64" else None
     plan = planned(n, k, dtype, strategy, tile, cut, lanes, order=order, sums=sums, stairs=stairs)
-    assert plan.apart == (dtype == "bfloat16")
+    assert plan.converts_results == (dtype == "bfloat16")
     a = whole_numbers((n, k), plan.product.a.dtype, lanes, order)
     out = np.full((n, n), np.nan, a.dtype)
     prediction = simulate(plan, Rates(1e9, 1e9, 1e8, 1e8))[0]
@@ -162,7 +162,7 @@ def test_nothing_is_overwritten_before_it_was_used(lanes, stairs, strategy, dtyp
 def _touched(plan, op):
     """Yield the parts of buffers that an operation reads or writes, in rows and columns of the result."""
     whole = (0, 1), (0, 1)
-    sums, results = "sum", "out" if plan.apart else "sum"
+    sums, results = "sum", "out" if plan.converts_results else "sum"
     if isinstance(op, Load):
         yield (op.operand, op.slot), *whole, True
     elif isinstance(op, Multiply):

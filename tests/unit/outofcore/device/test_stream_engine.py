@@ -338,7 +338,7 @@ def test_every_kernel_is_made_ready(strategy, dtype):
     plan = planned((197, 161, 103), dtype, strategy, total="f4").plan
     if strategy == "c-stationary":
         plan = dataclasses.replace(plan, tile_m=64, tile_n=80, tile_k=32)
-        assert plan.apart == (dtype == "f2")
+        assert plan.converts_results == (dtype == "f2")
     a, b, out = matrix((197, 103), dtype, 0), matrix((103, 161), dtype, 1), np.full((197, 161), np.nan, dtype)
     with Prepared() as device:
         stream_product(plan, {"a": ArraySource(a), "b": ArraySource(b)}, ArraySink(out), device, settings=SMALL)

@@ -6,12 +6,13 @@ import functools
 import itertools
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import why_not_cluster
 from gemmule.core.dtype import COMPLEX64
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
-from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import Complex64Config
 from gemmule.kernels.complex.cost import complex64_costs
 from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature

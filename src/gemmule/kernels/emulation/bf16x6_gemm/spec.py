@@ -15,130 +15,20 @@ from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
-from gemmule.core.row_major import row_result
-from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
+from gemmule.core.signature import every_signature
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
-from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, RUN, SLICE, SixProductsConfig, SplitConfig
-from gemmule.kernels.emulation.guard_steps import DECISION, guarded_native
-from gemmule.kernels.emulation.guard_words import (
-    DECISION_WORD,
-    SHORTFALL,
-    guard_params,
-    guarded_key,
-    with_guarded,
-    word_param,
-)
+from gemmule.kernels.emulation.bf16x6_config import PARTS, RUN, SLICE, SplitConfig
+from gemmule.kernels.emulation.bf16x6_products.spec import PRECISIONS, batch_of
+from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
+from gemmule.kernels.emulation.guard_decision.spec import SPEC as DECISION
+from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, guarded_key, with_guarded, word_param
+from gemmule.kernels.emulation.guarded_native.spec import guarded_native
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, choose_next, why_no_next
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
-from gemmule.kernels.hopper.tile_config import THREADS
-from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
-from gemmule.kernels.parts.batched_launch import tile_grid
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.simt.gemm.spec import SPEC as PLAIN
 
 _MAX_RUNS = 2**31 - 1
-#: Precisions that allow it.
-PRECISIONS = (Precision.BF16X6, Precision.OZAKI)
 NATIVE = guarded_native(PLAIN, "simt_guarded")
-
-
-def _why_not_products(problem: GemmProblem, arch: Arch) -> str | None:
-    """Say why no config takes `problem`, or None where all do.
-
-    Its A (M, K) and B (K, N) hold three parts of K / 3 columns or rows, one after the other.
-    """
-    if (problem.a.dtype, problem.b.dtype) != (BFLOAT16, BFLOAT16) or problem.precision not in PRECISIONS:
-        return f"A is {problem.a.dtype} and B {problem.b.dtype}; this kernel takes the parts that bf16x6_gemm makes"
-    if problem.k % (PARTS * SLICE):
-        return f"K={problem.k} is not {PARTS} parts of whole k-tiles of {SLICE}"
-    for name, matrix in problem.operands().items():
-        if name in "cd" and matrix.dtype != FLOAT32:
-            return f"{name.upper()} is {matrix.dtype}; this kernel writes float32 and adds it"
-    inner = inner_problem(problem, PRODUCTS.batch_dims)
-    for name, matrix in (("a", inner.a), ("b", inner.b)):
-        if reason := why_not_tma(name, matrix, _batch_of(matrix, inner.batch)):
-            return reason
-    return refuse_hopper(problem, arch)
-
-
-def _batch_of(matrix: StridedMatrix, batch: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the batch of an operand: 1 where one matrix is for all of the batch; it is split once."""
-    return batch if any(matrix.batch_strides) else (1,) * len(batch)
-
-
-def _products_signature(problem: GemmProblem, config: SixProductsConfig) -> Signature:
-    """Specialise for the direction in which A and B are contiguous, and whether there is a C."""
-    del config
-    oriented, _, _ = row_result(problem)
-    return (*major_keys(*majors_of(oriented)), *adds_key(problem.c is not None), *guarded_key(problem.precision))
-
-
-def _products_launch(problem: GemmProblem, config: SixProductsConfig) -> Launch:
-    """Return the launch recipe: as many CTAs as share the tiles, maps of the parts, and C and D as they lie."""
-    problem, first, second = row_result(problem)
-    batch = problem.batch or (1,)
-    # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.
-    a, b = problem.a, problem.b.transposed()
-    params: tuple[Param, ...] = (
-        *operand_params(first, a, _batch_of(a, batch), config.tile_m),
-        *operand_params(second, b, _batch_of(b, batch), config.tile_n),
-        *row_params(problem, batch),
-        *scale_params(problem),
-    )
-    ctas = min(tile_grid(problem, config.tile_m, config.tile_n)[0], config.ctas)
-    workspaces: tuple[Workspace, ...] = ()
-    if problem.k > PARTS * SLICE * ASIDE:
-        workspaces = (Workspace("long sums", ctas * config.tile_elements * FLOAT32.itemsize),)
-    # For a short K nothing is stored there, and any address will do.
-    aside = ("long sums", ctas * config.tile_elements) if workspaces else ("d", 0)
-    return Launch(
-        grid=(ctas, 1, 1),
-        block=(THREADS, 1, 1),
-        shared_bytes=config.shared_bytes,
-        params=(*params, TensorParam(aside[0], (aside[1],), ()), *guard_params(problem.precision)),
-        overlaps=True,
-        workspaces=workspaces,
-    )
-
-
-#: Microseconds on an H200: a launch; writing 128 x 128; and six products of a k-tile by columns of the tile.
-_PRODUCTS_LAUNCH, _WRITE = 1.9, 1.0
-_K_TILE = {192: 2.94, 128: 1.98, 64: 1.04}
-
-
-def _products_costs(problem: GemmProblem, configs: Sequence[SixProductsConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds: tiles that an SM computes one after another."""
-    problem, _, _ = row_result(problem)
-    k_tiles = problem.k // (PARTS * SLICE)
-    found = []
-    for config in configs:
-        tiles, _, _ = tile_grid(problem, config.tile_m, config.tile_n)
-        waves = -(-tiles // min(gpu.multiprocessors, config.ctas))
-        written = _WRITE * config.tile_n / 128 * (1 if problem.c is None else 2)
-        each = gpu.multiply * k_tiles * _K_TILE[config.tile_n] + gpu.load * written
-        found.append(gpu.launch * _PRODUCTS_LAUNCH + waves * each)
-    return found
-
-
-PRODUCTS = KernelSpec(
-    name="bf16x6_products",
-    operation="gemm",
-    summary="three parts of float32 in bfloat16 each, six of their products: wgmma, TMA, "
-    "accumulators rounded every 32 of K",
-    package="gemmule.kernels.emulation.bf16x6_products",
-    archs=(HOPPER,),
-    configs=(
-        SixProductsConfig(),
-        SixProductsConfig(tile_n=128, stages=6),
-        SixProductsConfig(tile_n=64, stages=9),
-    ),
-    signatures=with_guarded(every_signature(a_major="km", b_major="nk", adds=("no", "yes"))),
-    why_not=refuse_no_config,
-    signature=_products_signature,
-    launch=_products_launch,
-    refuses=_why_not_products,
-    costs=_products_costs,
-    cost_in_us=True,
-)
 
 
 class _Split(NamedTuple):
@@ -168,7 +58,7 @@ def _rounded(extent: int, unit: int) -> int:
 def _split(operand: str, matrix: StridedMatrix, k_major: bool, batch: tuple[int, ...]) -> _Split:
     rows = matrix.has_contiguous_rows
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
-    step, matrices = (matrix.batch_strides or (0,))[0], (_batch_of(matrix, batch) or (1,))[0]
+    step, matrices = (matrix.batch_strides or (0,))[0], (batch_of(matrix, batch) or (1,))[0]
     part = _rounded(length, SLICE)
     if k_major:
         # The parts of a line are one line.

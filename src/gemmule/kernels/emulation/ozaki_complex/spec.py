@@ -18,17 +18,11 @@ from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
-from gemmule.kernels.emulation.guard_steps import guarded_native
-from gemmule.kernels.emulation.ozaki_config import PARTS, SIDE, THREADS, RealFormsConfig
-from gemmule.kernels.emulation.ozaki_gemm.spec import (
-    PAIRS,
-    emulation,
-    emulation_us,
-    native_kernel,
-    pays,
-    why_not_elements,
-)
-from gemmule.kernels.emulation.ozaki_steps import lead
+from gemmule.kernels.emulation.guarded_native.spec import guarded_native
+from gemmule.kernels.emulation.ozaki_chain import emulation, emulation_us, native_kernel, pays, why_not_elements
+from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PARTS, SIDE, THREADS, RealFormsConfig
+from gemmule.kernels.emulation.ozaki_gemm.first_launches import PAIRS
+from gemmule.kernels.emulation.product_forms import lead
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.parts.conjugates import why_not_conjugates
 
@@ -138,15 +132,15 @@ def launch(problem: GemmProblem, config: RealFormsConfig) -> Launch:
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
 
 
-#: Microseconds of a launch; and bytes that are read and written in one.
-_LAUNCH, _BYTES = 2.0, 2.5e6
+#: Bytes that are read and written in a microsecond.
+_BYTES = 2.5e6
 
 
 def _own_us(problem: GemmProblem, gpu: GpuRates) -> float:
     oriented, _, _ = row_result(problem)
     copied = 0 if oriented.a.has_contiguous_rows else 2 * oriented.m * oriented.k
     elements = 2 * oriented.k * oriented.n + copied
-    return gpu.launch * _LAUNCH + elements * oriented.a.dtype.itemsize / min(_BYTES, gpu.memory)
+    return gpu.launch * LAUNCH_US + elements * oriented.a.dtype.itemsize / min(_BYTES, gpu.memory)
 
 
 def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from gemmule.kernels.parts.tensors import tensor_1d
 
 
 class SharedTiles(NamedTuple):
-    """What the launch recipe has of the work, in the order of `division_params`; each is an Int32."""
+    """Parameters of the launch recipe that divide the work, in the order of `division_params`; each is an Int32."""
 
     tiles_m: Any
     tiles_n: Any
@@ -38,7 +38,7 @@ class SharedTiles(NamedTuple):
 
     @property
     def divisors(self) -> RasterDivisors:
-        """What indices of tiles are divided by."""
+        """Divisors of tile indices."""
         return RasterDivisors(
             Divisor(self.matrix, self.matrix_reciprocal),
             Divisor(self.group, self.group_reciprocal),

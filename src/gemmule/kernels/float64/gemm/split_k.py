@@ -20,7 +20,7 @@ _BARRIER = 1
 
 
 class SplitK:
-    """What clusters that share a tile do besides computing their part of K.
+    """Fix-up of clusters that share a tile, besides computing their part of K.
 
     Parameters
     ----------

@@ -85,22 +85,22 @@ def learned_chips() -> tuple[str, ...]:
     return _network().chips
 
 
-def problem_features(one: Operation) -> list[list[float]]:
-    """Return what is read of a product: in two rows, as it is and with swap-AB."""
-    rows, cols, *logs = product_numbers(one)
-    return [[rows, cols, *logs, *_lines(one, 0)], [cols, rows, *logs, *_lines(one, 1)]]
+def problem_features(operation: Operation) -> list[list[float]]:
+    """Return the features of a product: in two rows, as it is and with swap-AB."""
+    rows, cols, *logs = product_numbers(operation)
+    return [[rows, cols, *logs, *_lines(operation, 0)], [cols, rows, *logs, *_lines(operation, 1)]]
 
 
-def product_numbers(one: Operation) -> tuple[float, ...]:
+def product_numbers(operation: Operation) -> tuple[float, ...]:
     """Return the numbers that are read of a product, of rows and of columns first."""
-    rows, cols, k_tiles = log2(one.rows), log2(one.cols), log2(one.k_tiles)
-    return rows, cols, k_tiles, one.last, log2(one.read + one.written), log2(one.written)
+    rows, cols, k_tiles = log2(operation.rows), log2(operation.cols), log2(operation.k_tiles)
+    return rows, cols, k_tiles, operation.last, log2(operation.read + operation.written), log2(operation.written)
 
 
-def _lines(one: Operation, swap_ab: int) -> tuple[float, ...]:
-    """Return what is read of how operands and the result lie."""
-    a, b = (one.b, one.a) if swap_ab else (one.a, one.b)
-    result = one.result_begin in (1, 2), one.result_begin == 3, one.result_item / 2 - 1
+def _lines(operation: Operation, swap_ab: int) -> tuple[float, ...]:
+    """Return the features of how operands and the result lie."""
+    a, b = (operation.b, operation.a) if swap_ab else (operation.a, operation.b)
+    result = operation.result_begin in (1, 2), operation.result_begin == 3, operation.result_item / 2 - 1
     return *_of_lines(a), *_of_lines(b), *result
 
 
@@ -109,21 +109,21 @@ def _of_lines(lines: OperandLayout) -> tuple[bool, bool, bool]:
 
 
 def read_of(quantities: Numbers, places: Any) -> Numbers:
-    """Return what is read of some configs' quantities of `times.limits`: a column for each."""
+    """Return the features of some configs' quantities of `times.limits`: a column for each."""
     read: Numbers = quantities.take(places, axis=1).astype(np.float32)
     logarithms = read[:_LOGARITHMS]
     np.log2(logarithms, out=logarithms)
     return read
 
 
-def correction(of: TileRates, one: Operation, quantities: Numbers, leading: Any) -> Numbers:
+def correction(rates: TileRates, operation: Operation, quantities: Numbers, leading: Any) -> Numbers:
     """Return for each of some configs the factor by which that is expected to take longer than the limits say.
 
     Parameters
     ----------
-    of : TileRates
+    rates : TileRates
         The configs, on a GPU.
-    one : Operation
+    operation : Operation
         The product.
     quantities : array
         Those of `times.limits`, of all configs.
@@ -131,20 +131,29 @@ def correction(of: TileRates, one: Operation, quantities: Numbers, leading: Any)
         The places of some configs.
     """
     net = _network()
-    layout = one.a, one.b, one.prepared, one.result_begin, one.result_item, one.float8
-    given = of.cached(layout, lambda: _given_of_each(net, of, one))
+    layout = (
+        operation.a,
+        operation.b,
+        operation.prepared,
+        operation.result_begin,
+        operation.result_item,
+        operation.float8,
+    )
+    given = rates.cached(layout, lambda: _given_of_each(net, rates, operation))
     return net.factors(read_of(quantities, leading), given.take(leading, axis=0))
 
 
-def _given_of_each(net: _Network, of: TileRates, one: Operation) -> Numbers:
+def _given_of_each(net: _Network, rates: TileRates, operation: Operation) -> Numbers:
     """Return what is given, of a product and of a prepared one."""
-    every: Sequence[Numbers] = [net.given(_first(net, of, x), of.gpu.learned) for x in one.each()]
-    return of.of_each(every)
+    every: Sequence[Numbers] = [net.given(_first(net, rates, x), rates.gpu.learned) for x in operation.each()]
+    return rates.of_each(every)
 
 
-def _first(net: _Network, of: TileRates, one: Operation) -> Numbers:
+def _first(net: _Network, rates: TileRates, operation: Operation) -> Numbers:
     """Return the sums of the first layer by what configs and elements are, and by how operands and the result lie."""
-    lines = np.array([_lines(one, 0), _lines(one, 1)], np.float32) @ net.first["problem"][NUMBERS:]
-    found: Numbers = of.features() @ net.first["config"] + of.of_layout(one).features @ net.first["operands"]
-    found += lines.take(of.side, axis=0) + one.float8 * net.first["float8"]
+    lines = np.array([_lines(operation, 0), _lines(operation, 1)], np.float32) @ net.first["problem"][NUMBERS:]
+    found: Numbers = (
+        rates.features() @ net.first["config"] + rates.of_layout(operation).features @ net.first["operands"]
+    )
+    found += lines.take(rates.side, axis=0) + operation.float8 * net.first["float8"]
     return found

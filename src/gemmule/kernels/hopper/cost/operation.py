@@ -21,7 +21,7 @@ _COPY = OperandLayout(0, False)
 
 
 def operation_of(problem: GemmProblem, *, prepares: bool = False) -> Operation:
-    """Return what decides how long a product takes, of one batch dimension at most.
+    """Return a product as the cost model sees it, of one batch dimension at most.
 
     With `prepares` it has a prepared one, of K-major copies of operands that are MN-major.
     """

@@ -226,12 +226,12 @@ class TileRates:
             (logs.T, self.pingpong, self.side, self.share, narrow, self.tile[0] * self.tile[1] / 2**14, divided)
         )
 
-    def of_layout(self, one: Operation) -> LayoutRates:
-        """Return what is decided by how a product's operands and its result lie."""
-        key = one.a, one.b, one.result_item, one.writes, one.prepared
+    def of_layout(self, operation: Operation) -> LayoutRates:
+        """Return the rates by how a product's operands and its result lie."""
+        key = operation.a, operation.b, operation.result_item, operation.writes, operation.prepared
         found = self._layouts.get(key)
         if found is None:
-            every = [self._layout_rates(x.a, x.b, x.result_item, x.writes) for x in one.each()]
+            every = [self._layout_rates(x.a, x.b, x.result_item, x.writes) for x in operation.each()]
             found = self._layouts[key] = LayoutRates(*map(self.of_each, zip(*every, strict=True)))
         return found
 

@@ -32,11 +32,11 @@ _PART_SUMS = 0.4
 
 @cache_for_configs
 def rates_of(configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None) -> TileRates:
-    """Return what a list of configs decides on a GPU; parameters as of `TileRates`."""
+    """Return the rates of a list of configs on a GPU; parameters as of `TileRates`."""
     return TileRates(configs, gpu, own)
 
 
-def times_us(one: Operation, of: TileRates) -> Numbers:
+def times_us(operation: Operation, rates: TileRates) -> Numbers:
     """Return roughly the time in microseconds of every config.
 
     The correction is evaluated for the configs that lead by the limits; the others' times are those of the limits by
@@ -45,15 +45,15 @@ def times_us(one: Operation, of: TileRates) -> Numbers:
 
     Parameters
     ----------
-    one : Operation
+    operation : Operation
         The product.
-    of : TileRates
+    rates : TileRates
         The configs, on a GPU: those with swap_ab compute the transpose.
     """
-    total, quantities = limits(one, of)
-    several = of.split_k[quantities[_WAVES].take(of.split_k) > 1]
-    leading = _leading(one, of, total)
-    factors = correction(of, one, quantities, leading)
+    total, quantities = limits(operation, rates)
+    several = rates.split_k[quantities[_WAVES].take(rates.split_k) > 1]
+    leading = _leading(operation, rates, total)
+    factors = correction(rates, operation, quantities, leading)
     found: Numbers = total * factors.max()
     found[leading] = total.take(leading) * factors
     found[several] = np.inf
@@ -66,14 +66,15 @@ def leading_count(count: int, float8: bool, lead: int = _LEAD) -> int:
     return max(min(count, _ALL), min(lead, count // 2), count // share)
 
 
-def _leading(one: Operation, of: TileRates, total: Numbers) -> Numbers:
+def _leading(operation: Operation, rates: TileRates, total: Numbers) -> Numbers:
     """Return the places of the configs that lead by the limits, of a product and of a prepared one."""
-    if of.own == of.count:
-        return _first(total, leading_count(of.count, one.float8))
+    if rates.own == rates.count:
+        return _first(total, leading_count(rates.count, operation.float8))
     own, others = (
-        _first(part, leading_count(part.size, one.float8, _LEAD_OF_TWO)) for part in (total[: of.own], total[of.own :])
+        _first(part, leading_count(part.size, operation.float8, _LEAD_OF_TWO))
+        for part in (total[: rates.own], total[rates.own :])
     )
-    return np.concatenate((own, others + of.own))
+    return np.concatenate((own, others + rates.own))
 
 
 def _first(total: Numbers, count: int) -> Numbers:
@@ -81,37 +82,37 @@ def _first(total: Numbers, count: int) -> Numbers:
     return np.arange(count) if count == total.size else total.argpartition(count)[:count]
 
 
-def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
+def limits(operation: Operation, rates: TileRates) -> tuple[Numbers, Numbers]:
     """Return the microseconds in which three limits hold together, and quantities that the correction reads of both.
 
     These have a row for each quantity, the product's numbers last, and a column for each config.
     The limits are what an SM computes, tile after tile; what the L2 cache delivers; and what memory moves.
     """
     # NumPy's calls take longer than what they compute: each result is written to where it is read.
-    layout = of.of_layout(one)
-    numbers = of.of_sides(one.rows, one.cols, one.k_tiles, *product_numbers(one))
-    extents = numbers[:3] / of.cluster_shape
+    layout = rates.of_layout(operation)
+    numbers = rates.of_sides(operation.rows, operation.cols, operation.k_tiles, *product_numbers(operation))
+    extents = numbers[:3] / rates.cluster_shape
     whole = np.ceil(extents)
-    quantities = np.empty((_QUANTITIES + NUMBERS, of.count))
+    quantities = np.empty((_QUANTITIES + NUMBERS, rates.count))
     quantities[_QUANTITIES:] = numbers[3:]
     waves, each = quantities[_WAVES], quantities[4]
     tiles = whole[0] * whole[1]
-    if one.tiles is not None:
-        tiles = np.array(one.tiles, np.float64)
-    elif one.batch != 1:
-        tiles *= one.batch
+    if operation.tiles is not None:
+        tiles = np.array(operation.tiles, np.float64)
+    elif operation.batch != 1:
+        tiles *= operation.batch
     once, each[:] = layout.once, whole[2]
     delivered = np.multiply(tiles, numbers[2], out=quantities[2])
     delivered *= layout.carried
-    if of.split_k.size:
-        once = _divide(of, tiles, each, once, one.k_tiles)
-    in_turn = tiles / of.max_active_clusters
+    if rates.split_k.size:
+        once = _divide(rates, tiles, each, once, operation.k_tiles)
+    in_turn = tiles / rates.max_active_clusters
     np.ceil(in_turn, out=waves)
     np.divide(in_turn, waves, out=quantities[7])
-    both = np.greater(tiles, of.alone)
+    both = np.greater(tiles, rates.alone)
     quantities[11] = both
-    if of.any_stream_k:
-        waves[:], each[:], left = _shared_out(of, tiles, waves, each, one.k_tiles)
+    if rates.any_stream_k:
+        waves[:], each[:], left = _shared_out(rates, tiles, waves, each, operation.k_tiles)
         once = once + left
     multiplied = np.multiply(each, np.where(both, layout.both, layout.alone), out=quantities[5])
     computed = np.add(multiplied, layout.write, out=quantities[1])
@@ -121,39 +122,39 @@ def limits(one: Operation, of: TileRates) -> tuple[Numbers, Numbers]:
     powers = quantities[1:3] * quantities[1:3]
     powers *= powers
     total = np.add(powers[0], powers[1], out=quantities[0])
-    moved = (one.read + one.written) / of.gpu.memory
+    moved = (operation.read + operation.written) / rates.gpu.memory
     total += moved * moved * moved * moved
     np.sqrt(total, out=total)
     np.sqrt(total, out=total)
-    total += of.launch
+    total += rates.launch
     np.reciprocal(waves, out=quantities[6])
     np.divide(extents[:2], whole[:2], out=quantities[8:10])
-    np.minimum(tiles * of.cluster_share, of.share, out=quantities[10])
+    np.minimum(tiles * rates.cluster_share, rates.share, out=quantities[10])
     return total, quantities
 
 
-def _divide(of: TileRates, tiles: Numbers, each: Numbers, once: Numbers, k_tiles: int) -> Numbers:
+def _divide(rates: TileRates, tiles: Numbers, each: Numbers, once: Numbers, k_tiles: int) -> Numbers:
     """Divide K of the configs with `split_k`: change their tiles, k-tiles of each, and return what is added once."""
-    places = of.split_k
+    places = rates.split_k
     whole = tiles.take(places)
-    parts = parts_of_k(of.split_clusters, whole, k_tiles)
+    parts = parts_of_k(rates.split_clusters, whole, k_tiles)
     if parts.max() == 1:
         return once
     tiles[places] = whole * parts
     each[places] = np.ceil(k_tiles / parts)
     once = once.copy()
-    once[places] += _PART_SUMS * of.gpu.load * of.split_sums * (parts - 1)
+    once[places] += _PART_SUMS * rates.gpu.load * rates.split_sums * (parts - 1)
     return once
 
 
-def _shared_out(of: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:
+def _shared_out(rates: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:
     """Return waves, k-tiles of each, and what is added, where stream-K shares out the last waves' k-tiles evenly."""
-    at_once = of.max_active_clusters
-    splits = of.stream_k & (tiles % at_once > 0)
+    at_once = rates.max_active_clusters
+    splits = rates.stream_k & (tiles % at_once > 0)
     sharers = np.minimum(at_once, tiles * k_tiles)
     fewer = np.maximum(tiles / at_once, 1)
     every = (tiles * k_tiles + (sharers - 1)) // sharers
-    moved = 2 * of.sum_bytes * sharers * of.cluster_size / _LEFT
-    read = of.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
+    moved = 2 * rates.sum_bytes * sharers * rates.cluster_size / _LEFT
+    read = rates.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
     left = splits * np.maximum(moved, read)
     return np.where(splits, fewer, waves), np.where(splits, every / fewer, each), left

@@ -1,12 +1,10 @@
-"""hopper_gemm: its limits, launch recipe and cost."""
+"""hopper_gemm: its limits and launch recipe."""
 
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -30,7 +28,7 @@ from gemmule.core.epilogue_inputs import (
     why_not_second,
 )
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
+from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
@@ -38,9 +36,7 @@ from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, operation_of
-from gemmule.kernels.hopper.cost.pauses import epilogue_us, fp8_contention, promote_us, scaled_us
-from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, parts_of_k, positions_among, times_at
-from gemmule.kernels.hopper.cost.times import rates_of, times_us
+from gemmule.kernels.hopper.cost.rates import Numbers, parts_of_k
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.scale_stages import scale_bytes
 from gemmule.kernels.hopper.tile_config import (
@@ -59,14 +55,15 @@ from gemmule.kernels.hopper.tma_tiles import (
     scale_params,
     why_not_stored,
 )
+from gemmule.kernels.mma_sync.cost import is_faster
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.mma_sync.spec import is_faster
-from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
-from .config import CONFIGS, HopperGemmConfig, offered_to, search_space
+from .columns import why_not_columns
+from .config import CONFIGS, HopperGemmConfig, search_space
+from .cost import costs, costs_of_each
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -88,15 +85,6 @@ _SKINNY_ROWS, _MAX_IDLE_SMS, _PRECOMPUTED_ROWS = 64, 8, 128
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
-#: Most columns of which wgmma on 8-bit integers takes any multiple of 8.
-_INT8_COLUMNS = 24
-#: With A in registers: most columns of a warpgroup's wgmma tiles, and accumulators of a CTA tile.
-_MAX_COLUMNS_RS, _MAX_ACCUMULATORS_RS = 256, 128 * 256
-#: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
-#: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
-#: splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
-#: (H200s).
-_COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
 #: Microseconds: predicted times up to which `mma_sync_small` is considered, what they are too long by there (record
 #: 20261129T023120), and the share of the rest that its own are less than.
 _SHORT, _TOO_LONG, _MARGIN = 2.8, 0.4, 0.95
@@ -105,7 +93,7 @@ _SHORT, _TOO_LONG, _MARGIN = 2.8, 0.4, 0.95
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
     """Say why the kernel cannot take `problem`, or None where it can."""
     del arch
-    if reason := _why_not_columns(problem.a.dtype, _k_major(problem, config), config):
+    if reason := why_not_columns(problem.a.dtype, _k_major(problem, config), config):
         return reason
     if (k_tiles := k_tiles_of(problem)) < config.cluster_k:
         return f"K={problem.k} has {k_tiles} k-tiles of {K_BYTES} bytes, too few to share among {config.cluster_k} CTAs"
@@ -132,26 +120,6 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         if config.stream_k or config.split_k:
             return "stream_k=1 and split_k=1 compute no gated epilogue"
         return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.has_contiguous_cols)
-    return None
-
-
-def _why_not_columns(dtype: DType, k_major: tuple[bool, bool], config: HopperGemmConfig) -> str | None:
-    """Say why the kernel's A and B, K-major or not, have no tiles of so many columns, or None where they have."""
-    if dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
-        return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
-    if dtype == INT8 and config.tile_n > _INT8_COLUMNS and config.tile_n % 16:
-        return f"config {config}: wgmma on int8 takes a multiple of 16 columns where they are more than {_INT8_COLUMNS}"
-    return _why_not_registers(config, k_major) if dtype == FLOAT32 else None
-
-
-def _why_not_registers(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> str | None:
-    """Say why a config cannot multiply 32-bit operands that are K-major or not, or None where it can."""
-    if all(k_major):
-        return None
-    if not k_major[1]:
-        return f"config {config}: swap_ab must be {1 - config.swap_ab}, for wgmma to take 32-bit B K-major"
-    if config.mma_tiles_m * config.tile_n > _MAX_COLUMNS_RS or config.tile_elements > _MAX_ACCUMULATORS_RS:
-        return f"config {config}: registers hold no more than 128 x 256 accumulators with an MN-major A of 32 bits"
     return None
 
 
@@ -348,100 +316,15 @@ def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:
     return -(-m // (config.tile_m * config.cluster_m)) * -(-n // (config.tile_n * config.cluster_n)) * batch
 
 
-def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
-    """Return the predicted time of each config, in microseconds: infinite for configs not offered to the types."""
-    return _costs(problem, operation_of(problem), configs, gpu)[0]
-
-
 def costs_with_k_major_copies(problem: GemmProblem, gpu: GpuRates) -> list[Numbers]:
     """Return `costs` of a TF32 product, and of the product of K-major copies of its MN-major operands.
 
     Predicting both at once takes less time than one after the other.
     """
     configs: Sequence[Any] = SPEC.configs_on(gpu)
-    own, others = _costs(problem, operation_of(problem, prepares=True), configs, gpu)
+    own, others = costs_of_each(problem, operation_of(problem, prepares=True), configs, gpu)
     SPEC.cache_costs(problem, configs, gpu, own)
     return [own, others]
-
-
-def _costs(
-    problem: GemmProblem, operation: Operation, configs: Sequence[HopperGemmConfig], gpu: GpuRates
-) -> list[Numbers]:
-    """Return `costs` of a product, and those with K-major copies if the operation has them."""
-    dtype = problem.a.dtype
-    mn_major = operation.a.mn_major, operation.b.mn_major
-    rates, positions = _offered(configs, gpu, dtype, mn_major, operation.prepared is not None)
-    if not rates.count:
-        return [times_at((), one) for one in positions]
-    times = times_us(operation, rates)
-    if dtype.is_float8:
-        times += promote_us(operation, rates)
-        lines = None
-        if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
-            lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
-            times += scaled_us(operation, rates, lines)
-        times *= fp8_contention(operation, rates)
-        if lines is None or lines[1] != 1:
-            # Only with a scale for each column were tall tiles found to pay.
-            times += rates.cached("tall", lambda: rates.each(lambda one: math.inf if one.mma_tiles_m > 1 else 0.0))
-    if dtype == FLOAT32 and any(mn_major):
-        times *= _registers_factors(mn_major, rates)
-    if problem.epilogue is not None or problem.c is not None:
-        times += epilogue_us(operation, rates)
-    return [times_at(times, one) for one in positions]
-
-
-class _Offered(NamedTuple):
-    """Configs offered to a product, and to that of K-major copies if the operation has them."""
-
-    rates: TileRates  #: Of the product's configs, then of those for copies.
-    #: For each product, the index among `rates` of every config's time; -1 where it is not offered.
-    positions: tuple[Numbers, ...]
-
-
-@cache_for_configs
-def _offered(
-    configs: Sequence[HopperGemmConfig], gpu: GpuRates, dtype: DType, mn_major: tuple[bool, bool], prepares: bool
-) -> _Offered:
-    """Return the configs for a type, some of which are for 8-bit floats only, whatever the SMs of the GPU.
-
-    `mn_major`: whether the operands that give a row-major result's rows and columns are MN-major; copies are not.
-    """
-
-    def supports(one: HopperGemmConfig, mn_major: tuple[bool, bool]) -> bool:
-        k_major = not mn_major[one.swap_ab], not mn_major[1 - one.swap_ab]
-        return not _why_not_columns(dtype, k_major, one) and offered_to(dtype, one.on(SMS))
-
-    found = [[one for one in configs if supports(one, major)] for major in _majors(mn_major, prepares)]
-    positions, before = [], 0
-    for offered in found:
-        positions.append(positions_among(configs, offered, before))
-        before += len(offered)
-    return _Offered(rates_of(tuple(itertools.chain(*found)), gpu, len(found[0])), tuple(positions))
-
-
-def _majors(mn_major: tuple[bool, bool], prepares: bool = True) -> tuple[tuple[bool, bool], ...]:
-    """Return whether operands are MN-major, then the same of their K-major copies."""
-    return (mn_major, (False, False))[: 1 + prepares]
-
-
-def _registers_factors(mn_major: tuple[bool, bool], rates: TileRates) -> Numbers:
-    """Return `_registers_factor` of all configs; copies are K-major."""
-
-    def compute() -> Numbers:
-        factors = (functools.partial(_registers_factor, major) for major in _majors(mn_major))
-        return rates.of_each([rates.each(factor) for factor in factors])
-
-    return rates.cached(mn_major, compute)
-
-
-def _registers_factor(mn_major: tuple[bool, bool], config: HopperGemmConfig) -> float:
-    """Return the factor of predicted times where one 32-bit operand, of rows or of columns, is MN-major."""
-    if not any(mn_major):
-        return 1.0
-    if config.cluster_k > 1:
-        return 1 + _SPLIT_A
-    return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

@@ -17,8 +17,8 @@ from gemmule.kernels.hopper.next_kernel import NextProduct, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
+from gemmule.kernels.mma_sync.cost import predicted_us as mma_sync_us
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.mma_sync.spec import predicted_us as mma_sync_us
 
 #: Types that are converted, and those that they may become.
 NARROW, WIDE = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
 from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, CONSUMERS, MAX_SHARED_BYTES
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 

@@ -69,7 +69,7 @@ class GroupedConfig(HopperGemmConfig):
 
 
 def search_space() -> tuple[GroupedConfig, ...]:
-    """Return what a search tries, each with as many stages as there is memory for."""
+    """Return the configs of a search, each with as many stages as there is memory for."""
     found = []
     for (tile_m, tile_n, pingpong), (cluster_m, cluster_n, dynamic) in itertools.product(_TILES, _CLUSTERS):
         for stages in range(_MOST_STAGES, 1, -1):

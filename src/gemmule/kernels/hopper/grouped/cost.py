@@ -1,4 +1,4 @@
-"""What a grouped product takes: the time of `hopper_gemm`, of the L2 cache, and of CTAs with more work than others."""
+"""Predicted times of grouped products: of `hopper_gemm`, of the L2 cache, and of CTAs with more work than others."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _signature(
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return what a mixture of experts needs in bfloat16, and one or two of the others."""
+    """Return the signatures of a mixture of experts in bfloat16, and one or two of the others."""
     del arch
     kinds = (
         ((BFLOAT16, BFLOAT16), BFLOAT16, ("k", "k"), "m", "boxes"),

@@ -165,7 +165,7 @@ class OperandStages:
         return TmaLoad(b.atom, *parts, multicast_ctas)
 
     def fragments(self, mma: Any, smem_ab: tuple[Any, Any], warpgroup_idx: Any, acc: Any) -> Fragments:
-        """Return what a warpgroup multiplies: its rows of A by stage, B by stage, and its accumulators.
+        """Return a warpgroup's fragments: its rows of A by stage, B by stage, and its accumulators.
 
         Parameters
         ----------

@@ -141,7 +141,7 @@ class Mainloop(Pipeline):
     def fragments(
         self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
-        """Return what a warpgroup multiplies, as `OperandStages.fragments`; `make_tiled_mma` makes the instruction."""
+        """Return a warpgroup's fragments, as `OperandStages.fragments`; `make_tiled_mma` makes the instruction."""
         return operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
 
     @cute.jit

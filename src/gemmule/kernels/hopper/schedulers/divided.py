@@ -18,7 +18,7 @@ class DividedScheduler(PersistentScheduler):
     """
 
     def divisors(self, mD: Any) -> tuple[Any, ...]:
-        """Return what makes the coordinates of many tiles cheap."""
+        """Return the divisors by which the coordinates of many tiles are cheap."""
         tiles_m, tiles_n = self.tiles(mD)
         return (raster_divisors(tiles_m, tiles_n, self.group),)
 
@@ -30,7 +30,7 @@ class DividedScheduler(PersistentScheduler):
 
     @cute.jit
     def divided_coord(self, mD: cute.Tensor, tile_index, divisors):
-        """Return what `tile_coord` does."""
+        """Return the coordinates of `tile_coord`."""
         tiles_m, tiles_n = self.tiles(mD)
         batch: tuple[Any, ...] = ()
         if cutlass.const_expr(cute.rank(mD) == 3):

@@ -22,7 +22,7 @@ _WARP = 32
 
 
 class GroupedWork(NamedTuple):
-    """What a schedule reads."""
+    """The inputs of a schedule."""
 
     d: Any  #: Tensor. D, for its extents.
     offsets: Any  #: Tensor. The groups' ends, or the numbers of rows' matrices, in device memory.
@@ -54,7 +54,7 @@ class _Grouped(PersistentScheduler):
         self.work_counter = WorkCounter() if dynamic else None
 
     def schedule_of(self, tma: Any, offsets: Any, table: Any, extent: Any) -> GroupedWork:
-        """Return what the other methods read, where there is no running sum."""
+        """Return the schedule that the other methods read, where there is no running sum."""
         (offsets, counter), (_, ring) = offsets, table
         return GroupedWork(tma.d.tensor, offsets, extent, None, counter, ring)
 
@@ -131,7 +131,7 @@ class GroupedScheduler(_Grouped):
 
     @cute.jit
     def schedule(self, tma, offsets, table):
-        """Return what the other methods read, the running sum in shared memory; by all threads of the CTA."""
+        """Return the schedule, with the running sum in shared memory; by all threads of the CTA."""
         (offsets, counter), (table, ring) = offsets, table
         work = GroupedWork(tma.d.tensor, offsets, tma.d.tensor.shape[self.axis], table, counter, ring)
         if cute.arch.warp_idx() == 0:
@@ -217,7 +217,7 @@ class GroupedKScheduler(_Grouped):
         self.tile_k = tile_k
 
     def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
-        """Return what the other methods read."""
+        """Return the schedule that the other methods read."""
         return self.schedule_of(tma, offsets, table, tma.a.tensor.shape[1])
 
     def work(self, work: Any, num_k_tiles: Any) -> Any:
@@ -248,7 +248,7 @@ class RowScheduler(_Grouped):
     """
 
     def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
-        """Return what the other methods read, the number of matrices as `extent`."""
+        """Return the schedule that the other methods read, the number of matrices as `extent`."""
         return self.schedule_of(tma, offsets, table, tma.b.tensor.shape[2])
 
     def matrix(self, work: Any, group: Any) -> Any:

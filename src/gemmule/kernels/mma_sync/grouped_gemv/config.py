@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Config
 
 #: Columns of D that are the rows of an mma.sync, and bytes of a line that a warp loads at once.
 MMA_COLUMNS, LINE_BYTES = 16, 128

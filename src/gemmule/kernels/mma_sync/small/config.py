@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gemmule.core.config import PORTABLE_CLUSTER, Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import PORTABLE_CLUSTER, Config
 
 #: Rows and columns of a fragment, of which a warp tile is a multiple, and 64 bytes of elements, of which a tile is.
 FRAGMENT, _LINE = 16, 32

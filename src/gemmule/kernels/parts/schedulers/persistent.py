@@ -74,7 +74,7 @@ class PersistentScheduler:
         del table
 
     def schedule(self, tma: Any, offsets: Any, table: Any) -> Any:
-        """Return what the other methods read of the work, by all threads; here D, for its extents.
+        """Return the schedule that the other methods read, by all threads; here D, for its extents.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class PersistentScheduler:
         return WorkTile(self.tile_coord(mD, work_index), k_range)
 
     def divisors(self, mD: Any) -> tuple[Any, ...]:
-        """Return what else `work_tile` may take, for consumers of many tiles; nothing here."""
+        """Return further arguments of `work_tile`, for consumers of many tiles; none here."""
         del mD
         return ()
 

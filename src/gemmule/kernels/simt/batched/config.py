@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gemmule.core.config import LARGEST_CLUSTER, Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import LARGEST_CLUSTER, Config
 
 #: Bytes of a vector, and vectors of all banks of shared memory.
 VECTOR_BYTES, BANK_VECTORS = 16, 8

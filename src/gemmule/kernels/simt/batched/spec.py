@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import why_not_cluster
 from gemmule.core.dtype import FLOAT32, FLOAT64, DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
@@ -14,7 +15,7 @@ from gemmule.core.launch import FEW_BYTES, Launch, TensorParam, scalar_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents, why_not_grid
-from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.parts.batched_launch import copies_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import why_not_cluster
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, DType
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.gpu_rates import GpuRates
@@ -15,7 +16,7 @@ from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
-from gemmule.core.spec import KernelSpec, Signature, why_not_cluster
+from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import (
     batched_params,
     copies_signature,

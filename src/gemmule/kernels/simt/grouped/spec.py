@@ -121,7 +121,7 @@ def _grouped(plain: Signature, axis: str) -> Signature:
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return what a mixture of experts needs, and one of groups of columns."""
+    """Return the signatures of a mixture of experts, and one of groups of columns."""
     wanted = (("m", ("k", "k", "4")), ("m", ("k", "n", "4")), ("k", ("m", "n", "4")), ("n", ("k", "k", "1")))
     found = ((dict(one), one) for one in GEMM.signatures(arch) if dict(one)["tiles"] == "ragged")
     by_layout = {(types["a_major"], types["b_major"], types["d_vector"]): one for types, one in found}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
-from gemmule.core.spec import Config
 
 
 @dataclass(frozen=True)

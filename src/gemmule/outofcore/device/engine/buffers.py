@@ -1,4 +1,4 @@
-"""What lies where in the buffers on a device."""
+"""Places of tiles in the buffers on a device."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Buffers:
 
     def _finished(self, op: Mirror | Reflect | Store, slot: int) -> DeviceMatrix:
         """Return the tile in the type of the result."""
-        return self.whole_tile("out" if self.plan.apart else "sum", slot, op)
+        return self.whole_tile("out" if self.plan.converts_results else "sum", slot, op)
 
     def piece(self, operand: str, slot: int, rows: tuple[int, int], cols: tuple[int, int]) -> DeviceMatrix:
         """Return a loaded piece in its buffer."""

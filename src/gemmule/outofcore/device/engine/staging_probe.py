@@ -54,7 +54,7 @@ class Staged:
 
     @property
     def figures(self) -> tuple[float, ...]:
-        """What was measured, without the buffers."""
+        """The measurements, without the buffers."""
         return self.source, self.sink, *self.duplex, self.pin
 
     @classmethod

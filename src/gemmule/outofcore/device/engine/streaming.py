@@ -71,7 +71,7 @@ class Tracking:
 
 @dataclass(frozen=True)
 class Streamed:
-    """What a product took."""
+    """The times, traffic and activity of a streamed product."""
 
     seconds: float  #: From the start until everything is where it belongs.
     device_seconds: float  #: From the first operation on the device to the last.

@@ -31,7 +31,7 @@ _FASTER = 1.01
 
 @dataclass(frozen=True)
 class Budgets:
-    """What a product may take."""
+    """The limits of a product's memory."""
 
     device: int  #: Bytes of each device's memory.
     pinned: int  #: Bytes of pinned memory for staging, for all devices together.
@@ -46,7 +46,7 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Staging:
-    """What a product needs of the host."""
+    """The memory that a product needs on the host."""
 
     staged: tuple[str, ...] = ()  #: Which of ``a``, ``b``, ``c`` and ``out`` pass through pinned buffers.
     threads: int = 1  #: Most threads that fill buffers, and as many that empty them; all devices share them.
@@ -94,7 +94,7 @@ def binding_line(chosen: Budgeted) -> str:
 
 @dataclass(frozen=True)
 class _Way:
-    """What one device may take: its memory, threads and buffers."""
+    """The limits of one device: its memory, threads and buffers."""
 
     device: int
     pinned: int

@@ -1,4 +1,4 @@
-"""What plans of very many operations take: a part is simulated, and what follows goes on as that went."""
+"""Times of plans of very many operations: a part is simulated, and the rest extrapolated from it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _whole_seconds(plan: DevicePlan, whole: _Whole, rates: Rates, count: int) ->
 
 
 class _Whole:
-    """What all tiles of a plan take of each part of a device, and what one takes besides others."""
+    """Times of each part of a device for all tiles of a plan, and those that one tile adds."""
 
     def __init__(self, plan: DevicePlan, rates: Rates, bytes_in: int | None = None) -> None:
         self._plan, self._rates = plan, rates
@@ -167,7 +167,7 @@ class _Whole:
                     product = rates.seconds(m, n, depth, added=plan.grid[2] > 1, lanes=plan.lanes, needed=needed)
                     took += times * (rates.launch + product)
             area = math.prod(shape)
-            if plan.apart:
+            if plan.converts_results:
                 took += rates.launch + area * (plan.sum_dtype.itemsize + plan.product.out.itemsize) / CONVERT_RATE
             if plan.symmetric and tile[0] != tile[1]:
                 took += rates.launch + 2 * area * plan.product.out.itemsize / CONVERT_RATE

@@ -1,4 +1,4 @@
-"""What is done for a streamed product: the kinds of operations, and the streams that they run on."""
+"""Operations of a streamed product, and the streams that they run on."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class DevicePlan:
         return rows * (rows + 1) // 2 if self.symmetric else rows * cols
 
     @property
-    def apart(self) -> bool:
+    def converts_results(self) -> bool:
         """Whether sums and results have different types, so that a finished tile is converted into another buffer."""
         return self.sum_dtype != self.product.out.dtype and self.grid[2] > 1
 
@@ -198,7 +198,7 @@ class DevicePlan:
             "b": (b_slots, matrix_bytes(self.tile_k, self.tile_n, product.b.itemsize, product.b.order)),
             "sum": (self.c_tiles, matrix_bytes(self.tile_m, self.tile_n, sums.itemsize)),
         }
-        if self.apart:
+        if self.converts_results:
             size = matrix_bytes(self.tile_m, self.tile_n, product.out.itemsize)
             found["out"] = (min(2, self.tiles), size)
         if product.c and (c_in != sums or product.c.order == "F"):

@@ -27,7 +27,7 @@ class ProbeCacheWarning(UserWarning):
 
 @dataclass(frozen=True)
 class StoredRates:
-    """What a probe has measured."""
+    """The measurements of a probe."""
 
     key: tuple[str, ...]  #: The probe, and everything that its result depends on.
     figures: tuple[float, ...]  #: The result.

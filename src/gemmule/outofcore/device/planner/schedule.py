@@ -104,7 +104,7 @@ class _Schedule:
         self.a = _Held(plan.slots[0])
         self.b = self.a if plan.symmetric else _Held(plan.slots[1])
         self.sums = _Tiles(plan.c_tiles)
-        self.results = _Tiles(plan.buffers["out"][0]) if plan.apart else None
+        self.results = _Tiles(plan.buffers["out"][0]) if plan.converts_results else None
         self.mirrors = _Tiles(plan.buffers["mirror"][0]) if "mirror" in plan.buffers else None
         self.c_read: tuple[int, ...] = ()
         self.lanes = LANES[: plan.lanes]

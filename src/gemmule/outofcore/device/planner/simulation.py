@@ -19,7 +19,7 @@ CONVERT_RATE = 1e12
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a plan is expected to take."""
+    """The expected times and traffic of a plan."""
 
     seconds: float  #: From the first byte that moves to the last.
     #: compute_s, h2d_s, d2h_s, source_s, sink_s: How long each of them works: the processor, the links, and what brings

@@ -1,4 +1,4 @@
-"""What a plan moves, counted without its operations: exactly what they move, and quickly where they are very many."""
+"""Bytes that a plan moves, without its operations: exactly what they move, and quickly where they are very many."""
 
 from __future__ import annotations
 

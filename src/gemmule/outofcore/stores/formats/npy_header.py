@@ -26,7 +26,7 @@ _LENGTH_FORMATS = {(1, 0): "<H", (2, 0): "<I", (3, 0): "<I"}
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What the header of a .npy file says."""
+    """The header of a .npy file."""
 
     shape: tuple[int, int]  #: Rows and columns.
     stored: AnyDType  #: Type of the stored items, with their byte order.

@@ -23,7 +23,7 @@ COUNT = 16
 
 @dataclasses.dataclass(frozen=True)
 class Vote:
-    """What lanes contribute to a reduction at a barrier, and where its result goes."""
+    """The operands of a reduction at a barrier, and where its result goes."""
 
     operation: str  #: ``popc``, ``and`` or ``or``.
     values: Array  #: Array of bool. The predicate of each lane.

@@ -32,7 +32,7 @@ LANES, WARPS = 128, 4
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """What one wgmma instruction multiplies."""
+    """The operands of one wgmma instruction."""
 
     n: int  #: Columns of B and D.
     #: a_type, b_type, d_type: Types as in PTX.

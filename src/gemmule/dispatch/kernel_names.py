@@ -1,4 +1,4 @@
-"""The kernels and configs that a measurement is asked for."""
+"""Kernels and configs by the words of a user, as in ``g07_cp_async[tile_m=128]``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.config import Config
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.name_suggestions import did_you_mean, similar_names, unknown_name
 from gemmule.core.problem import GemmProblem, Problem
-from gemmule.core.spec import Choice, Config, KernelSpec
-from gemmule.dispatch.former_names import KERNELS
-from gemmule.dispatch.registry import LADDER, REGISTRY
+from gemmule.core.spec import Choice, KernelSpec
+
+from .former_names import KERNELS
+from .registry import LADDER, REGISTRY
 
 #: Remedy for a kernel name that is similar to none.
 _KERNELS_LISTED = "`gemmule info --kernels` lists all"
@@ -132,16 +134,19 @@ def unknown_kernel(name: str, known: Collection[str]) -> ArgumentError:
     return ArgumentError(unknown_name("kernel", name, known, _KERNELS_LISTED))
 
 
-def only_choice(word: str, registry: Sequence[KernelSpec], probe: Problem) -> Choice:
-    """Return the kernel that a word names, in one config.
+def only_choice(word: str, registry: Sequence[KernelSpec]) -> Choice:
+    """Return the kernel of a registry that a word names, in one config.
 
     Raises
     ------
     ArgumentError
         If a name or a config is not known, or several are meant.
     """
-    found = parse_kernels([word], probe, None, registry, ())
-    names = list(dict.fromkeys(choice.spec.name for choice in found))
+    specs = {spec.name: spec for spec in registry}
+    named = [(_named(name, specs, ()), text) for name, text in _split(word)]
+    chosen = {(spec.name, config): Choice(spec, config) for spec, text in named for config in _configs(spec, text)}
+    found = tuple(chosen.values())
+    names = list(dict.fromkeys(spec.name for spec, _ in named))
     if len(names) > 1:
         raise ArgumentError(f"{word!r} names {len(names)} kernels; give one of them: {' or '.join(names)}")
     if len(found) > 1:

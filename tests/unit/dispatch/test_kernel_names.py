@@ -11,9 +11,9 @@ from gemmule.core.errors import ArgumentError, GemmuleError
 from gemmule.core.gpu_rates import H100_RATES
 from gemmule.core.name_suggestions import unknown_name
 from gemmule.dispatch.former_names import KERNELS
+from gemmule.dispatch.kernel_names import on_gpu, parse_kernels
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
-from gemmule.lab.candidates import on_gpu, parse_kernels
 from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, output_type, random_inputs
 from gemmule.lab.sizes import SIZE_SETS, parse_sizes
 from support.fakes.bench import CONFIGS, kernel_spec, only

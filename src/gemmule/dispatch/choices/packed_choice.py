@@ -1,0 +1,76 @@
+"""The choice among kernels that are compiled already, where the compiler is not installed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from gemmule.compiler.cache import has_any, is_compiled
+from gemmule.compiler.toolchain import REMEDY
+from gemmule.core.arch import Arch
+from gemmule.core.config import Config
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.problem import Problem, inner_problem
+from gemmule.core.spec import Choice, KernelSpec, Signature
+
+from .candidates import candidates_of, max_launches, needs_fewer, part_of, why_too_many
+from .config_choice import config_for, is_less
+
+#: Missing compiled kernels that a warning has named.
+_warned: set[tuple[str, Config, Signature]] = set()
+
+
+def best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], gpu: GpuRates | None) -> Choice | None:
+    """Return the choice of least predicted time among compiled kernels, else the first of the registry, or None."""
+    best: Choice | None = None
+    for spec, _ in candidates_of(problem, (tuple(registry), arch))[0]:
+        if not has_any(spec, arch):
+            continue
+        inner, launches = part_of(problem, spec)
+        if spec.is_refused(inner, arch):
+            continue
+        if launches > max_launches(problem) and (
+            needs_fewer(spec, problem, arch, registry) or why_too_many(spec, problem, launches, registry)
+        ):
+            continue
+
+        def eligible(config: Config, spec: KernelSpec = spec) -> bool:
+            return is_choice_compiled(Choice(spec, config, gpu=gpu or H200_RATES), problem, arch)
+
+        config, _, _, cost = config_for(spec, inner, arch, gpu, eligible)
+        if config is None:
+            continue
+        predicted = cost * launches if cost is not None and spec.cost_in_us else None
+        found = Choice(spec, config, (), "packed", predicted, gpu=gpu or H200_RATES)
+        if best is None or is_less(predicted, best):
+            best = found
+    return best
+
+
+def is_choice_compiled(choice: Choice, problem: Problem, arch: Arch) -> bool:
+    """Return whether all kernels of a choice are compiled."""
+    chain, _ = choice.launches(inner_problem(problem, choice.spec.batch_dims))
+    return all(is_compiled(one.spec, one.config, one.spec.signature(one.problem, one.config), arch) for one in chain)
+
+
+class PackedKernelWarning(UserWarning):
+    """The kernel of a choice is in no pack, the compiler is not installed, and another kernel runs."""
+
+
+def warn_of_packed(choice: Choice, problem: Problem, found: Choice) -> None:
+    """Warn once in a process of each compiled kernel that is missing."""
+    missing = (choice.spec.name, choice.config, choice.signature(problem))
+    if missing in _warned:
+        return
+    _warned.add(missing)
+    times = (
+        f", {found.predicted_us:.3g} us instead of {choice.predicted_us:.3g} us by prediction,"
+        if found.predicted_us is not None and choice.predicted_us is not None
+        else ""
+    )
+    warnings.warn(
+        f"{choice.spec.name} ({choice.config}) is in no pack, and the kernel compiler is not installed: "
+        f"{found.spec.name} ({found.config}) runs{times} instead; {REMEDY}",
+        PackedKernelWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,151 @@
+"""The first launches of Ozaki scheme II: pairs of lines, which may refuse emulation, and the scales of all lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT64, INT32, Precision
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.launch import Launch, Param, ScalarParam, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
+from gemmule.core.row_major import row_result
+from gemmule.core.signature import every_signature, major_keys, majors_of
+from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.kernels.emulation.guard import least_magnitude, least_share, sample_period
+from gemmule.kernels.emulation.guard_words import SHORTFALL, word_param
+from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PAIR_CTAS, PAIR_LINES, PAIR_THREADS, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
+from gemmule.kernels.emulation.product_forms import COMPLEX_FORMS, forms_of, lead, moduli_key
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, refuse_nothing
+
+
+def _lines(problem: GemmProblem) -> tuple[tuple[str, str, StridedMatrix], ...]:
+    """Return of A and of B: the operand, what its lines along K are, and the matrix with these as rows."""
+    oriented, first, second = row_result(problem)
+    return (first, "rows", oriented.a), (second, "columns", oriented.b.transposed())
+
+
+def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
+    """Specialise for the direction in which A and B are contiguous, and the number of moduli."""
+    del config
+    oriented, _, _ = row_result(problem)
+    return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision), *forms_of(problem))
+
+
+def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
+    """Return the launch recipe of a cluster that compares some pairs of lines."""
+    del config
+    lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
+    sampling = (
+        word_param(SHORTFALL),
+        ScalarParam("period", INT32, sample_period(problem.k)),
+        ScalarParam("least share", FLOAT64, least_share(problem.k, problem.a.dtype)),
+    )
+    grid = (PAIR_CTAS, 1, 1)
+    shared = 3 * PAIR_THREADS // 32 * PAIR_LINES * FLOAT64.itemsize + 64
+    return Launch(
+        grid=grid,
+        block=(PAIR_THREADS, 1, 1),
+        cluster=grid,
+        params=(*lines, *sampling),
+        shared_bytes=shared,
+        overlaps=True,
+    )
+
+
+def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
+    """Return the launch recipe of the scales: a CTA for some contiguous lines."""
+    params: list[Param] = []
+    ctas = 0
+    for operand, name, matrix in _lines(problem):
+        params.append(TensorParam(operand, (matrix.cols, matrix.rows), (lead(matrix),)))
+        params.append(TensorParam(f"scales of {name}", (matrix.rows,), ()))
+        ctas += -(-matrix.rows // (config.together if matrix.has_contiguous_rows else config.across))
+    if problem.precision is Precision.OZAKI:
+        oriented, _, _ = row_result(problem)
+        params.append(word_param(SHORTFALL))
+        params.append(ScalarParam("period", INT32, sample_period(problem.k)))
+        params.append(ScalarParam("least magnitude", INT32, least_magnitude(problem.k, problem.a.dtype)))
+        sampled = sampled_length(problem.k)
+        for name, lines in (("rows", oriented.m), ("columns", bound_columns(oriented))):
+            params.append(TensorParam(f"magnitudes of {name}", (sampled, lines), (sampled,)))
+    shared = THREADS * 12 + 64
+    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
+
+
+#: By MN-major lines of a CTA: microseconds of a launch of the scales, and the share of memory's rate that they
+#: read with.
+_SCALES = {16: (24.0, 0.957), 8: (6.5, 0.859)}
+
+
+def scales_us(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
+    """Return roughly the microseconds of the scales."""
+    launched, share = _SCALES[config.across]
+    elements = problem.m * problem.k + problem.k * problem.n
+    return gpu.launch * launched + elements * problem.a.dtype.itemsize / (share * gpu.memory)
+
+
+def _scales_costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) -> list[float]:
+    return [scales_us(problem, config, gpu) for config in configs]
+
+
+def _parts_signatures(arch: Arch) -> tuple[Signature, ...]:
+    del arch
+    keys = (*major_keys("k", "k"), *moduli_key(Precision.OZAKI))
+    return tuple((*keys, *forms) for forms in COMPLEX_FORMS)
+
+
+def _guarded_signatures(arch: Arch) -> tuple[Signature, ...]:
+    real = every_signature(a_major="km", b_major="nk", moduli=["guarded"])(arch)
+    return (*real, *_parts_signatures(arch))
+
+
+def _pairs_us(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
+    del problem, config
+    return gpu.launch * LAUNCH_US
+
+
+def build_pairs(config: ScalesConfig, signature: Signature) -> Buildable:
+    """Return the compiler's input for pairs of lines."""
+    from .early_refusal import buildable
+
+    return buildable(config, dict(signature))
+
+
+#: Pairs of lines of the parts of complex elements.
+PAIRS = KernelSpec(
+    name="ozaki_pairs",
+    operation="gemm",
+    summary="samples of some pairs of lines, which may refuse emulation",
+    package=__package__,
+    build=build_pairs,
+    archs=(HOPPER,),
+    configs=(ScalesConfig(),),
+    signatures=_parts_signatures,
+    why_not=refuse_no_config,
+    signature=signature,
+    launch=pairs_launch,
+    batch_dims=0,
+    refuses=refuse_nothing,
+    cost=_pairs_us,
+    cost_in_us=True,
+)
+#: Scales behind the guard's first launch, and magnitudes.
+SCALES = KernelSpec(
+    name="ozaki_scales",
+    operation="gemm",
+    summary="powers of two that make integers of lines, and samples of these in float8_e5m2, rounded down",
+    package=__package__,
+    archs=(HOPPER,),
+    configs=(ScalesConfig(), ScalesConfig(across=8)),
+    signatures=_guarded_signatures,
+    why_not=refuse_no_config,
+    signature=signature,
+    launch=scales_launch,
+    batch_dims=0,
+    refuses=refuse_nothing,
+    costs=_scales_costs,
+    cost_in_us=True,
+)

@@ -1,0 +1,113 @@
+"""Predicted times of hopper_gemm."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gemmule.core.dtype import FLOAT32, DType
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.core.problem import GemmProblem
+from gemmule.kernels.hopper.cost.operation import operation_of
+from gemmule.kernels.hopper.cost.pauses import epilogue_us, fp8_contention, promote_us, scaled_us
+from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, positions_among, times_at
+from gemmule.kernels.hopper.cost.times import rates_of, times_us
+from gemmule.kernels.parts.hopper_facts import SMS
+
+from .columns import why_not_columns
+from .config import HopperGemmConfig, offered_to
+
+#: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
+#: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
+#: splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
+#: (H200s).
+_COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
+
+
+def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
+    """Return the predicted time of each config, in microseconds: infinite for configs not offered to the types."""
+    return costs_of_each(problem, operation_of(problem), configs, gpu)[0]
+
+
+def costs_of_each(
+    problem: GemmProblem, operation: Operation, configs: Sequence[HopperGemmConfig], gpu: GpuRates
+) -> list[Numbers]:
+    """Return `costs` of a product, and those with K-major copies if the operation has them."""
+    dtype = problem.a.dtype
+    mn_major = operation.a.mn_major, operation.b.mn_major
+    rates, positions = _offered(configs, gpu, dtype, mn_major, operation.prepared is not None)
+    if not rates.count:
+        return [times_at((), one) for one in positions]
+    times = times_us(operation, rates)
+    if dtype.is_float8:
+        times += promote_us(operation, rates)
+        lines = None
+        if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
+            lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
+            times += scaled_us(operation, rates, lines)
+        times *= fp8_contention(operation, rates)
+        if lines is None or lines[1] != 1:
+            # Only with a scale for each column were tall tiles found to pay.
+            times += rates.cached("tall", lambda: rates.each(lambda one: math.inf if one.mma_tiles_m > 1 else 0.0))
+    if dtype == FLOAT32 and any(mn_major):
+        times *= _registers_factors(mn_major, rates)
+    if problem.epilogue is not None or problem.c is not None:
+        times += epilogue_us(operation, rates)
+    return [times_at(times, one) for one in positions]
+
+
+class _Offered(NamedTuple):
+    """Configs offered to a product, and to that of K-major copies if the operation has them."""
+
+    rates: TileRates  #: Of the product's configs, then of those for copies.
+    #: For each product, the index among `rates` of every config's time; -1 where it is not offered.
+    positions: tuple[Numbers, ...]
+
+
+@cache_for_configs
+def _offered(
+    configs: Sequence[HopperGemmConfig], gpu: GpuRates, dtype: DType, mn_major: tuple[bool, bool], prepares: bool
+) -> _Offered:
+    """Return the configs for a type, some of which are for 8-bit floats only, whatever the SMs of the GPU.
+
+    `mn_major`: whether the operands that give a row-major result's rows and columns are MN-major; copies are not.
+    """
+
+    def supports(one: HopperGemmConfig, mn_major: tuple[bool, bool]) -> bool:
+        k_major = not mn_major[one.swap_ab], not mn_major[1 - one.swap_ab]
+        return not why_not_columns(dtype, k_major, one) and offered_to(dtype, one.on(SMS))
+
+    found = [[one for one in configs if supports(one, major)] for major in _majors(mn_major, prepares)]
+    positions, before = [], 0
+    for offered in found:
+        positions.append(positions_among(configs, offered, before))
+        before += len(offered)
+    return _Offered(rates_of(tuple(itertools.chain(*found)), gpu, len(found[0])), tuple(positions))
+
+
+def _majors(mn_major: tuple[bool, bool], prepares: bool = True) -> tuple[tuple[bool, bool], ...]:
+    """Return whether operands are MN-major, then the same of their K-major copies."""
+    return (mn_major, (False, False))[: 1 + prepares]
+
+
+def _registers_factors(mn_major: tuple[bool, bool], rates: TileRates) -> Numbers:
+    """Return `_registers_factor` of all configs; copies are K-major."""
+
+    def compute() -> Numbers:
+        factors = (functools.partial(_registers_factor, major) for major in _majors(mn_major))
+        return rates.of_each([rates.each(factor) for factor in factors])
+
+    return rates.cached(mn_major, compute)
+
+
+def _registers_factor(mn_major: tuple[bool, bool], config: HopperGemmConfig) -> float:
+    """Return the factor of predicted times where one 32-bit operand, of rows or of columns, is MN-major."""
+    if not any(mn_major):
+        return 1.0
+    if config.cluster_k > 1:
+        return 1 + _SPLIT_A
+    return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)

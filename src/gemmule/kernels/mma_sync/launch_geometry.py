@@ -1,0 +1,72 @@
+"""How a product is divided into tiles and copies: what its launch recipe and its predicted time have in common."""
+
+from __future__ import annotations
+
+import math
+
+from gemmule.core.dtype import DType
+from gemmule.core.epilogue_inputs import aligned_with_second, num_b_of
+from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.problem import GemmProblem, inner_problem
+from gemmule.core.row_major import row_result
+from gemmule.kernels.parts.batched_launch import tile_grid
+from gemmule.kernels.parts.leading_dimension import leading_dimension, result_vector
+
+from .config import COPIES, TILE, MmaSyncConfig
+
+#: Batch dimensions that one launch covers.
+BATCH_DIMS = 1
+#: Most elements of D that a thread writes at once.
+_MAX_VECTOR = 8
+#: Bytes of a register, and most registers of a thread for accumulators, fragments and elements that are copied.
+WORD, MAX_WORDS = 4, 192
+
+
+def vector_of(problem: GemmProblem) -> int:
+    """Return how many elements of D, and of C, are moved at once: 16 bytes of them, or one."""
+    return result_vector(problem, widest(problem.d.dtype))
+
+
+def widest(dtype: DType) -> int:
+    """Return the most elements of D that are moved at once."""
+    return min(max(COPIES) // dtype.itemsize, _MAX_VECTOR)
+
+
+def has_registers(config: MmaSyncConfig, problem: GemmProblem) -> bool:
+    """Return whether a thread of a cluster has registers for its copies and its partial sums."""
+    copied = min(copied_bytes(problem))
+    if copied < WORD:
+        return config.tile_elements <= TILE**2
+    if problem.a.has_contiguous_rows and problem.b.has_contiguous_cols:
+        # One distance leads from each line to the next, of both operands.
+        return True
+    copies = (config.tile_m + config.tile_n) * config.k_bytes // (copied * config.threads)
+    return copied > WORD or config.tile_elements // config.threads + copies <= MAX_WORDS // 2
+
+
+@cache_last_call
+def launch_problem(problem: GemmProblem) -> GemmProblem:
+    """Return a launch's problem, its result in rows."""
+    inner = inner_problem(problem, BATCH_DIMS)
+    return row_result(aligned_with_second(inner))[0]
+
+
+def columns_of(problem: GemmProblem, config: MmaSyncConfig) -> int:
+    """Return the columns of the result that a tile has."""
+    return config.tile_n // num_b_of(problem.epilogue)
+
+
+@cache_last_call
+def copied_bytes(problem: GemmProblem) -> tuple[int, int]:
+    """Return the bytes that copies of A and of B move at once."""
+    return leading_dimension(problem.a, COPIES).copy_bytes, leading_dimension(problem.b, COPIES).copy_bytes
+
+
+def ctas(problem: GemmProblem, config: MmaSyncConfig) -> int:
+    """Return the CTAs of a launch: one for each tile of C and matrix of the batch."""
+    return math.prod(grid_of(launch_problem(problem), config))
+
+
+def grid_of(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:
+    """Return the grid of a launch whose problem has its result in rows."""
+    return tile_grid(problem, config.tile_m, columns_of(problem, config), config.cluster_k)
