@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
 
+from gemmule.api.epilogues.scaling import Scaling
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.block_scales import BLOCK
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT32, Precision
+from gemmule.core.epilogue import Epilogue
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
@@ -22,6 +27,25 @@ HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1)
 TALL = HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=1)
 TALL_CLUSTERS = HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=2, group=4)
 MIDDLE = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1)
+WIDEST = HopperGemmConfig(tile_m=128, tile_n=208, stages=4, cluster_m=1)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_the_widest_tile_that_is_promoted_whole_leaves_registers(adds):
+    """With scales of rows and columns as inputs of the epilogue, whose tiles are half as wide."""
+    expression, _ = Scaling(None, True, False, False).traced
+    m, n, k = 512, 416, 256
+    inputs = StridedMatrix(FLOAT32, m, n, 1, 0), StridedMatrix(FLOAT32, m, n, 0, 1)
+    a, b = contiguous(FLOAT8_E4M3, m, k), contiguous(FLOAT8_E4M3, n, k).transposed()
+    d = contiguous(BFLOAT16, m, n)
+    problem = GemmProblem(m, n, k, (), a, b, None, d, precision=Precision.FLOAT8)
+    if adds:
+        problem = dataclasses.replace(problem, c=d)
+    else:
+        problem = dataclasses.replace(problem, epilogue=Epilogue(expression, inputs))
+    artifact = artifact_for(SPEC, WIDEST, SPEC.signature(problem, WIDEST), ARCH)
+    assert artifact.resources.spill_bytes == 0
+    assert early(artifact.ptx) == []
 
 
 @pytest.mark.parametrize(

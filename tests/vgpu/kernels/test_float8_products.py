@@ -25,6 +25,9 @@ TURNS = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1
 NARROW = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1)
 SHARED = HopperGemmConfig(tile_m=128, tile_n=192, stages=3, cluster_m=1)
 HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=3, cluster_m=1)
+#: An odd multiple of 16 columns, written in epilogue tiles without a swizzle.
+ODD = HopperGemmConfig(tile_m=128, tile_n=176, stages=3, cluster_m=1, ctas=2)
+MOST = HopperGemmConfig(tile_m=128, tile_n=208, stages=3, cluster_m=1)
 PARTS_OF_K = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2, swap_ab=1)
 
 
@@ -46,6 +49,18 @@ def test_halves_of_columns(rng):
     a, b = random_matrix(rng, FLOAT8_E4M3, (70, 656)), random_matrix(rng, FLOAT8_E5M2, (656, 272))
     got = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (70, 272)), config=HALVES)
     assert_promoted(got, a, b)
+
+
+@pytest.mark.parametrize(
+    ("config", "out", "adds"), [(ODD, BFLOAT16, False), (MOST, BFLOAT16, True), (ODD, FLOAT32, True)]
+)
+def test_an_odd_multiple_of_16_columns(config, out, adds, rng):
+    """The tiles of both CTAs end inside the result, and outside."""
+    m, n = 300, config.tile_n + 40
+    a, b = random_matrix(rng, FLOAT8_E4M3, (m, 272)), random_matrix(rng, FLOAT8_E5M2, (272, n))
+    c = random_matrix(rng, out, (m, n)) if adds else None
+    got = multiply(a, laid_out(b, "col"), poisoned(out, (m, n)), c, 1, 0.5 if adds else 0, config)
+    assert_promoted(got, a, b, c, 1, 0.5 if adds else 0)
 
 
 def test_sums_are_promoted(rng):

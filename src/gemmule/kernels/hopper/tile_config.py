@@ -24,7 +24,9 @@ MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
 MAX_ACC_COLUMNS = 384
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators and those of wgmma. Wider tiles are
 #: multiplied and promoted in halves, of a multiple of 16 columns.
-MAX_PROMOTED_N, _HALVED_N = 192, 32
+MAX_PROMOTED_N, HALVED_N = 208, 32
+#: The same where one half is promoted while the other is multiplied.
+MAX_OVERLAPPED_N = 192
 #: The same with a scale for each column of a k-tile.
 MAX_SCALED_N = 160
 #: Limit of mma_tiles_m * tile_n of cooperative tiles of more than 128 rows, which are promoted by 64 rows.
@@ -53,7 +55,7 @@ def promoted_in_halves(tile_n: int, *, overlapped: bool = False) -> bool:
     overlapped : bool
         Whether one half is to be promoted while the other is multiplied, where they are wide enough.
     """
-    return tile_n > MAX_PROMOTED_N or (overlapped and tile_n > MAX_PROMOTED_N // 3 * 2 and tile_n % _HALVED_N == 0)
+    return tile_n > MAX_PROMOTED_N or (overlapped and tile_n > MAX_OVERLAPPED_N // 3 * 2 and tile_n % HALVED_N == 0)
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def why_not_promoted(config: HopperConfig) -> str | None:
             f"config {config}: a warpgroup has registers for promoted accumulators of {MMA_M} rows, or, if it shares "
             f"the tile, for mma_tiles_m * tile_n of at most {MAX_TALL_COLUMNS}"
         )
-    if config.tile_n > MAX_PROMOTED_N and config.tile_n % _HALVED_N:
+    if config.tile_n > MAX_PROMOTED_N and config.tile_n % HALVED_N:
         return (
             f"config {config}: tiles of more than {MAX_PROMOTED_N} columns are promoted in halves, of a multiple of 16"
         )

@@ -14,6 +14,9 @@ from gemmule.core.problem import GemmProblem
 
 from .tile_config import K_BYTES
 
+#: Rows of a product, or in the mean of a group, up to which reading weights takes longer than multiplying: measured
+#: with up to 128 rows, and with 512.
+_MEMORY_BOUND_ROWS = 256
 #: Global strides that cuTensorMapEncodeTiled takes are below this.
 _MAX_STRIDE_BYTES = 1 << 40
 
@@ -54,6 +57,15 @@ def why_not_stored(matrix: StridedMatrix) -> str | None:
             "line, which may belong to another array"
         )
     return None
+
+
+def promotion_for(rows: float) -> int | None:
+    """Return the L2 promotion of operands in bytes, as of `TensorMapParam`, by the rows that weights are multiplied by.
+
+    A row of a TMA box has 128 bytes, and 256 prefetch those of the next k-tile. With few rows memory is the limit, and
+    128 are faster; with many, tensor cores are, and prefetching pays or costs nothing.
+    """
+    return 128 if rows < _MEMORY_BOUND_ROWS else None
 
 
 def operand_params(
@@ -118,7 +130,7 @@ def _tensor_map(
         extents=(matrix.cols, matrix.rows, *batch),
         pitches=(row_stride_bytes, *batch_strides_bytes),
         box=(*box, *(1 for _ in batch)),
-        swizzle=box_row_bytes if box_row_bytes > MAP_ALIGNMENT else 0,
+        swizzle=box_row_bytes if box_row_bytes // MAP_ALIGNMENT % 2 == 0 else 0,
         promotion=promotion,
         tf32=matrix.dtype == FLOAT32 and operand in ("a", "b", SECOND),
     )

@@ -46,8 +46,8 @@ def test_both_are_taken_with_every_config(problem):
 
 @pytest.mark.parametrize(
     ("problem", "fetched"),
-    [(rows(), 128), (parts_of_k(), 256), (rows(dtype=FLOAT8_E4M3), 256)],
-    ids=["m", "k", "8 bits"],
+    [(rows(), 256), (rows(m=1024), 128), (rows(m=1024, dtype=FLOAT8_E4M3), 128), (parts_of_k(m=1024), 256)],
+    ids=["many rows", "few", "few of 8 bits", "k"],
 )
 def test_what_l2_fetches_of_operands(problem, fetched):
     """All rows begin at multiples of 256 bytes."""

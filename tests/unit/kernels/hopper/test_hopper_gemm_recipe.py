@@ -83,8 +83,9 @@ def test_boxes_fill_a_stage(config, out, layout):
         assert config.tile_n % (config.cluster_k * (across if config.swap_ab else along)) == 0
         assert (along * item if config.swap_ab else across * 2) == K_BYTES
     for param in maps:
-        size = 2 if param.operand in "ab" else item
-        assert param.box[0] * size == (param.swizzle or 16) <= K_BYTES
+        row_bytes = param.box[0] * (2 if param.operand in "ab" else item)
+        # Rows without a swizzle are an odd number of 16 bytes: 8 of them begin in different banks.
+        assert row_bytes == param.swizzle <= K_BYTES or row_bytes // 16 % 2 == 1
         assert all(0 < side <= 256 for side in param.box)
         assert all(pitch > 0 and pitch % 16 == 0 for pitch in param.pitches)
     a, b, d = (1000, 1032, 1), (520, 1032, 1), (1000, 520, 1)
@@ -369,6 +370,33 @@ def test_tall_tiles_are_for_a_scale_of_each_column(lines, tall, chip):
 def test_many_ctas_of_few_rows_have_fewer_loads_in_flight_than_few(lines):
     stages = [choose(_scaled((1, n, 8192), lines), HOPPER, multiprocessors=132).config.stages for n in (16384, 2048)]
     assert stages[0] < stages[1]
+
+
+@pytest.mark.parametrize("shape", [(128, 4096, 4096), (4096, 128, 4096)])
+@pytest.mark.parametrize(("rows", "fetched"), [(128, 128), (255, 128), (256, 256)])
+def test_l2_fetches_less_around_a_box_where_memory_is_the_limit(shape, rows, fetched):
+    problem = _scaled(tuple(rows if extent == 128 else extent for extent in shape))
+    maps = [x for x in SPEC.launch(problem, SPEC.default).params if isinstance(x, TensorMapParam) and x.operand in "ab"]
+    assert [one.fetched_bytes for one in maps] == [fetched] * 2
+
+
+@pytest.mark.parametrize(
+    ("tile", "widths"),
+    [
+        ({"tile_n": 176}, (88, 16)),
+        ({"tile_n": 208}, (104, 16)),
+        ({"tile_n": 192}, (64, 32)),
+        ({"tile_n": 80}, (16, 16)),
+        ({"tile_n": 176, "swap_ab": 1}, (16, 16)),
+        ({"tile_n": 176, "cluster_m": 2}, (16, 16)),
+        # No shared memory is left.
+        ({"tile_n": 208, "stages": 5}, (16, 16)),
+    ],
+)
+def test_epilogue_tiles_of_an_odd_multiple_of_16_columns_are_half_as_wide_as_the_tile(tile, widths):
+    config = HopperGemmConfig(**({"tile_m": 128, "stages": 3, "cluster_m": 1} | tile))
+    assert tuple(config.epi_tile_n(item) for item in (2, 4)) == widths
+    assert config.epi_stages(2) > 1 or widths[0] == 16
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.block_scales import BLOCK
-from gemmule.kernels.hopper.tile_config import EPI_TILE_N, MAX_PROMOTED_N, MAX_SCALED_N
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.tile_config import EPI_TILE_N, HALVED_N, MAX_OVERLAPPED_N, MAX_PROMOTED_N, MAX_SCALED_N
 
 from .rates import Numbers, Operation, TileRates
 
@@ -24,25 +25,35 @@ _SHORT_US, _SHORT_N, _SHORT_K = 0.22, 48, 12
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
-_HALVED_US, _UNEVEN_US = 0.024, 0.046
+_HALVED_US, _UNEVEN_US = 0.0355, 0.046
+#: Microseconds more of a k-tile of cooperative configs of 128 rows and so many columns, in several waves; the same
+#: products.
+_COLUMNS_US = {128: 0.006, 176: -0.0165}
 #: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
 #: pair that shares loads: at the limit of power fewer bytes from L2 leave more for the rest. Three large products on
 #: both chips; of 11 drawn ones on an H200 whose choice it changed, none took 1 % longer, and half 4 % less or more.
 _SEVERAL, _PAIR_US = 4, -0.014
-#: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of columns of which one
-#: half is promoted while the other is multiplied, and with a scale for each column.
-_SCALED_US = {"blocks": 0.10, "halves": 0.055, "columns": 0.16}
+#: Microseconds that a k-tile of 128 columns takes longer with a scale for a block of columns, of more columns of which
+#: one half is promoted while the other is multiplied, of more that are promoted at once, and with a scale for each
+#: column.
+_SCALED_US = {"blocks": 0.10, "halves": 0.055, "whole": 0.30, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
-#: Microseconds more of a k-tile of 256 rows with a scale for each column, and of such a tile whose epilogue tiles have
-#: 16 columns, as its columns are no multiple of 32; fitted to 96 and 112 columns of three large products on an H200.
-_TALL_US, _NARROW_US, _NARROW_N = 0.025, 2.5, 32
+#: Microseconds more of a k-tile of 256 rows with a scale for each column, and of each beyond a number of k-tiles:
+#: epilogues, which power does not limit, count less than predicted, k-tiles more. Fitted to 96 and 112 columns of three
+#: large products on an H200.
+_TALL_US, _LONG_US, _LONG_K = 0.025, 0.15, 32
+#: Microseconds more of a tile whose epilogue tiles have 16 columns, and of one of 256 rows whose epilogue tiles are
+#: half as wide as it is, if it has more than so many columns; of the same products.
+_NARROW_US, _HALF_US, _NARROW_N = 2.5, 1.5, 96
 #: What a pair that shares loads gains of such a k-tile where its rows divide those of the product, or loses where they
 #: do not: three large products on both chips, and draws on an H200 of which no rows divide.
 _TALL_PAIR_US = -0.065
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
-#: 11, 1 and 16 rows by 14336 x 4096 took 2 % less on an H200.
-_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.02
+#: 11, 1 and 16 rows by 14336 x 4096 took 2 to 3 % less on an H200, and are predicted to take more. The same of
+#: cooperative CTAs by themselves: with 5 stages instead of 6, 128 rows took 3 % less.
+_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.06
+_ALONE_IN_FLIGHT, _ALONE_ROWS, _ALONE = 21e6, 128, 0.02
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
 _EPILOGUE_US = 5.0
@@ -64,11 +75,26 @@ def promote_us(one: Operation, of: TileRates) -> Numbers:
     shared, (pingpong_us, cooperative_us) = of.cluster_size > of.cluster_k, _SHARED_US
     more = cooperative_us * shared * (of.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
     more = more + _PAIR_US * _is_wide_pair(one, of)
+    more = more + of.cached("columns", lambda: of.each(_columns_us)) * (_waves(one, of) > 1)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]
+    found += _waves(one, of) * of.gpu.load * of.cached("narrow", lambda: of.each(_narrow_us))
     short = min(max(2 - one.k_tiles / _SHORT_K, 0.0), 1.0)
     if short:
         found += _SHORT_US * short * of.gpu.load * _waves(one, of) * ((of.tile[1] <= _SHORT_N) & (of.pingpong == 0))
     return found
+
+
+def _columns_us(config: HopperGemmConfig) -> float:
+    """Return the time that a k-tile takes longer by its columns, in CTAs by themselves."""
+    alone = config.cluster_size == 1 and config.tile_m == BLOCK
+    return _COLUMNS_US.get(config.tile_n, 0.0) if alone else 0.0
+
+
+def _narrow_us(config: HopperGemmConfig) -> float:
+    """Return the time that a tile takes longer whose columns are an odd multiple of 16."""
+    if config.pingpong or config.swap_ab or config.tile_n <= _NARROW_N or config.tile_n % 32 != 16:
+        return 0.0
+    return _NARROW_US if config.epi_tile_n(2) == 16 else _HALF_US * (config.mma_tiles_m - 1)
 
 
 def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
@@ -83,16 +109,17 @@ def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
     """
     columns = np.minimum(of.tile[1], BLOCK) / BLOCK
     by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(of.tile[1] - BLOCK, 0)
-    halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_PROMOTED_N)
-    by_blocks = np.where(halves, _SCALED_US["halves"], _SCALED_US["blocks"])
+    whole = (of.tile[1] > BLOCK) & (of.tile[1] % HALVED_N > 0)
+    halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_OVERLAPPED_N)
+    by_blocks = np.select([whole, halves], [_SCALED_US["whole"], _SCALED_US["halves"]], _SCALED_US["blocks"])
     columns_scaled = np.array(lines)[1 - of.side] == 1
     each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(one, of)
     tall = columns_scaled & (of.tile[0] > BLOCK)
     extents = of.of_sides(one.rows, one.cols) / of.cluster_tile
     fits = (extents[0] % 1 == 0) & (_waves(one, of) >= _SEVERAL)
     each += tall * (_TALL_US + _TALL_PAIR_US * (of.cluster_size == 2) * np.where(fits, 1, -1))
-    narrow = tall * (of.tile[1] % _NARROW_N > 0) * _NARROW_US
-    found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + narrow) * of.gpu.load
+    longer = tall * _LONG_US * max(one.k_tiles - _LONG_K, 0)
+    found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + longer) * of.gpu.load
     return found
 
 
@@ -101,12 +128,18 @@ def fp8_contention(one: Operation, of: TileRates) -> Numbers | float:
 
     Parameters as of `promote_us`.
     """
-    if min(one.rows, one.cols) > _CONTENTION_ROWS:
+    rows = min(one.rows, one.cols)
+    if rows > _ALONE_ROWS:
         return 1.0
     whole = np.ceil(of.of_sides(one.rows, one.cols) / of.cluster_tile)
     ctas = np.minimum(whole[0] * whole[1] * one.batch, of.max_active_clusters) * of.cluster_size
     stages = of.cached("stages", lambda: of.each(lambda config: config.stages_bytes))
-    found: Numbers = 1 + _CONTENTION * (ctas * stages > _IN_FLIGHT)
+    found: Numbers
+    if rows <= _CONTENTION_ROWS:
+        found = 1 + _CONTENTION * (ctas * stages > _IN_FLIGHT)
+    else:
+        alone = (of.cluster_size == 1) & (of.pingpong == 0)
+        found = 1 + _ALONE * (alone & (ctas * stages > _ALONE_IN_FLIGHT))
     return found
 
 

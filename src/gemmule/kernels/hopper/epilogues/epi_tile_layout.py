@@ -15,6 +15,9 @@ from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor, partitioned
 from gemmule.kernels.hopper.tile_config import CONSUMERS
 
+#: Bits of the chunks that a swizzle permutes.
+_CHUNK_BITS = 128
+
 
 @dataclass(frozen=True)
 class EpiTileLayout:
@@ -60,7 +63,15 @@ class EpiTileLayout:
         return CONSUMERS * self.epi_stages * self.tiles_per_stage
 
     def smem_layout(self, *, transposed: bool = False) -> Any:
-        """Return the shared-memory layout of all warpgroups' epilogue tiles, of D or of its transpose."""
+        """Return the shared-memory layout of all warpgroups' epilogue tiles, of D or of its transpose.
+
+        Rows of an odd number of chunks need no swizzle: of 8 rows no two begin in the same banks.
+        """
+        rows, cols = self.shape
+        chunks = cols * self.element.width // _CHUNK_BITS
+        if chunks > 1 and chunks % 2 and not self.column_major:
+            layout = cute.make_layout((rows, cols, self.smem_tiles), stride=(cols, 1, rows * cols))
+            return cute.make_composed_layout(cute.make_swizzle(0, 4, 3), 0, layout)
         order = LayoutEnum.COL_MAJOR if self.column_major != transposed else LayoutEnum.ROW_MAJOR
         return hopper_helpers.make_smem_layout_epi(self.element, order, self.shape, self.smem_tiles)
 

@@ -17,8 +17,9 @@ from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
 from .fused_fragments import FragmentFusion, FusedEpiTile
 from .warp_epi_tile import Scale, WarpEpiTile
 
-#: With at most so many accumulators a thread has registers to prefetch the inputs of the next epilogue tile.
-_MAX_PREFETCH_ACCUMULATORS = 128
+#: With at most so many accumulators a thread has registers to prefetch the inputs of the next epilogue tile, and with
+#: at most so many with an epilogue tile wider than a number of columns.
+_MAX_PREFETCH_ACCUMULATORS, _MAX_WIDE_ACCUMULATORS, _WIDE = 128, 96, 64
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class FusedEpilogue:
     @property
     def prefetches_inputs(self) -> bool:
         """Whether the inputs of the next epilogue tile, but for C, are loaded an epilogue tile ahead."""
-        return self.epi_layout.mma_tiles_m * self.mma_tile_accumulators * self.num_b <= _MAX_PREFETCH_ACCUMULATORS
+        most = _MAX_WIDE_ACCUMULATORS if self.epi_layout.shape[1] > _WIDE else _MAX_PREFETCH_ACCUMULATORS
+        return self.epi_layout.mma_tiles_m * self.mma_tile_accumulators * self.num_b <= most
 
     def coord(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
         """Return where epilogue tile `n` is, in such tiles: those of the same columns first, then the next columns."""

@@ -191,8 +191,11 @@ def _stmatrix_address(tile, block: cutlass.Constexpr[int]):
 def swizzled_address(address, row, chunk, row_bytes: cutlass.Constexpr[int]):
     """Return the address of a chunk of 16 bytes of a row, swizzled.
 
-    The swizzle is CuTe's Swizzle<3, 4, 3> for rows of 128 bytes, <2, 4, 3> for 64 and <1, 4, 3> for 32.
+    The swizzle is CuTe's Swizzle<3, 4, 3> for rows of 128 bytes, <2, 4, 3> for 64 and <1, 4, 3> for 32; rows of an odd
+    number of chunks have none.
     """
+    if cutlass.const_expr(row_bytes > 16 and row_bytes // 16 % 2 == 1):
+        return address + row * row_bytes + chunk * 16
     return address + row * row_bytes + (chunk ^ (row * row_bytes // 128 % (row_bytes // 16))) * 16
 
 

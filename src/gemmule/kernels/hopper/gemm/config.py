@@ -13,6 +13,7 @@ from gemmule.kernels.hopper.tile_config import (
     CONSUMERS,
     EPI_TILE_M,
     K_BYTES,
+    MAX_SHARED_BYTES,
     MMA_M,
     WarpScheduleConfig,
     max_active_clusters,
@@ -24,6 +25,8 @@ _MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
 _TILES_N = tuple(range(8, 257, 8))
 _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 4, 5, 6, 7, 8)))
 _LEAST_STAGES, _MOST_STAGES = 3, 16
+#: Columns from which epilogue tiles of half of them pay instead of narrow ones.
+_WIDE = 96
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,17 @@ class HopperGemmConfig(WarpScheduleConfig):
         return max_active_clusters(self.ctas, self.cluster_size)
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
-        """Return the columns of the epilogue tiles in which a CTA writes its part of a tile: at most 128 bytes."""
+        """Return the columns of the epilogue tiles in which a CTA writes its part of a tile.
+
+        They are at most 128 bytes, the longest rows of a swizzle, or half of the tile's without a swizzle, where these
+        are an odd multiple of 16 and shared memory suffices for two stages.
+        """
         columns = self.tile_n // (self.cluster_k * num_b)
+        alone = self.cluster_size == 1 and not (self.pingpong or self.swap_ab)
+        if alone and itemsize == 2 and columns > _WIDE and columns % 32 == 16:
+            stages_bytes = CONSUMERS * 2 * EPI_TILE_M * columns // 2 * itemsize
+            if self.bytes_without_epi_tiles + stages_bytes <= MAX_SHARED_BYTES:
+                return columns // 2
         widths = (64, 48, 32, 16, 56, 40, 24, 8) if self.swap_ab else (64, 32, 16, 8)
         return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
 

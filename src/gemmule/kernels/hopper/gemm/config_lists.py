@@ -25,8 +25,10 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2),
     HopperGemmConfig(tile_m=128, tile_n=128, stages=6, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, swap_ab=1),
+    # An odd multiple of 16 columns, written in two epilogue tiles.
+    HopperGemmConfig(tile_m=128, tile_n=176, stages=4, cluster_m=1),
     # With shared memory left for block scales.
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1, group=16),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1),
     # With a scale for each column, of which tall tiles load fewer per FLOP.
     HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=1),

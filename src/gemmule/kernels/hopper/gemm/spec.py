@@ -50,6 +50,7 @@ from gemmule.kernels.hopper.tile_config import (
 from gemmule.kernels.hopper.tma_tiles import (
     block_scale_params,
     operand_params,
+    promotion_for,
     result_params,
     scale_params,
     why_not_stored,
@@ -258,9 +259,10 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     epi_tile_n = config.epi_tile_n(item, num_b)
     box = (K_BYTES // item, epi_tile_n) if config.swap_ab else (epi_tile_n, EPI_TILE_M)
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
+    promotion = promotion_for(min(problem.m, problem.n)) if a.dtype.itemsize <= MN_MAJOR_BYTES else None
     params = (
-        *operand_params(name_a, a, batch, config.tile_m, config.cluster_n),
-        *operand_params(name_b, b, batch, config.tile_n // num_b, config.cluster_m),
+        *operand_params(name_a, a, batch, config.tile_m, config.cluster_n, promotion),
+        *operand_params(name_b, b, batch, config.tile_n // num_b, config.cluster_m, promotion),
         *result_params(*c, batch, box, swap_ab=bool(config.swap_ab)),
         *result_params("d", problem.d, batch, box, swap_ab=bool(config.swap_ab)),
         *scale_params(problem),
@@ -268,7 +270,8 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         *tensors,
     )
     if epilogue is not None and epilogue.second is not None:
-        params += operand_params(SECOND, epilogue.second.transposed(), batch, config.tile_n // num_b, config.cluster_m)
+        second = epilogue.second.transposed()
+        params += operand_params(SECOND, second, batch, config.tile_n // num_b, config.cluster_m, promotion)
     if epilogue is not None:
         params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(

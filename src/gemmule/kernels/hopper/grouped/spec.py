@@ -15,7 +15,14 @@ from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.tile_config import EPI_TILE_M, THREADS, why_not_promoted
-from gemmule.kernels.hopper.tma_tiles import operand_params, result_params, row_param, why_not_stored, why_not_tma
+from gemmule.kernels.hopper.tma_tiles import (
+    operand_params,
+    promotion_for,
+    result_params,
+    row_param,
+    why_not_stored,
+    why_not_tma,
+)
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, most_tiles, overlapping_tiles
 
 from .config import COUNTER_WORDS, GroupedConfig, search_space
@@ -112,15 +119,6 @@ def _by_threads(problem: GroupedProblem) -> bool:
     return bool(why_not_tma("d", problem.d, problem.batch_of("d")) or why_not_stored(problem.d))
 
 
-def _promotion(problem: GroupedProblem) -> int | None:
-    """Return the L2 promotion of operands in bytes, as of `TensorMapParam`.
-
-    Of 16-bit weights as a layer has them, a row of a TMA box: with 256 those of 64 and 128 groups take longer on an
-    H200. Others were not measured.
-    """
-    return 128 if problem.axis == "m" and problem.a.dtype in DTYPES and _majors(problem) == ("k", "k") else None
-
-
 def signature(problem: GroupedProblem, config: GroupedConfig) -> Signature:
     """Specialise for the types, the contiguous dimensions of A and B, the divided one, and how D is written."""
     del config
@@ -155,7 +153,8 @@ def launch(problem: GroupedProblem, config: GroupedConfig) -> Launch:
     clusters = min(most_tiles(problem, rows, cols), config.max_active_clusters)
     a, b, d = problem.a, problem.b.transposed(), problem.d
     batches = {name: problem.batch_of(name) or (1,) for name in "abd"}
-    tile_b, promotion = (config.tile_n // problem.num_b, config.cluster_m), _promotion(problem)
+    tile_b = config.tile_n // problem.num_b, config.cluster_m
+    promotion = promotion_for(problem.m / problem.groups) if problem.axis == "m" else None
     params: tuple[Param, ...] = (
         *operand_params("a", a, batches["a"], config.tile_m, config.cluster_n, promotion),
         *operand_params("b", b, batches["b"], *tile_b, promotion),

@@ -17,7 +17,7 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MAX_PROMOTED_N, promoted_in_halves
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MAX_OVERLAPPED_N, promoted_in_halves
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .operands import OperandStages, flat
@@ -53,7 +53,7 @@ class PromotedMainloop(Mainloop):
         row_parts = cute.size(accumulators, mode=[1])
         col_parts = 2 if promoted_in_halves(n, overlapped=self.overlapped) else 1
         mma_init, mma_acc = (make_tiled_mma(n // col_parts) for _ in range(2))
-        in_flight = col_parts if n <= MAX_PROMOTED_N and row_parts == 1 else 1
+        in_flight = col_parts if n <= MAX_OVERLAPPED_N and row_parts == 1 else 1
         shape = mma_init.partition_shape_C((m // row_parts, n // col_parts))
         k_tile_accumulators = tuple(cute.make_rmem_tensor(shape, acc) for _ in range(in_flight))
         own = mma_init.get_slice(warpgroup_idx * WARPGROUP)
