@@ -59,28 +59,34 @@ _ALONE_IN_FLIGHT, _ALONE_ROWS, _ALONE = 21e6, 128, 0.02
 _EPILOGUE_US = 5.0
 
 
-def promote_us(one: Operation, of: TileRates) -> Numbers:
+def promote_us(operation: Operation, rates: TileRates) -> Numbers:
     """Return the time that promoting the accumulators of 8-bit floats adds.
 
     Parameters
     ----------
-    one : Operation
+    operation : Operation
         The product.
-    of : TileRates
+    rates : TileRates
         The configs, on a GPU.
     """
-    terms = promotion_terms(one, of)
+    terms = promotion_terms(operation, rates)
     # The first is of the k-tiles of ping-pong configs, the third of those of cooperative ones.
-    halved, uneven = of.tile[1] > MAX_PROMOTED_N, of.tile[1] % EPI_TILE_N > 0
-    shared, (pingpong_us, cooperative_us) = of.cluster_size > of.cluster_k, _SHARED_US
-    more = cooperative_us * shared * (of.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
-    more = more + _PAIR_US * _is_wide_pair(one, of)
-    more = more + of.cached("columns", lambda: of.each(_columns_us)) * (_waves(one, of) > 1)
+    halved, uneven = rates.tile[1] > MAX_PROMOTED_N, rates.tile[1] % EPI_TILE_N > 0
+    shared, (pingpong_us, cooperative_us) = rates.cluster_size > rates.cluster_k, _SHARED_US
+    more = cooperative_us * shared * (rates.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
+    more = more + _PAIR_US * _is_wide_pair(operation, rates)
+    more = more + rates.cached("columns", lambda: rates.each(_columns_us)) * (_waves(operation, rates) > 1)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]
-    found += _waves(one, of) * of.gpu.load * of.cached("narrow", lambda: of.each(_narrow_us))
-    short = min(max(2 - one.k_tiles / _SHORT_K, 0.0), 1.0)
+    found += _waves(operation, rates) * rates.gpu.load * rates.cached("narrow", lambda: rates.each(_narrow_us))
+    short = min(max(2 - operation.k_tiles / _SHORT_K, 0.0), 1.0)
     if short:
-        found += _SHORT_US * short * of.gpu.load * _waves(one, of) * ((of.tile[1] <= _SHORT_N) & (of.pingpong == 0))
+        found += (
+            _SHORT_US
+            * short
+            * rates.gpu.load
+            * _waves(operation, rates)
+            * ((rates.tile[1] <= _SHORT_N) & (rates.pingpong == 0))
+        )
     return found
 
 
@@ -97,78 +103,80 @@ def _narrow_us(config: HopperGemmConfig) -> float:
     return _NARROW_US if config.epi_tile_n(2) == 16 else _HALF_US * (config.mma_tiles_m - 1)
 
 
-def scaled_us(one: Operation, of: TileRates, lines: tuple[int, int]) -> Numbers:
+def scaled_us(operation: Operation, rates: TileRates, lines: tuple[int, int]) -> Numbers:
     """Return the time that scales by blocks add to promotions.
 
     Parameters
     ----------
-    one, of
+    operation, rates
         As of `promote_us`.
     lines : tuple of int
         Lines of a block of the operand that gives the result's rows, and of that which gives its columns: 1 or 128.
     """
-    columns = np.minimum(of.tile[1], BLOCK) / BLOCK
-    by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(of.tile[1] - BLOCK, 0)
-    whole = (of.tile[1] > BLOCK) & (of.tile[1] % HALVED_N > 0)
-    halves = (of.tile[1] > BLOCK) & (of.tile[1] <= MAX_OVERLAPPED_N)
+    columns = np.minimum(rates.tile[1], BLOCK) / BLOCK
+    by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(rates.tile[1] - BLOCK, 0)
+    whole = (rates.tile[1] > BLOCK) & (rates.tile[1] % HALVED_N > 0)
+    halves = (rates.tile[1] > BLOCK) & (rates.tile[1] <= MAX_OVERLAPPED_N)
     by_blocks = np.select([whole, halves], [_SCALED_US["whole"], _SCALED_US["halves"]], _SCALED_US["blocks"])
-    columns_scaled = np.array(lines)[1 - of.side] == 1
-    each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(one, of)
-    tall = columns_scaled & (of.tile[0] > BLOCK)
-    extents = of.of_sides(one.rows, one.cols) / of.cluster_tile
-    fits = (extents[0] % 1 == 0) & (_waves(one, of) >= _SEVERAL)
-    each += tall * (_TALL_US + _TALL_PAIR_US * (of.cluster_size == 2) * np.where(fits, 1, -1))
-    longer = tall * _LONG_US * max(one.k_tiles - _LONG_K, 0)
-    found: Numbers = _waves(one, of) * (np.ceil(one.k_tiles / of.cluster_k) * each + longer) * of.gpu.load
+    columns_scaled = np.array(lines)[1 - rates.side] == 1
+    each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(operation, rates)
+    tall = columns_scaled & (rates.tile[0] > BLOCK)
+    extents = rates.of_sides(operation.rows, operation.cols) / rates.cluster_tile
+    fits = (extents[0] % 1 == 0) & (_waves(operation, rates) >= _SEVERAL)
+    each += tall * (_TALL_US + _TALL_PAIR_US * (rates.cluster_size == 2) * np.where(fits, 1, -1))
+    longer = tall * _LONG_US * max(operation.k_tiles - _LONG_K, 0)
+    found: Numbers = (
+        _waves(operation, rates) * (np.ceil(operation.k_tiles / rates.cluster_k) * each + longer) * rates.gpu.load
+    )
     return found
 
 
-def fp8_contention(one: Operation, of: TileRates) -> Numbers | float:
+def fp8_contention(operation: Operation, rates: TileRates) -> Numbers | float:
     """Return the factor of the times of 8-bit floats of few rows by the bytes of loads in flight.
 
     Parameters as of `promote_us`.
     """
-    rows = min(one.rows, one.cols)
+    rows = min(operation.rows, operation.cols)
     if rows > _ALONE_ROWS:
         return 1.0
-    whole = np.ceil(of.of_sides(one.rows, one.cols) / of.cluster_tile)
-    ctas = np.minimum(whole[0] * whole[1] * one.batch, of.max_active_clusters) * of.cluster_size
-    stages = of.cached("stages", lambda: of.each(lambda config: config.stages_bytes))
+    whole = np.ceil(rates.of_sides(operation.rows, operation.cols) / rates.cluster_tile)
+    ctas = np.minimum(whole[0] * whole[1] * operation.batch, rates.max_active_clusters) * rates.cluster_size
+    stages = rates.cached("stages", lambda: rates.each(lambda config: config.stages_bytes))
     found: Numbers
     if rows <= _CONTENTION_ROWS:
         found = 1 + _CONTENTION * (ctas * stages > _IN_FLIGHT)
     else:
-        alone = (of.cluster_size == 1) & (of.pingpong == 0)
+        alone = (rates.cluster_size == 1) & (rates.pingpong == 0)
         found = 1 + _ALONE * (alone & (ctas * stages > _ALONE_IN_FLIGHT))
     return found
 
 
-def promotion_terms(one: Operation, of: TileRates) -> Numbers:
+def promotion_terms(operation: Operation, rates: TileRates) -> Numbers:
     """Return what each number of `PROMOTE_US` is multiplied by, a row for each; parameters as of `promote_us`."""
-    k_tiles = _waves(one, of) * np.ceil(one.k_tiles / of.cluster_k) * of.gpu.load
-    schedules = of.pingpong, 1 - of.pingpong
-    return np.array([k_tiles * schedule * columns for schedule in schedules for columns in (1, of.tile[1])])
+    k_tiles = _waves(operation, rates) * np.ceil(operation.k_tiles / rates.cluster_k) * rates.gpu.load
+    schedules = rates.pingpong, 1 - rates.pingpong
+    return np.array([k_tiles * schedule * columns for schedule in schedules for columns in (1, rates.tile[1])])
 
 
-def epilogue_us(one: Operation, of: TileRates) -> Numbers:
+def epilogue_us(operation: Operation, rates: TileRates) -> Numbers:
     """Return the time in which nothing is multiplied, since both warpgroups of a CTA compute an epilogue.
 
     Parameters as of `promote_us`.
     """
-    elements = of.tile[0] * of.tile[1]
-    waves = _waves(one, of)
-    found: Numbers = _EPILOGUE_US * waves * elements / of.cluster_k / 2**15 * ((1 - of.pingpong) * of.gpu.load)
+    elements = rates.tile[0] * rates.tile[1]
+    waves = _waves(operation, rates)
+    found: Numbers = _EPILOGUE_US * waves * elements / rates.cluster_k / 2**15 * ((1 - rates.pingpong) * rates.gpu.load)
     return found
 
 
-def _is_wide_pair(one: Operation, of: TileRates) -> Any:
+def _is_wide_pair(operation: Operation, rates: TileRates) -> Any:
     """Return whether two CTAs share loads of tiles with as many columns as are promoted at once, and have several."""
-    wide = (of.tile[1] > MAX_SCALED_N) & (of.tile[1] <= MAX_PROMOTED_N)
-    return wide & (of.cluster_size == 2) & (of.cluster_k == 1) & (_waves(one, of) >= _SEVERAL)
+    wide = (rates.tile[1] > MAX_SCALED_N) & (rates.tile[1] <= MAX_PROMOTED_N)
+    return wide & (rates.cluster_size == 2) & (rates.cluster_k == 1) & (_waves(operation, rates) >= _SEVERAL)
 
 
-def _waves(one: Operation, of: TileRates) -> Numbers:
+def _waves(operation: Operation, rates: TileRates) -> Numbers:
     """Return how many tiles the busiest CTA computes."""
-    whole = np.ceil(of.of_sides(one.rows, one.cols) / of.cluster_tile)
-    found: Numbers = np.ceil(whole[0] * whole[1] * one.batch / of.max_active_clusters)
+    whole = np.ceil(rates.of_sides(operation.rows, operation.cols) / rates.cluster_tile)
+    found: Numbers = np.ceil(whole[0] * whole[1] * operation.batch / rates.max_active_clusters)
     return found
