@@ -126,13 +126,14 @@ class Staging:
     ) -> None:
         self._chunk, self._half_bytes, self._ordinal = chunk, nbytes // 2, ordinal
         self._number = max(copy_threads() if threads is None else threads, 1)
-        self._threads = CopyThreads(ordinal, self._number - 1)
         with current(ordinal):
             self._address = int(call("cuMemAllocHost", nbytes))
             memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(self._address))
             self._most_pieces = -(-self._half_bytes // min(chunk, LEAST_PIECE_BYTES))
             halves = memory[: 2 * self._half_bytes].reshape(2, -1)
             self._halves = [_Half(half, self._most_pieces) for half in halves]
+        # After all that can fail: each failed call would leave threads behind.
+        self._threads = CopyThreads(ordinal, self._number - 1)
 
     def close(self) -> None:
         """Give memory and threads back."""

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gemmule.runtime.copy_threads import CopyThreads
+from gemmule.runtime.copy_threads import CopyThreads, _Work
 from support.fakes.cuda import installed
 from support.fakes.device_memory import FakeMemory
 
@@ -70,3 +70,29 @@ def test_two_callers_share_the_threads():
             caller.join()
         made.close()
     assert [sorted(mine) for mine in sums] == [sorted(list(range(9)) * 50)] * 2
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["before the lock is held", "after"])
+def test_an_interrupt_waits_for_the_last_piece_and_no_longer(held):
+    work, copied = _Work(lambda piece: (time.sleep(0.05), copied.append(piece)), range(2)), []
+    lock, interrupts = work._ended, iter([KeyboardInterrupt])
+
+    class Interrupted:
+        """The lock of a thread that a signal reaches while it waits, or once it has it."""
+
+        release = lock.release
+
+        def acquire(self):
+            interrupt = next(interrupts, None)
+            if interrupt is None or held:
+                assert lock.acquire(timeout=5)
+            if interrupt is not None:
+                raise interrupt
+
+    work._ended = Interrupted()
+    helper = threading.Thread(target=work.help)
+    helper.start()
+    with pytest.raises(KeyboardInterrupt):
+        work.wait()
+    assert copied == [0, 1]
+    helper.join()

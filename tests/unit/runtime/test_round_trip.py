@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import platform
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -50,6 +51,21 @@ def test_there_and_back(gpu, threads, chunks, layout, monkeypatch):
     assert x.nbytes == 0 or gpu.copies["in"] >= -(-x.nbytes // 1024)
     staging.close()
     assert len(gpu.held) == 1
+
+
+def test_no_thread_is_left_where_there_is_no_pinned_memory(gpu, monkeypatch):
+    """Every call tries again, so that threads of each would add up."""
+
+    def call(name, *arguments):
+        if name == "cuMemAllocHost":
+            raise MemoryError("no pinned memory")
+        return round_trip_call(name, *arguments)
+
+    round_trip_call, before = round_trip.call, threading.active_count()
+    monkeypatch.setattr(round_trip, "call", call)
+    with pytest.raises(MemoryError, match="pinned"):
+        Staging(0, threads=3)
+    assert threading.active_count() == before
 
 
 def test_chunks_are_not_filled_before_they_have_left(gpu):
