@@ -90,6 +90,8 @@ class CopyThreads:
         with current(self._ordinal):
             while (work := self._waiting.get()) is not None:
                 work.help()
+                # What a copy has raised holds arrays of the caller's.
+                del work
 
     def close(self) -> None:
         """End the threads."""

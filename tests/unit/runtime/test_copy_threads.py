@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -44,6 +46,27 @@ def test_an_error_is_the_callers_once_the_others_are_copied(threads):
         assert sorted(copied) in ([0, 1, 2, 4, 5, 6, 7], [0, 1, 2])
     threads.run(copied.append, [8])
     assert copied[-1] == 8
+
+
+def test_no_piece_outlives_a_call_that_fails():
+    class Piece:
+        pass
+
+    def copy(piece):
+        raise ValueError("each")
+
+    with installed(FakeMemory()):
+        made, pieces = CopyThreads(0, 2), [Piece() for _ in range(9)]
+        left = [weakref.ref(piece) for piece in pieces]
+        with pytest.raises(ValueError, match="each"):
+            made.run(copy, pieces)
+        del pieces
+        until = time.monotonic() + 5
+        # The traceback and what raised hold each other.
+        while gc.collect() >= 0 and any(one() is not None for one in left) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not any(one() is not None for one in left)
+        made.close()
 
 
 def test_several_threads_copy_at_once():

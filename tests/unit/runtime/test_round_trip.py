@@ -191,10 +191,10 @@ def test_large_results_are_received_whole_while_their_pages_are_made(gpu, monkey
     monkeypatch.setattr(round_trip, "populate", made.append)
     source, link = np.arange(4 * mmap.PAGESIZE, dtype=np.uint8), Link(0)
     for target in (np.empty_like(source), np.empty(source.size // 2, np.uint8), np.empty(2 * source.size, "u1")[::2]):
-        link.expect(target)
+        link.prefault(target)
         with link.room(source.nbytes) as address:
             link.send([(source[: target.size], address)])
             link.receive(target, address)
         assert np.array_equal(target, source[: target.size])
-    link._page_maker.shutdown()
+    link._prefaulting.shutdown()
     assert [one.size for one in made] == [source.size]
