@@ -171,6 +171,8 @@ def test_what_does_not_fit():
         gt.grouped_mm(a, b, offs=offs, out_dtype=torch.float32)
     with pytest.raises(DTypeError, match=r"^offs is int64 of shape \(4,\); give one dimension of int32, offs\.int\(\)"):
         gt.grouped_mm(a, b, offs=offs.long())
+    with pytest.raises(DTypeError, match=r"^offs is int32 of shape \(1, 4\); give one dimension of int32$"):
+        gt.grouped_mm(a, b, offs=offs[None])
     with pytest.raises(ArgumentError, match=r"offsets\[1\] is 1; it must be at least 2"):
         gt.grouped_mm(a, b, offs=torch.tensor([2, 1, 3, 9], dtype=torch.int32))
     with pytest.raises(ArgumentError, match=r"offsets\[3\] is 10; it must be at most 9"):

@@ -17,6 +17,8 @@ from .validation.product import ProductArguments
 from .validation.rules import unknown_argument
 from .validation.scales import as_read, check_factors, name_of
 
+#: The kernel that takes scales by blocks.
+_BLOCK_KERNEL = "hopper_gemm"
 #: What stands for scales that do not depend on K: of everything, and of each row or column.
 _TENSOR, _LINE = "tensor", "line"
 
@@ -97,9 +99,12 @@ def _unsupported(error: NoKernelError, given: ProductArguments) -> UnsupportedEr
     if given.epilogue.blocks is None:
         return error
     shape = given.a.shape[0], given.b.shape[1]
+    # Strides may be the reason, of which the rule says nothing.
+    reason = dict(error.refused).get(_BLOCK_KERNEL, "not registered")
     return UnsupportedError(
         f"scales by blocks need a Hopper GPU, and rows of the result of whole 16 bytes; it has shape {shape}: give "
-        "scales of rows and columns, or pad b and scale_b with columns and slice the result"
+        "scales of rows and columns, or pad b and scale_b with columns and slice the result "
+        f"({_BLOCK_KERNEL}: {reason})"
     )
 
 

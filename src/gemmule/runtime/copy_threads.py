@@ -23,7 +23,7 @@ class _Work(Generic[_Piece]):
     def __init__(self, copy: Callable[[_Piece], None], pieces: Sequence[_Piece]) -> None:
         self._copy, self._left = copy, iter(pieces)
         self._count, self._done = len(pieces), itertools.count(1)
-        self._ended = threading.Lock()
+        self._ended, self._is_complete = threading.Lock(), False
         self._ended.acquire()
         self._error: BaseException | None = None
 
@@ -35,16 +35,20 @@ class _Work(Generic[_Piece]):
             except BaseException as error:
                 self._error = self._error or error
             if next(self._done) == self._count:
+                self._is_complete = True
                 self._ended.release()
 
     def wait(self) -> None:
         """Wait for the last piece; raise what a copy has raised."""
-        try:
-            self._ended.acquire()
-        except KeyboardInterrupt:
-            # Copies that go on would meet those of the next call.
-            self._ended.acquire()
-            raise
+        interrupt: KeyboardInterrupt | None = None
+        while not self._is_complete:
+            try:
+                self._ended.acquire()
+            except KeyboardInterrupt as error:
+                # Copies that go on would meet those of the next call. It may be held already.
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
         if self._error is not None:
             raise self._error
 
@@ -86,6 +90,8 @@ class CopyThreads:
         with current(self._ordinal):
             while (work := self._waiting.get()) is not None:
                 work.help()
+                # What a copy has raised holds arrays of the caller's.
+                del work
 
     def close(self) -> None:
         """End the threads."""

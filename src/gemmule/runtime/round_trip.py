@@ -41,7 +41,7 @@ STAGED_FROM = 64 << 20, 64 << 20
 KEPT_BYTES = 256 << 20
 #: Threads that copy at most: a few reach the memory's bandwidth.
 MOST_THREADS = 8
-#: Bytes of a result from which its pages are made while the factors cross the link.
+#: Bytes of a result from which its pages are pre-faulted while the factors cross the link.
 PAGES_FROM = 32 << 20
 #: Linux's advice to make pages writable, as if each were written, since 5.14.
 _POPULATE_WRITE = 23
@@ -55,7 +55,7 @@ def copy_threads() -> int:
 
 
 def populate(x: Array) -> None:
-    """Let the system make the pages of a contiguous array at once; nothing is changed, or done where it cannot."""
+    """Pre-fault the pages of a contiguous array at once; no element changes, and nothing is done where Linux cannot."""
     if sys.platform == "linux":
         begin, end = x.ctypes.data & -mmap.PAGESIZE, (x.ctypes.data + x.nbytes) & -mmap.PAGESIZE
         _libc().madvise(ctypes.c_void_p(begin), ctypes.c_size_t(max(end - begin, 0)), _POPULATE_WRITE)
@@ -126,13 +126,14 @@ class Staging:
     ) -> None:
         self._chunk, self._half_bytes, self._ordinal = chunk, nbytes // 2, ordinal
         self._number = max(copy_threads() if threads is None else threads, 1)
-        self._threads = CopyThreads(ordinal, self._number - 1)
         with current(ordinal):
             self._address = int(call("cuMemAllocHost", nbytes))
             memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(self._address))
             self._most_pieces = -(-self._half_bytes // min(chunk, LEAST_PIECE_BYTES))
             halves = memory[: 2 * self._half_bytes].reshape(2, -1)
             self._halves = [_Half(half, self._most_pieces) for half in halves]
+        # After all that can fail: each failed call would leave threads behind.
+        self._threads = CopyThreads(ordinal, self._number - 1)
 
     def close(self) -> None:
         """Give memory and threads back."""
@@ -237,13 +238,13 @@ class Link:
         return Staging(self.ordinal)
 
     @functools.cached_property
-    def _page_maker(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, "gemmule-pages")
+    def _prefaulting(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "gemmule-prefault")
 
-    def expect(self, target: Array) -> None:
-        """Let a thread make the pages of an array that will be received, if it is large."""
+    def prefault(self, target: Array) -> None:
+        """Let a thread pre-fault the pages of an array that will be received, if it is large."""
         if target.nbytes >= PAGES_FROM and target.flags.c_contiguous and copy_threads():
-            self._page_maker.submit(populate, target)
+            self._prefaulting.submit(populate, target)
 
     def send(self, copies: Sequence[Copy], staging: Staging | None = None) -> None:
         """Queue copies of host arrays to device memory, where they lie in C order.

@@ -70,7 +70,8 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
         return product(a, b)
     if offs.dtype != torch.int32 or offs.ndim != 1:
         kind = str(offs.dtype).removeprefix("torch.")
-        raise DTypeError(f"offs is {kind} of shape {tuple(offs.shape)}; give one dimension of int32, offs.int()")
+        remedy = "" if offs.dtype == torch.int32 else ", offs.int()"
+        raise DTypeError(f"offs is {kind} of shape {tuple(offs.shape)}; give one dimension of int32{remedy}")
     _shape(a, b, offs)
     return _with_tangents(a, b, offs) if forward_ad._current_level >= 0 else multiply_groups(a, b, offs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import platform
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -50,6 +51,21 @@ def test_there_and_back(gpu, threads, chunks, layout, monkeypatch):
     assert x.nbytes == 0 or gpu.copies["in"] >= -(-x.nbytes // 1024)
     staging.close()
     assert len(gpu.held) == 1
+
+
+def test_no_thread_is_left_where_there_is_no_pinned_memory(gpu, monkeypatch):
+    """Every call tries again, so that threads of each would add up."""
+
+    def call(name, *arguments):
+        if name == "cuMemAllocHost":
+            raise MemoryError("no pinned memory")
+        return round_trip_call(name, *arguments)
+
+    round_trip_call, before = round_trip.call, threading.active_count()
+    monkeypatch.setattr(round_trip, "call", call)
+    with pytest.raises(MemoryError, match="pinned"):
+        Staging(0, threads=3)
+    assert threading.active_count() == before
 
 
 def test_chunks_are_not_filled_before_they_have_left(gpu):
@@ -175,10 +191,10 @@ def test_large_results_are_received_whole_while_their_pages_are_made(gpu, monkey
     monkeypatch.setattr(round_trip, "populate", made.append)
     source, link = np.arange(4 * mmap.PAGESIZE, dtype=np.uint8), Link(0)
     for target in (np.empty_like(source), np.empty(source.size // 2, np.uint8), np.empty(2 * source.size, "u1")[::2]):
-        link.expect(target)
+        link.prefault(target)
         with link.room(source.nbytes) as address:
             link.send([(source[: target.size], address)])
             link.receive(target, address)
         assert np.array_equal(target, source[: target.size])
-    link._page_maker.shutdown()
+    link._prefaulting.shutdown()
     assert [one.size for one in made] == [source.size]

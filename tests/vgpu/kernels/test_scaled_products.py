@@ -32,6 +32,8 @@ SMALL = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1
 WIDE = HopperGemmConfig(tile_m=128, tile_n=192, stages=3, cluster_m=1)
 HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=3, cluster_m=1)
 ROUNDS = HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1, ctas=2)
+#: Tiles that begin anywhere within a block, and have parts of three; written in epilogue tiles of half the columns.
+ODD = HopperGemmConfig(tile_m=128, tile_n=176, stages=3, cluster_m=1, ctas=3)
 EARLY = HopperGemmConfig(tile_m=128, tile_n=128, stages=3, cluster_m=1, ctas=3)
 TALL = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=1)
 TALL_CLUSTERS = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=2, group=4)
@@ -72,6 +74,7 @@ def assert_scaled(got, exact, size):
         ("block by row", (128, 1), (150, 72, 656), PARTS_OF_K),
         ("block", (1, 128), (150, 400, 784), WIDE),
         ("block", (1, 128), (140, 272, 528), HALVES),
+        ("block", (1, 128), (140, 552, 272), ODD),
         ("block1", (1, 1), (140, 176, 144), ROUNDS),
         ("block1", (1, 1), (320, 136, 272), TALL),
         ("block1", (1, 1), (560, 136, 272), TALL_CLUSTERS),

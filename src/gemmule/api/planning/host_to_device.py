@@ -108,7 +108,7 @@ class RoundTrip:
         link = link_of(ordinal)
         with link.lock, current(ordinal):
             if link.has_room(self._bytes):
-                link.expect(out)
+                link.prefault(out)
                 with link.room(self._bytes) as base:
                     pointers = {role: base + place.begin for role, place in self._places.items()}
                     given = {"a": a, "b": b, "c": c}
