@@ -135,7 +135,7 @@ RECIPES: dict[str, Recipe] = {
         ((2300, 2800), (2300, 2800), (2600, 4000)),
     ),
     "ozaki_complex": Recipe(_of((COMPLEX64, COMPLEX64, COMPLEX128), GUARDED), ((900, 2300),) * 3, edges=0.01),
-    "hopper_syrk": Recipe(_of(HALF) * 2 + _TF32, ((60, 1400), (60, 1400), (16, 1200)), "any", "some", gram=True),
+    "hopper_syrk": Recipe(_of(HALF) * 2 + _TF32, ((100, 1400), (100, 1400), (16, 1200)), "any", "some", gram=True),
     "hopper_gemm_w8a16": Recipe(
         _of(MIXED) + _of(FLOAT8), ((1, 90), (64, 1200), (64, 1600)), "along K", "all", epilogues=True
     ),
@@ -200,7 +200,7 @@ RECIPES: dict[str, Recipe] = {
         edges=0.0,
     ),
     "transpose_word_blocks": Recipe(
-        sides=((5, 60),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0
+        sides=((7, 70),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0
     ),
     "transpose_in_registers": Recipe(sides=((4, 900),) * 2, operation="transpose", sizes=(1, 2), aligned="all"),
     "transpose_gathered": Recipe(sides=((30, 1200),) * 2, operation="transpose", sizes=(1, 2)),
