@@ -52,6 +52,7 @@ def matmul(
     """Multiply two arrays, by the rules of the array API standard's matmul.
 
     int8 times int8 wraps: the result is int8, modulo 256. `gemm` gives int32, and so does ``out_dtype="int32"``.
+    bool times bool is a logical or of ands, in any ``out_dtype``; convert to int8 to count.
     ``matmul.plan(a, b, ...)`` takes the same arguments and returns the plan: kernel, config, predicted time.
 
     Parameters

@@ -57,7 +57,8 @@ class TorchLibrary:
         if dtype_name not in _NUMBERS:
             raise DTypeError(f"{role} is {dtype_name}, which NumPy does not have; convert it first, e.g. to float32")
         if x.device.type not in ("cpu", "cuda"):
-            raise ArgumentError(f"{role} is on device {x.device}; move it to a CUDA device or to the CPU")
+            planned = "; to plan without one, give chip='h100'" if x.device.type == "meta" else ""
+            raise ArgumentError(f"{role} is on device {x.device}; move it to a CUDA device or to the CPU{planned}")
         if x.device.type == "cpu" and x.ndim > _MOST_DIMENSIONS:
             raise ShapeError(f"{role} has {x.ndim} dimensions; the host takes {_MOST_DIMENSIONS} at most: reshape it")
         if x.device.type == "cpu" and x.numel() * x.element_size() > sys.maxsize:

@@ -103,8 +103,8 @@ def _why_not_types(problem: GroupedProblem) -> str | None:
         results = (a, FLOAT32)
     else:
         return (
-            f"A is {a} and B is {b}; grouped products take both of one type among {', '.join(map(str, DTYPES))} and "
-            "float32, or 8-bit floats"
+            f"A is {a} and B is {b}; grouped products on a GPU take both of one type among "
+            f"{', '.join(map(str, DTYPES))} and float32, or 8-bit floats"
         )
     if d not in results:
         return f"the output is {d}; grouped products of {a} give {' or '.join(map(str, results))}"
