@@ -230,6 +230,8 @@ class WordBlocksTranspose:
             for offset in cutlass.range(size, late + nbytes, self.item, unroll=1):
                 element = self.shared(place + offset)
                 element[0] = device_memory(self.element, begin + offset)[0]
+            # A later bulk copy into this stage writes by another proxy.
+            cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.mbarrier_arrive_and_expect_tx(barrier, size)
         if size > 0:
             copy_bulk_async(place, begin, size, barrier)
