@@ -105,6 +105,15 @@ def test_operators():
             torch.library.opcheck(torch.ops.gemmule.quantize.default, (torch.randn(shape), by, E4M3), **options)
 
 
+@pytest.mark.parametrize("by", ["row", "tensor"])
+@pytest.mark.parametrize("shape", [(32, 64), (3, 32, 64)])
+def test_scales_of_one_column_are_row_major(by, shape):
+    """torch._scaled_mm refuses scales of rows whose columns do not lie one after the other."""
+    _, scales = gm.quantize(torch.randn(shape), by=by)
+    assert scales.stride()[-2:] == (1, 1)
+    assert torch.ops.gemmule.quantize(torch.randn(shape), by, E4M3)[1].stride() == scales.stride()
+
+
 @pytest.mark.parametrize("kind", ["fp8-row", "fp8-block"])
 def test_quantized_layers(kind):
     model = torch.nn.Sequential(

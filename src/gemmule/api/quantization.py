@@ -80,7 +80,9 @@ class _Quantization:
         """Return scales as the caller gets them: a row for each row, by block with the columns contiguous."""
         if self.scale_dtype != "float32":
             scales = _as_exponents(scales)
-        return scales.T.reshape(*self.shape[:-2], *scales_shape(self.by, *self.shape[-2:]))
+        # Of one column the strides are those of a row-major matrix, which torch._scaled_mm asks for.
+        by_columns = scales if self.scales_shape[1] == 1 else scales.T
+        return by_columns.reshape(*self.shape[:-2], *scales_shape(self.by, *self.shape[-2:]))
 
     def problem(self, x: ArrayView, values: ArrayView | None = None) -> QuantizeProblem:
         """Return the problem of each launch, of contiguous results."""

@@ -202,7 +202,8 @@ def _describe_quantized(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:
         raise ShapeError(f"x has shape {tuple(x.shape)}; quantisation is of a matrix or a stack of matrices")
     rows, cols = scales_shape(by, *x.shape[-2:])
     scales = x.new_empty((cols, rows * math.prod(x.shape[:-2])), dtype=torch.float32)
-    return x.new_empty(x.shape, dtype=dtype), scales.T.reshape(*x.shape[:-2], rows, cols)
+    by_columns = scales if cols == 1 else scales.T
+    return x.new_empty(x.shape, dtype=dtype), by_columns.reshape(*x.shape[:-2], rows, cols)
 
 
 for _operator in (_SCALED, _GROUPED, _QUANTIZE):
