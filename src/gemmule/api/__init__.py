@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from gemmule.host.block_product import NO_THREAD
 from gemmule.host.gemm import MOST_CLEARED, WITHOUT_ERRORS, run_without_errors
+from gemmule.host.product import K_STEP
 from gemmule.runtime.arrays.descriptions import executor_in_environment
 from gemmule.runtime.stream import stream_handle
 
@@ -124,8 +125,9 @@ def matmul(
         if (dtype is _FLOAT64 or dtype is _FLOAT32) and dtype is b.dtype and a.ndim == b.ndim == 2:
             m, k = a.shape
             terms, n = b.shape
-            # A vector that is strided has other sums.
-            if 1 < k == terms and m > 1 < n and m * n <= MOST_CLEARED and m * n * k < NO_THREAD and _executor() is None:
+            # A vector that is strided has other sums, and so has a longer K of strided matrices, which a plan cuts.
+            small = 1 < k == terms <= K_STEP and m > 1 < n and m * n <= MOST_CLEARED and m * n * k < NO_THREAD
+            if small and _executor() is None:
                 multiply = ndarray.dot
         if multiply is None:
             # Of types that differ none is cached.

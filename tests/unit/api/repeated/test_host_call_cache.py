@@ -127,6 +127,15 @@ def test_every_call_is_as_its_plan(made):
         assert outcome(function, *made()[1:]) == expected
 
 
+@pytest.mark.parametrize("layout", ["rows", "columns", "strided", "reversed", "unaligned"])
+@pytest.mark.parametrize("k", [2, 300, 2048, 2049, 5000])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_small_products_are_as_their_plans(dtype, k, layout):
+    rng = np.random.default_rng(k)
+    a, b = filled((15, k), dtype, rng, layout), filled((k, 6), dtype, rng, "strided")
+    np.testing.assert_array_equal(gm.matmul(a, b), gm.matmul.plan(a, b).execute())
+
+
 def x(dtype="f2", shape=(4, 4)):
     return np.ones(shape, dtype)
 
