@@ -1,12 +1,12 @@
-"""Scaled products beside torch._scaled_mm: ``python benchmarks/records/scaled.py RESULTS_FOLDER [--sweep]``.
+"""Scaled products beside torch._scaled_mm: ``python benchmarks/records/scaled.py FOLDER [--sweep | --quantize M,K …]``.
 
 float8_e4m3fn, bfloat16 results, weights (n, k) as a layer has them; scales of everything (``tensor``), of rows and
 columns (``row``), of 1 x 128 by 128 x 128 (``block``) and of 1 x 128 by 1 x 128 (``block1``). Timed in CUDA graphs over
 operands of more than the L2 cache, the two by turns, forwards and backwards; medians. ``settled`` times are of products
 behind as many of their own: at the limit of power the clock follows what ran before. Every product is first held
 against float64 on a few rows. Then quantisation of bfloat16 (``quantize_row`` and the like, of M x K), beside a copy of
-as many bytes. ``compile`` instead of a folder compiles what will run; ``--sweep`` times configs instead,
-`scaled_config` records.
+as many bytes; ``--quantize`` times quantisation alone. ``compile`` instead of a folder compiles what will run;
+``--sweep`` times configs instead, `scaled_config` records.
 """
 
 from __future__ import annotations
@@ -306,16 +306,19 @@ def swept(cell: Cell) -> Iterator[dict[str, Any]]:
                    "tflops": round(problem.flop / us / 1e6, 1), "config": config.as_dict()}  # fmt: skip
 
 
-def compile_first(*, sweep: bool) -> None:
+Sizes = tuple[tuple[int, ...], ...]
+
+
+def compile_first(*, sweep: bool, quantize: Sizes, only: bool) -> None:
     """Compile what will run, by several processes: one by one, within the measurement, it would take minutes."""
     import gemmule as gm
 
     jobs = []
-    for by, (m, k) in itertools.product(BY, () if sweep else QUANTIZED):
+    for by, (m, k) in itertools.product(BY, () if sweep else quantize):
         quantization = gm.quantize.plan(np.empty((m, k), BFLOAT16.numpy()), by=by, chip="h200").problem
         chosen = choose_quantize(quantization, HOPPER, multiprocessors=132, chip=CHIPS[-1])
         jobs.append(Job(chosen.spec, chosen.config, chosen.spec.signature(quantization, chosen.config), HOPPER))
-    for cell in cells():
+    for cell in () if only else cells():
         problem = cell.problem()
         for chip in CHIPS:
             chosen = choose(problem, HOPPER, multiprocessors=132, chip=chip)
@@ -330,8 +333,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--quantize", nargs="+", metavar="M,K", default=())
     given = parser.parse_args()
-    compile_first(sweep=given.sweep)
+    only = bool(given.quantize)
+    sizes = tuple(tuple(map(int, size.split(","))) for size in given.quantize) or QUANTIZED
+    compile_first(sweep=given.sweep, quantize=sizes, only=only)
     if given.folder == "compile":
         return
     from gemmule.lab.experiment import experiment
@@ -339,20 +345,20 @@ def main() -> None:
     from gemmule.runtime.device import get_device
 
     with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
-        for record in records(sweep=given.sweep):
+        for record in records(sweep=given.sweep, quantize=sizes, only=only):
             file.write(record)
             left_out = ("samples_us", "other_samples_us", "record", "dtype", "other", "kernel")
             print({name: value for name, value in record.items() if name not in left_out}, flush=True)
 
 
-def records(*, sweep: bool) -> Iterator[dict[str, Any]]:
-    """Yield the records of products and of quantisation, or of configs."""
-    for cell in cells():
+def records(*, sweep: bool, quantize: Sizes, only: bool) -> Iterator[dict[str, Any]]:
+    """Yield the records of products and of quantisation, of that alone, or of configs."""
+    for cell in () if only else cells():
         if sweep and cell.kind != "tensor":
             yield from swept(cell)
         elif not sweep:
             yield measured(cell)
-    for by, (m, k) in itertools.product(BY, () if sweep else QUANTIZED):
+    for by, (m, k) in itertools.product(BY, () if sweep else quantize):
         yield quantized(by, m, k)
 
 

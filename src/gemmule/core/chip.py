@@ -42,6 +42,8 @@ class PeakRates:
     ----------
     fp64, fp32 : float, optional
         Scalar units, FLOP/s.
+    int32 : float, optional
+        Scalar units, multiply-adds of 32-bit integers, two operations each.
     fp64_tensor, tf32_tensor, fp16_tensor, bf16_tensor, fp8_tensor : float, optional
         Tensor cores, FLOP/s, accumulating in fp64 for fp64 and in fp32 for all others.
     int8_tensor : float, optional
@@ -51,6 +53,7 @@ class PeakRates:
     fp64: float | None = None
     fp64_tensor: float | None = None
     fp32: float | None = None
+    int32: float | None = None
     tf32_tensor: float | None = None
     fp16_tensor: float | None = None
     bf16_tensor: float | None = None

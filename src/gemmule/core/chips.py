@@ -67,6 +67,7 @@ A100_SXM = Chip(
         fp64=9.7 * _TERA,
         fp64_tensor=19.5 * _TERA,
         fp32=19.5 * _TERA,
+        int32=19.5 * _TERA,
         tf32_tensor=156 * _TERA,
         fp16_tensor=312 * _TERA,
         bf16_tensor=312 * _TERA,
@@ -97,6 +98,7 @@ H100_SXM = Chip(
         fp64=33.5 * _TERA,
         fp64_tensor=66.9 * _TERA,
         fp32=66.9 * _TERA,
+        int32=33.5 * _TERA,
         tf32_tensor=494.7 * _TERA,
         fp16_tensor=989.4 * _TERA,
         bf16_tensor=989.4 * _TERA,
@@ -125,6 +127,7 @@ H200_SXM = dataclasses.replace(
         fp64=34 * _TERA,
         fp64_tensor=67 * _TERA,
         fp32=67 * _TERA,
+        int32=33.5 * _TERA,
         tf32_tensor=989 / 2 * _TERA,
         fp16_tensor=1979 / 2 * _TERA,
         bf16_tensor=1979 / 2 * _TERA,
@@ -137,7 +140,7 @@ H200_SXM = dataclasses.replace(
     sources=(
         "NVIDIA H200 Tensor Core GPU datasheet: peaks (tensor figures halved, as they are stated with sparsity), "
         "bandwidth, memory, link",
-        "SMs and clocks: those of the H100 SXM, the same GH100 GPU",
+        "SMs, clocks and int32 peak: those of the H100 SXM, the same GH100 GPU",
     ),
 )
 
@@ -182,6 +185,7 @@ RTX_4090 = Chip(
     peaks=PeakRates(
         fp64=82.6 / 64 * _TERA,
         fp32=82.6 * _TERA,
+        int32=41.3 * _TERA,
         tf32_tensor=82.6 * _TERA,
         fp16_tensor=165.2 * _TERA,
         bf16_tensor=165.2 * _TERA,

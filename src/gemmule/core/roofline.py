@@ -28,7 +28,8 @@ _UNITS = {
     "bfloat16": ("bf16_tensor", *_TF32),
     "float8_e4m3fn": ("fp8_tensor", "fp16_tensor", "bf16_tensor", *_TF32),
     "float8_e5m2": ("fp8_tensor", "fp16_tensor", "bf16_tensor", *_TF32),
-    "int8": ("int8_tensor",),
+    "int8": ("int8_tensor", "int32"),
+    "int32": ("int32",),
 }
 
 

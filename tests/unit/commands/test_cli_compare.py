@@ -66,7 +66,7 @@ def test_the_cpu_is_timed_as_often_as_there_is_time():
     assert "times the error bound" in on_the_host(problem, lambda a, b: 2 * (a @ b), 0, clock)["failure"]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8", "int32"])
 def test_without_a_gpu_the_cpu_and_the_theory(dtype, no_gpu):
     result = run(64, 48, 32, "--dtype", dtype)
     assert result.exit_code == 0, result.output

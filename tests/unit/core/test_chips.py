@@ -61,6 +61,8 @@ def test_peaks_follow_from_sms_and_clock(chip):
     for unit, operations in PER_CLOCK[chip.name].items():
         clock = chip.tensor_hz if unit.endswith("_tensor") and unit != "fp64_tensor" else chip.boost_hz
         assert getattr(chip.peaks, unit) == pytest.approx(chip.sms * operations * clock, rel=0.02), unit
+    if chip.peaks.int32 is not None:
+        assert chip.peaks.int32 == pytest.approx(chip.sms * 64 * 2 * chip.boost_hz, rel=0.01)
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from gemmule.core.chips import B200, CHIPS, GTX_1050_TI, H100_SXM, V100_SXM2
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, Precision
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem
@@ -65,6 +65,7 @@ def test_tile_of_mixed_types():
         ((BFLOAT16, FLOAT8_E4M3), Precision.IEEE, "bf16_tensor"),
         ((FLOAT8_E4M3, FLOAT8_E4M3), Precision.IEEE, "fp8_tensor"),
         ((INT8, INT8), Precision.IEEE, "int8_tensor"),
+        ((INT8, INT32), Precision.IEEE, "int32"),
         ((FLOAT32, FLOAT64), Precision.TF32, "fp64_tensor"),
     ],
 )

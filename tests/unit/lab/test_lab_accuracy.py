@@ -15,6 +15,7 @@ from gemmule.lab.products import as_matrix, gemm_problem, random_inputs
 TYPES = [
     ("float64", "float64"), ("float32", "float32"), ("float16", "float16"), ("bfloat16", "float32"),
     ("float8_e4m3fn", "float8_e4m3fn"), ("float8_e5m2", "bfloat16"), ("int8", "int32"), ("int8", "int8"),
+    ("int32", "int32"),
 ]  # fmt: skip
 
 

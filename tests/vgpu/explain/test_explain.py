@@ -246,16 +246,17 @@ def test_a_chip_that_cannot_launch_it_has_no_bound():
 
 
 def test_integers_are_multiplied_and_added():
-    """2 M N K operations, and few for addresses; no tensor cores' peak, since none multiply."""
+    """2 M N K operations, and few for addresses; the peak is that of 32-bit integers, not of tensor cores."""
     found = explained("gemm_reference", "256,256,256", dtype="int8")
     data = found.as_json()
     assert data["operations"] <= data["operations_counted"] < 1.02 * data["operations"]
     assert data["instruction_mix"]["mad s32"]["threads"] == data["operations_counted"] / 2
     assert data["multiply_add_share"] == pytest.approx(data["instruction_mix"]["mad s32"]["share"])
-    assert data["peak_gflops"] is data["peak_unit"] is data["next"] is None
-    assert data["missing"] == [
-        "the table has no peak of H100 SXM 80 GB for multiply-adds of 32-bit integers, so arithmetic is left out"
-    ]
+    assert (data["peak_gflops"], data["peak_unit"]) == (33500.0, "int32 units")
+    assert data["missing"] == []
+    assert explained("gemm_reference", "256,256,256", "b200", dtype="int8").as_json()["missing"][-1] == (
+        "the table has no peak of B200 for multiply-adds of 32-bit integers, so arithmetic is left out"
+    )
 
 
 def test_tensor_cores_of_another_type_are_no_substitute():

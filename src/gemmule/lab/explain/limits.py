@@ -27,7 +27,7 @@ ASSUMED_LATENCY = 600
 _WAVEFRONT = 128
 
 ARITHMETIC, ISSUE, L1, L2, MEMORY = "arithmetic", "instruction issue", "L1 and shared memory", "L2", "device memory"
-_PEAKS = {"f32": "fp32", "f64": "fp64"}
+_PEAKS = {"f32": "fp32", "f64": "fp64", "s32": "int32"}
 # Tensor cores by the type that they multiply: another type's are no substitute, since the instruction says the type.
 _TENSOR = {
     "float64": "fp64_tensor",
