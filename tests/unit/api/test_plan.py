@@ -83,6 +83,12 @@ def test_arguments_are_refused_as_the_call_refuses_them():
         gm.gemm(X, X, zzz=2)
     with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'transb'; .* pass a\.T or b\.T"):
         gm.gemm(X, X, transb=True)
+    for function in (*PLANNED, gm.grouped_gemm, gm.scaled_gemm, gm.quantize):
+        name = rf"{function.__name__}\.plan"
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected .* 'chips'; did you mean chip\?$"):
+            function.plan(X, chips="h100")
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got .* 'zzz'; help\(gemmule\.{name}\) lists all$"):
+            function.plan(X, zzz=1)
     with pytest.raises(TypeError, match=r"^gemm\.plan\(\) missing 1 required positional argument: 'b'$"):
         gm.gemm.plan(X)
     with pytest.raises(TypeError, match=r"^matrix_transpose\.plan\(\) takes 1 positional argument but 2 were given$"):

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 from gemmule.runtime.driver import driver_is_missing
 
 from ..validation.product import ProductArguments
+from ..validation.rules import unknown_argument
 from .choice import NO_GPU, TOO_FEW_FLOP
 from .plan import Plan
 from .products import plan_product
@@ -38,15 +39,27 @@ def attached(
     """Return a decorator that makes `plan` an attribute of a function, which stays a plain one: calls cost no more."""
 
     def attach(function: Callable[_Call, _Result_co]) -> PlannedFunction[_Call, _Planning, _Result_co]:
-        signature = inspect.signature(function)
-        # Unknown names are taken for the sake of the error.
-        shown = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        vars(function)["__signature__"] = signature.replace(parameters=shown)
-        plan.__name__, plan.__qualname__ = "plan", f"{function.__name__}.plan"
-        vars(function)["plan"] = plan
+        vars(function)["__signature__"] = _without_unknown(function)
+        known = inspect.signature(plan).parameters
+
+        @functools.wraps(plan)
+        def planned(*args: _Planning.args, **kwargs: _Planning.kwargs) -> Plan:
+            if unknown := [name for name in kwargs if name not in known]:
+                raise unknown_argument(planned, unknown)
+            return plan(*args, **kwargs)
+
+        for one in (plan, planned):
+            one.__name__, one.__qualname__ = "plan", f"{function.__name__}.plan"
+        vars(function)["plan"] = planned
         return cast("PlannedFunction[_Call, _Planning, _Result_co]", function)
 
     return attach
+
+
+def _without_unknown(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function that takes unknown names for the sake of the error, without these."""
+    signature = inspect.signature(function)
+    return signature.replace(parameters=[x for x in signature.parameters.values() if x.kind is not x.VAR_KEYWORD])
 
 
 def plan_to_read(given: ProductArguments, kernel: str | None = None, chip: str | None = None) -> Plan:
@@ -70,16 +83,15 @@ def planned_by(
             given.apply_defaults()
             return plan(*given.args, **given.kwargs, chip=chip)
 
-        planned = attached(of_call)(function)
         # What reads signatures follows `__wrapped__`, to what the function returns.
-        signature = inspect.signature(function)
+        signature = _without_unknown(function)
         further = inspect.Parameter("chip", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
         parameters = [*signature.parameters.values(), further]
         vars(of_call)["__signature__"] = signature.replace(parameters=parameters, return_annotation="Plan")
         annotations = {name: one for name, one in function.__annotations__.items() if name in signature.parameters}
         of_call.__annotations__ = annotations | {"chip": "str | None", "return": "Plan"}
         of_call.__doc__ = _DOC.format(function.__name__)
-        return planned
+        return attached(of_call)(function)
 
     return attach
 

@@ -289,7 +289,7 @@ def unknown_argument(
     Parameters
     ----------
     function : callable
-        The function, which has a `plan`.
+        The function, or its `plan`.
     names : iterable of str
         The arguments.
     more_general : callable, optional
@@ -306,11 +306,11 @@ def unknown_argument(
     near = similar_names(name, keywords(function))
     if name.startswith("trans"):
         remedy = "transposes are read from strides: pass a.T or b.T, without a copy"
-    elif name in keywords(plan := vars(function)["plan"]):
+    elif (plan := vars(function).get("plan")) is not None and name in keywords(plan):
         where = "" if name == "chip" else ", with executor='vgpu' or chip='h100'"
         remedy = f"gemmule.{plan.__qualname__} takes it{where}"
     elif more_general is not None and name in keywords(more_general):
         remedy = f"gemmule.{more_general.__name__} takes it"
     else:
-        remedy = did_you_mean(near) if near else f"help(gemmule.{function.__name__}) lists all"
-    return TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}; {remedy}")
+        remedy = did_you_mean(near) if near else f"help(gemmule.{function.__qualname__}) lists all"
+    return TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}; {remedy}")
