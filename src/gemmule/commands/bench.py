@@ -46,9 +46,10 @@ Sizes:
           odd, the others multiples of 16 bytes
 \b
 Examples:
-  gemmule bench gemm --kernels ladder --sizes source --record results
+  gemmule bench gemm --dtype bfloat16 --sizes 512,3000,4096
+  gemmule bench gemm --kernels ladder --record results
   gemmule bench gemm --kernels 'd02_b_in_registers[*]' --dtype float64
-  gemmule bench gemm --kernels chosen --dtype bfloat16 --sizes random:60:7"""
+  gemmule bench gemm --untuned --dtype bfloat16 --sizes random:60:7"""
 
 
 @click.group("bench", short_help="Measure kernels on this GPU, or show recorded measurements.")
@@ -63,8 +64,8 @@ bench_command.add_command(transpose_command)
     "gemm", cls=RecordedCommand, short_help="Measure matrix products, compared with cuBLASLt.", epilog=_EPILOG
 )
 @click.option(
-    "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
-    help="ladder, all, chosen (the kernel that a call runs), or kernel names separated by commas; name[1], "
+    "--kernels", metavar="WORDS", multiple=True, default=["chosen"], show_default=True,
+    help="chosen (the kernel that a call runs), ladder, all, or kernel names separated by commas; name[1], "
     "name[tile_m=128] (every config with it) and name[*] select configs. Repeatable.",
 )  # fmt: skip
 @click.option(
@@ -195,7 +196,8 @@ def _gemm(options: _Options) -> None:
             plan.points,
             options.record,
             key=product_of,
-            show=None if options.as_json else _line if drawn else _table,
+            # Of calls alone a product has one row.
+            show=None if options.as_json else _table if choices else _line,
         )
     end(block, records, _print_end, _draw, plot=options.plot, as_json=options.as_json)
 
@@ -263,7 +265,7 @@ def _table(point: list[Record]) -> None:
 
 
 def _line(point: Sequence[Mapping[str, Any]]) -> None:
-    """Print the results of a drawn product, in a line."""
+    """Print the results of a call, in a line."""
     from ..lab.draw_tables import line_of
 
     for record in point:
@@ -300,13 +302,17 @@ def _print_ratios(records: Sequence[Mapping[str, Any]]) -> None:
         print_table("speed-up of a call over a baseline (more than 1 is faster)", header, rows)
         for line in skipped(GEMM, records):
             click.echo(line)
-    # Of calls alone it would have a column for each config, and a ratio in each row.
-    only_calls = all(one.get("chosen_by") == "dispatch" for one in records if one["record"] == "gemm")
     header, rows = ratios(GEMM, records, paired=True)
-    if 1 < len(rows) <= _MOST_RATIOS and not only_calls:
+    # Of calls alone it would have a column for each config, and a ratio in each row.
+    if 1 < len(rows) <= _MOST_RATIOS and not _only_calls(records):
         print_table("speed-up over cuBLASLt (more than 1 is faster)", header, rows)
     for line in controls(records):
         click.echo(line)
+
+
+def _only_calls(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether all that was timed is what calls run."""
+    return all(one.get("chosen_by") == "dispatch" for one in records if one["record"] == "gemm")
 
 
 def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) -> None:
@@ -387,7 +393,7 @@ def _show(path: Path, plot: str | None, *, heading: str | None, after_blank: boo
     if verdict:
         echo_text(verdict)
     echo_text(head)
-    if records[0].get("draws"):
+    if _only_calls(products):
         _line(products)
     else:
         for title, header, rows in tables:

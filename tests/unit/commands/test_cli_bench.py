@@ -48,10 +48,11 @@ def device(laboratory):
 
 
 QUICK = ("--seconds", "0.01", "--sizes", "32,24,16", "--sizes", "64,64,16")
+LADDER = (*QUICK, "--kernels", "ladder")
 
 
 def test_the_table_of_each_size_and_the_ratios_of_all(device):
-    result = run("gemm", *QUICK)
+    result = run("gemm", *LADDER)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     for word in (
@@ -81,18 +82,18 @@ def test_kernels_that_cannot_stand_in_the_table_with_their_reason(device):
 
 
 def test_products_of_another_precision_say_so(device):
-    result = run("gemm", *QUICK, "--precision", "bf16x6")
+    result = run("gemm", *LADDER, "--precision", "bf16x6")
     assert result.exit_code == 0
     assert "32 x 24 x 16, float32 as bf16x6, nn" in result.stdout
-    records = json.loads(run("gemm", *QUICK, "--precision", "bf16x6", "--json").stdout)["records"]
+    records = json.loads(run("gemm", *LADDER, "--precision", "bf16x6", "--json").stdout)["records"]
     assert {record["precision"] for record in records} == {"bf16x6"}
 
 
 def test_json_is_one_object(device):
-    result = run("gemm", *QUICK, "--json")
+    result = run("gemm", *LADDER, "--json")
     assert result.exit_code == 0
     found = json.loads(result.stdout)
-    assert found["experiment"]["command"] == "gemmule bench gemm " + " ".join(QUICK) + " --json"
+    assert found["experiment"]["command"] == "gemmule bench gemm " + " ".join(LADDER) + " --json"
     assert found["experiment"]["cublaslt"] == "13.1.0"
     assert [record["record"] for record in found["records"]] == ["yardstick", "gemm"] * 2
 
@@ -113,7 +114,7 @@ def test_the_record_has_the_experiment_first_and_no_absolute_paths(device, tmp_p
 
 def test_plots_of_the_run_and_of_a_record(device, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    sizes = ("--seconds", "0.01", "--sizes", "32,32,16", "--sizes", "64,64,16", "--sizes", "96,96,16")
+    sizes = (*LADDER[:2], "--sizes", "32,32,16", "--sizes", "64,64,16", "--sizes", "96,96,16", "--kernels", "ladder")
     result = run("gemm", *sizes, "--plot", tmp_path / "plots", "--record", tmp_path / "results")
     assert result.exit_code == 0, result.output
     assert sorted(path.suffix for path in (tmp_path / "plots").iterdir()) == [".png", ".svg"]
@@ -125,7 +126,7 @@ def test_plots_of_the_run_and_of_a_record(device, tmp_path):
 
 
 def test_show_prints_what_the_run_printed(device, tmp_path, no_gpu):
-    printed = run("gemm", *QUICK, "--record", tmp_path).stdout
+    printed = run("gemm", *LADDER, "--record", tmp_path).stdout
     (record,) = tmp_path.iterdir()
     shown = run("show", record)
     assert shown.exit_code == 0, shown.output
@@ -135,7 +136,7 @@ def test_show_prints_what_the_run_printed(device, tmp_path, no_gpu):
 
 
 def test_float64_shows_the_peak_without_tensor_cores(device):
-    result = run("gemm", *QUICK, "--dtype", "float64")
+    result = run("gemm", *LADDER, "--dtype", "float64")
     assert "of FMA peak" in result.stdout
     assert "d02_in_registers" in result.stdout
 
@@ -145,7 +146,7 @@ def test_a_wrong_kernel_makes_the_command_fail_and_claims_nothing(device, tmp_pa
         target[...] = value * 1.5
 
     device.spoil["g01_naive"] = wrong
-    result = run("gemm", *QUICK, "--record", tmp_path)
+    result = run("gemm", *LADDER, "--record", tmp_path)
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
     assert "g01_naive[tile_m=64 stages=2] 32 x 24 x 16 float32 nn is wrong and was not timed" in result.stderr
@@ -164,7 +165,7 @@ def test_a_run_that_is_interrupted_says_where_its_figures_are(device, tmp_path):
         return 2e-3
 
     device.seconds["g01_naive"] = seconds
-    result = run("gemm", *QUICK, "--seconds", "1", "--record", tmp_path)
+    result = run("gemm", *LADDER, "--seconds", "1", "--record", tmp_path)
     assert result.exit_code == 130
     (left,) = tmp_path.iterdir()
     assert result.stderr == f"gemmule: interrupted; partial results are in {left}\n"
@@ -173,7 +174,7 @@ def test_a_run_that_is_interrupted_says_where_its_figures_are(device, tmp_path):
 
 def test_a_kernel_that_does_not_compile_makes_the_command_fail_and_is_not_called_wrong(device):
     device.spoil["g01_naive"] = CompileError("does not compile")
-    result = run("gemm", *QUICK)
+    result = run("gemm", *LADDER)
     assert result.exit_code == 1
     assert "failed: does not compile" in result.stdout
     assert "32 x 24 x 16 float32 nn failed and was not timed: does not compile; 1 more failed" in result.stderr
@@ -182,7 +183,7 @@ def test_a_kernel_that_does_not_compile_makes_the_command_fail_and_is_not_called
 
 def test_a_missing_compiler_says_so_and_what_to_do(device, tmp_path):
     device.spoil["g01_naive"] = CompilerMissingError("the compiler is not installed; run: pip install it")
-    result = run("gemm", *QUICK, "--record", tmp_path)
+    result = run("gemm", *LADDER, "--record", tmp_path)
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith("gemmule: the compiler is not installed; run: pip install it")
@@ -200,7 +201,7 @@ def test_a_kernel_that_breaks_the_gpu_is_named_and_the_record_is_kept(device, tm
 
     laboratory.warm_up(1 << 20)  # does not fit
     device.kernel = breaks
-    result = run("gemm", *QUICK, "--record", tmp_path)
+    result = run("gemm", *LADDER, "--record", tmp_path)
     assert result.exit_code == 1
     (left,) = tmp_path.iterdir()
     assert "cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS" in result.stderr
@@ -214,7 +215,7 @@ def test_a_plot_that_cannot_be_drawn_is_told_before_anything_is_measured(device,
         raise UnsupportedError("plots need matplotlib")
 
     monkeypatch.setattr(canvas, "check_matplotlib", missing)
-    assert "plots need matplotlib" in refused("gemm", *QUICK, "--plot", tmp_path)
+    assert "plots need matplotlib" in refused("gemm", *LADDER, "--plot", tmp_path)
     assert device.log == []
 
 
@@ -228,7 +229,7 @@ def test_a_wrong_kernel_fails_the_command_even_where_drawing_fails(device, tmp_p
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     monkeypatch.setattr(plots, "plots", fails)
     device.spoil["g01_naive"] = wrong
-    result = run("gemm", *QUICK, "--plot", tmp_path)
+    result = run("gemm", *LADDER, "--plot", tmp_path)
     assert result.exit_code == 1
     assert "no plot: no space\n" in result.stderr
     assert "is wrong and was not timed" in result.stderr
@@ -244,7 +245,7 @@ def test_variables_that_change_the_yardstick_are_refused(name, monkeypatch, one_
 
 
 def test_no_yardstick_no_ratio(device):
-    result = run("gemm", *QUICK, "--no-baseline")
+    result = run("gemm", *LADDER, "--no-baseline")
     assert result.exit_code == 0
     assert "cuBLASLt" not in result.stdout
     assert "0.450" not in result.stdout
@@ -276,7 +277,7 @@ def test_what_is_not_known_is_told_before_a_gpu_is_asked_for(arguments, message,
 
 
 def test_a_ladder_without_rungs_for_the_type(device):
-    assert "no rung of the ladder takes int8" in refused("gemm", *QUICK, "--dtype", "int8")
+    assert "no rung of the ladder takes int8" in refused("gemm", *LADDER, "--dtype", "int8")
 
 
 @pytest.mark.parametrize(
@@ -323,8 +324,11 @@ def test_chosen_is_what_a_call_would_run(device, tmp_path, laboratory):
     device.multiprocessors = 132
     specs = [dataclasses.replace(spec, cost=lambda problem, config, _: config.tile_m) for spec in SPECS]
     laboratory.register(*specs)
-    result = run("gemm", *QUICK, "--kernels", "chosen", "--record", tmp_path)
+    result = run("gemm", *QUICK, "--record", tmp_path)
     assert result.exit_code == 0, result.output
+    # A line for each product: the default.
+    assert sum(" vs top heuristic, " in line for line in result.stdout.splitlines()) == 2
+    assert "GFLOP/s" not in result.stdout
     (file,) = tmp_path.glob("*.jsonl")
     timed = [one for one in read_records(file) if one["record"] == "gemm"]
     assert [(one["kernel"], one["chosen_by"]) for one in timed] == [("g01_naive", "dispatch")] * 2
@@ -384,6 +388,6 @@ def test_a_draw_is_measured_by_what_a_call_would_run_without_tables(device, tmp_
 
 
 def test_untuned_without_what_a_call_would_run_is_refused():
-    result = run("gemm", "--untuned")
+    result = run("gemm", *LADDER, "--untuned")
     assert result.exit_code == 1
     assert "--kernels chosen" in result.output
