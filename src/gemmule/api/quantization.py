@@ -157,6 +157,9 @@ def _plan(x: Any, *, executor: str | None, chip: str | None = None, **options: A
 
 
 def _planned(call: _Quantization, run: Callable[[], Any], **fields: Any) -> Plan:
+    if (us := fields.get("predicted_us")) is not None:
+        # A kernel is chosen for one launch, and its time is that of one.
+        fields["predicted_us"] = us * math.prod(call.shape[:-1]) / max(fields["problem"].x.rows, 1)
     elements = math.prod(call.shape)
     nbytes = elements * (call.operands.views["x"].itemsize + 1)
     nbytes += math.prod(call.scales_shape) * numpy_dtype(_SCALES[call.scale_dtype]).itemsize

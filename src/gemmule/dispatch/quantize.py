@@ -42,4 +42,5 @@ def choose_quantize(problem: Any, arch: Arch, multiprocessors: int | None, chip:
     found = None if reason else spec.cheapest(problem, arch, gpu)
     if found is None:
         raise UnsupportedError(f"no quantisation: {reason or spec.why_not(problem, arch, spec.default)}")
-    return Choice(spec, found[0], (), "cost", gpu=gpu)
+    config, us = found
+    return Choice(spec, config, (), "cost", None if multiprocessors is None else us, gpu=gpu)

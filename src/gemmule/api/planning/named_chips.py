@@ -113,10 +113,10 @@ def predictions(problem: Problem, choice: Choice, chip: Chip) -> dict[str, Any]:
 
 
 def _of_rates(choice: Choice, chip: Chip) -> dict[str, Any]:
-    rates = known_rates(chip.driver_name, chip.sms)
-    if rates.own or choice.chosen_by != "cost":
+    if choice.chosen_by == "tuned" or known_rates(chip.driver_name, chip.sms).own:
         return {}
-    return {"predicted_us": None, "chosen_from": "by the rates of another GPU: none were measured on this chip"}
+    by_rates = {"chosen_from": "by the rates of another GPU: none were measured on this chip"}
+    return {"predicted_us": None} | (by_rates if choice.chosen_by == "cost" else {})
 
 
 def fields_for_chip(choice: Choice | None, problem: Any, chip: Chip) -> dict[str, Any]:

@@ -218,6 +218,7 @@ SPEC = KernelSpec(
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,
+    cost_in_us=True,
     faster_alternative=faster_alternative,
     epilogues=True,
     gated=True,
