@@ -28,6 +28,7 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 
 from .config import ReferenceConfig
+from .cost import cost
 
 #: Types of the result for each accumulator.
 OUTPUTS = {
@@ -141,6 +142,8 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
+    cost=cost,
+    cost_in_us=True,
     batch_dims=2,
     epilogues=True,
     gated=True,
