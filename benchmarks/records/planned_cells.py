@@ -1,6 +1,6 @@
 """Products with the kernels and configs to try for each, measured in one run: questions that no search asks.
 
-python benchmarks/records/planned_cells.py benchmarks/records/plans/stream_k.jsonl --record benchmarks/results
+python benchmarks/records/planned_cells.py benchmarks/records/plans/layouts.jsonl --record benchmarks/results
 
 Needs an NVIDIA GPU and cuBLASLt. A plan has a JSON object on each line: m, n, k, and perhaps dtype, precision, layout
 and late, as `gemmule bench gemm` knows them, and `kernels`, a list of [name, fields of its config, and perhaps the
@@ -115,7 +115,7 @@ def searches(plan: Path, arch: Arch, chip: str, multiprocessors: int) -> list[Se
         for given, fields, *other in asked["kernels"]:
             name = current_names(given)
             spec = variant(SPECS[name], *other)
-            config = type(spec.default)(**(spec.default.as_dict() | current_fields(name, fields)))
+            config = spec.default.of_record(spec.default.as_dict() | current_fields(name, fields))
             if reason := spec.why_not(problem, arch, config):
                 print(f"left out: {name}[{config}]: {reason}")
             else:

@@ -40,4 +40,4 @@ def test_code_is_the_same_for_every_number_of_ctas(spec):
 @pytest.mark.slow
 def test_tiles_that_are_shared_by_all_ctas():
     spec = next(one for one in SPECS if one.name == "hopper_gemm")
-    check(spec, dataclasses.replace(spec.default, stream_k=1))
+    check(spec, dataclasses.replace(spec.default, split_k=1))

@@ -67,9 +67,19 @@ class Config:
         """Return the fields that compiled code depends on: all but `ctas`, which only the launch recipe reads."""
         return {name: value for name, value in vars(self).items() if name != "ctas"}
 
+    @classmethod
+    def of_record(cls, fields: Mapping[str, int]) -> Self:
+        """Return the config of a record's or table's fields; newer ones have their defaults, former ones must be 0."""
+        return cls(**cls._without_former(fields))
+
+    @classmethod
+    def _without_former(cls, fields: Mapping[str, int]) -> dict[str, int]:
+        """Return fields without those of 0 that configs no longer have, such as `stream_k`."""
+        return {name: value for name, value in fields.items() if value or name in cls.__dataclass_fields__}
+
     def is_recorded(self, fields: Mapping[str, int]) -> bool:
         """Whether fields of a record are those of this config; fields newer than the record have their defaults."""
-        return self.as_dict() == type(self)().as_dict() | dict(fields)
+        return self.as_dict() == type(self)().as_dict() | self._without_former(fields)
 
     def __str__(self) -> str:
         return _text(self)

@@ -256,7 +256,7 @@ def tuned_choice(problem: GemmProblem, arch: Arch, registry: Sequence[KernelSpec
 def tuned_config(spec: KernelSpec, entry: Entry, problem: GemmProblem, arch: Arch) -> Config | None:
     """Return the config of an entry for a part of its product; None if it is invalid or does not support the part."""
     try:
-        config = type(spec.default)(**dict(entry.config))
+        config = spec.default.of_record(dict(entry.config))
         return config if spec.why_not(problem, arch, config) is None else None
     except (ValueError, TypeError, ArithmeticError):
         # Entries of other versions, or edited ones, must not fail a call. An ArgumentError is a ValueError, and so are

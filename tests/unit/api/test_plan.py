@@ -112,11 +112,11 @@ def plan_on_a_gpu(name, shape=(1000, 1000, 1000), dtype="bfloat16", precision=Pr
                 next_kernel=then.spec.name if then else "", choice=choice)  # fmt: skip
 
 
-def test_the_workspaces_of_stream_k_are_told():
-    plan = plan_on_a_gpu("hopper_gemm", stream_k=1)
-    # For each of the CTAs the sums of a tile, and a flag for each warpgroup that shares it.
-    config = plan.choice.config
-    assert plan.workspace_bytes == 132 * (config.tile_elements * 4 + config.warpgroups_per_tile * FLAG_BYTES)
+def test_the_workspaces_of_split_k_are_told():
+    plan = plan_on_a_gpu("hopper_gemm", (128, 192, 8192), split_k=1, cluster_m=1)
+    # For each part of K but the last the sums of a tile, and a flag for each warpgroup that shares it.
+    config, parts = plan.choice.config, plan.choice.spec.launch(plan.problem, plan.choice.config).grid[1]
+    assert plan.workspace_bytes == (parts - 1) * (config.tile_elements * 4 + config.warpgroups_per_tile * FLAG_BYTES)
     assert f"workspace: {short_quantity(plan.workspace_bytes, 'B')}" in str(plan).splitlines()
 
 

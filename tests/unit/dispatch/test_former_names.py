@@ -80,4 +80,4 @@ def test_a_tuned_table_of_before_names_kernels_and_configs_of_today():
     configs = {spec.name: spec for spec in REGISTRY}
     for entry in read_tuned(path):
         spec = configs[entry.kernel]
-        assert type(spec.default)(**dict(entry.config)).is_recorded(dict(entry.config))
+        assert spec.default.of_record(dict(entry.config)).is_recorded(dict(entry.config))

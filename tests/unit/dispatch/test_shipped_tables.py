@@ -55,7 +55,7 @@ def test_every_entry_is_taken_by_its_kernel(table):
     assert len({one.key for one in entries}) == len(entries)
     for one in entries:
         spec = SPECS[one.kernel]
-        config = type(spec.default)(**dict(one.config))
+        config = spec.default.of_record(dict(one.config))
         assert spec.why_not(problem_of(one.key), arch, config) is None
         known = [*spec.configs, *(spec.extra_configs() if spec.extra_configs is not None else ())]
         # Searches before this one gave other numbers of stages; tests/vgpu/kernels/test_shipped_configs.py runs each.

@@ -115,7 +115,7 @@ def test_fit_to_times_of_an_h100():
     """Times that were measured: those of 48 products give rates that predict others as well as what is shipped."""
     lines = [json.loads(line) for line in (RESULTS / RECORD).read_text().splitlines()]
     fields = next(line for line in lines if line["record"] == "configs")["configs"]
-    configs = [HopperGemmConfig(**current_fields(SPEC.name, one)) for one in fields]
+    configs = [HopperGemmConfig.of_record(current_fields(SPEC.name, one)) for one in fields]
     timed = []
     for one in [line for line in lines if line["record"] == "config_times"][:300]:
         problem = gemm_problem(one["m"], one["n"], one["k"], one["dtype"], one["out_dtype"], one["layout"])

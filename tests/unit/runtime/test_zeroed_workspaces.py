@@ -16,8 +16,8 @@ from support.fakes.launches import launched
 
 __all__ = ["launched"]
 
-PROBLEM = gemm_problem(936, 7256, 5640, "bfloat16", "bfloat16", "nn")
-CONFIG = HopperGemmConfig(cluster_m=1, stream_k=1)
+PROBLEM = gemm_problem(128, 512, 7040, "bfloat16", "bfloat16", "nn")
+CONFIG = HopperGemmConfig(cluster_m=1, split_k=1)
 
 
 def with_zeroed_flags(problem, config):
@@ -57,7 +57,7 @@ def test_zeros_before_every_launch(launched):
 
 @pytest.mark.parametrize(("choice", "names"), [(ZEROED, ["fill", "launch"]), (Choice(SPEC, CONFIG), ["launch"])])
 def test_launches_of_a_batch_of_batches_find_zeros_each(launched, choice, names):
-    """What one launch of several has left behind is not taken for zeros by the next; stream-K's own need none."""
+    """What one launch of several has left behind is not taken for zeros by the next; split-K's own need none."""
     operands = {
         # B is the same for all of the first dimension: no single batch describes that.
         name: dataclasses.replace(matrix, batch_strides=(0 if name == "b" else 4 * step, step))

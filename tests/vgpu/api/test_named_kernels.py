@@ -72,12 +72,12 @@ def test_what_is_refused(rng, monkeypatch):
 
 
 def test_what_shares_tiles_is_not_explained_and_runs_by_name(rng):
-    word = "hopper_gemm[tile_m=128,tile_n=32,stages=4,cluster_m=1,stream_k=1]"
+    word = "hopper_gemm[tile_m=128,tile_n=32,stages=4,cluster_m=1,split_k=1]"
     with pytest.raises(gm.UnsupportedError, match=r"small problems cannot stand for; explain '[^']*'") as told:
         explained(word, "1024,1024,1024")
     alone = choice_named(re.search(r"explain '([^']*)'", str(told.value))[1])
-    assert alone.config == dataclasses.replace(choice_named(word).config, stream_k=0)
+    assert alone.config == dataclasses.replace(choice_named(word).config, split_k=0)
     a, b = numbers(rng, (150, 200), np.float16), numbers(rng, (200, 264), np.float16)
     plan = gm.matmul.plan(a, b, executor="vgpu", kernel=word)
-    assert (plan.kernel, plan.config["stream_k"]) == ("hopper_gemm", 1)
+    assert (plan.kernel, plan.config["split_k"]) == ("hopper_gemm", 1)
     np.testing.assert_array_equal(plan.execute(), a.astype(np.float32) @ b.astype(np.float32))

@@ -22,7 +22,7 @@ FOUND = {
     (one.kernel, one.config, one.key.a_dtype, one.key.layout): SPECS[one.kernel]
     for path in shipped_files()
     for one in read_tuned(path)
-    if type(SPECS[one.kernel].default)(**dict(one.config)) not in SPECS[one.kernel].configs
+    if SPECS[one.kernel].default.of_record(dict(one.config)) not in SPECS[one.kernel].configs
 }
 
 

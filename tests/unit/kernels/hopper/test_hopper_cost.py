@@ -104,7 +104,7 @@ def chosen(record, gpu, wanted):
     for number, (kernel, fields) in enumerate(zip(kernels, listed["configs"], strict=True)):
         if kernel == "hopper_gemm":
             # Stages beyond those that wait for memory make no difference.
-            numbers.setdefault(HopperGemmConfig(**fields | {"stages": 2}), []).append(str(number))
+            numbers.setdefault(HopperGemmConfig.of_record(fields | {"stages": 2}), []).append(str(number))
     shares, ratios = [], []
     for one in wanted([line for line in lines if line["record"] == "config_times"]):
         problem = gemm_problem(one["m"], one["n"], one["k"], one["dtype"], one["out_dtype"], one["layout"])

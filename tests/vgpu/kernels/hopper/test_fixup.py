@@ -1,4 +1,4 @@
-"""The fix-up of split-K and of stream-K on the virtual GPU, all checks on: order of the sums, types, and the flags."""
+"""The fix-up of split-K on the virtual GPU, all checks on: order of the sums, types, and the flags."""
 
 from __future__ import annotations
 
@@ -28,16 +28,9 @@ from support.vgpu.kernels_left import leave_kernels
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: Two warpgroups of a tile, and one.
-STREAM_K = HopperGemmConfig(tile_m=128, tile_n=32, stages=4, cluster_m=1, ctas=5, stream_k=1)
-SPLIT_K = dataclasses.replace(STREAM_K, ctas=12, stream_k=0, split_k=1)
-PINGPONG = {"tile_m": 64, "pingpong": 1}
-STREAM_K_PINGPONG, SPLIT_K_PINGPONG = (dataclasses.replace(one, **PINGPONG) for one in (STREAM_K, SPLIT_K))
-CONFIGS = {
-    "stream-K": STREAM_K,
-    "split-K": SPLIT_K,
-    "stream-K, ping-pong": STREAM_K_PINGPONG,
-    "split-K, ping-pong": SPLIT_K_PINGPONG,
-}
+COOPERATIVE = HopperGemmConfig(tile_m=128, tile_n=32, stages=4, cluster_m=1, ctas=12, split_k=1)
+PINGPONG = dataclasses.replace(COOPERATIVE, tile_m=64, pingpong=1)
+CONFIGS = {"cooperative": COOPERATIVE, "ping-pong": PINGPONG}
 SLOW = [pytest.mark.slow]
 
 #: CTAs together and, as on a GPU with space for one at a time, one after another.
@@ -48,8 +41,7 @@ FEW_RUNS = [RUNS[0], RUNS[3]]
 @pytest.mark.parametrize(
     ("config", "runs"),
     [
-        pytest.param(STREAM_K, FEW_RUNS, id="stream-K"),
-        pytest.param(SPLIT_K_PINGPONG, FEW_RUNS, id="split-K, ping-pong"),
+        pytest.param(PINGPONG, FEW_RUNS, id="ping-pong"),
         *(pytest.param(one, RUNS, id=f"{name}, all schedules", marks=SLOW) for name, one in CONFIGS.items()),
     ],
 )
@@ -63,9 +55,8 @@ def test_the_same_bits_whoever_is_first(config, runs, rng):
         np.testing.assert_array_equal(other, found[0])
 
 
-@pytest.mark.parametrize("config", [SPLIT_K, pytest.param(STREAM_K, marks=SLOW)], ids=["split-K", "stream-K"])
 @pytest.mark.parametrize(("dtype", "out"), [("int8", "int32"), ("float32", "float32")])
-def test_other_types(config, dtype, out, rng):
+def test_other_types(dtype, out, rng):
     kind = dtype_named(dtype)
     a, b = random_matrix(rng, kind, (136, 1056)), random_matrix(rng, kind, (72, 1056)).T
     if dtype == "float32":
@@ -74,14 +65,14 @@ def test_other_types(config, dtype, out, rng):
         b = b.T
     d = poisoned(dtype_named(out), (136, 72))
     problem = dataclasses.replace(problem_of(a, b, d), precision=Precision.TF32)
-    assert SPEC.why_not(problem, virtual_arch(), config) is None
-    assert (SPEC.launch(problem, config).grid[1] > 1) == bool(config.split_k)
-    run_kernel(problem, Choice(SPEC, config), {"a": a, "b": b, "d": d}, Options(checks=True))
+    assert SPEC.why_not(problem, virtual_arch(), COOPERATIVE) is None
+    assert SPEC.launch(problem, COOPERATIVE).grid[1] > 1
+    run_kernel(problem, Choice(SPEC, COOPERATIVE), {"a": a, "b": b, "d": d}, Options(checks=True))
     assert_product(d, a, b)
 
 
 @pytest.mark.parametrize(
-    "config", [pytest.param(one, id=name, marks=[] if name == "split-K" else SLOW) for name, one in CONFIGS.items()]
+    "config", [pytest.param(one, id=name, marks=[] if name == "cooperative" else SLOW) for name, one in CONFIGS.items()]
 )
 def test_an_epilogue(config, monkeypatch, rng):
     leave_kernels(monkeypatch, (dataclasses.replace(SPEC, configs=(config,)),))
@@ -93,7 +84,7 @@ class Subject:
     """A product of which several CTAs have a part of each tile."""
 
     def __init__(self, config, rng):
-        # Two tiles for five CTAs of stream-K; split-K divides K of one or two tiles among four or more.
+        # K of one or two tiles is divided among four CTAs or more.
         m, n, k = 64, 40, 1032
         self.a, self.b = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, BFLOAT16, (k, n))
         self.empty = poisoned(BFLOAT16, (m, n))
@@ -107,7 +98,7 @@ class Subject:
         return arrays["d"]
 
 
-@pytest.fixture(params=[STREAM_K, SPLIT_K_PINGPONG], ids=["stream-K", "split-K"])
+@pytest.fixture(params=CONFIGS.values(), ids=CONFIGS)
 def subject(request, rng):
     return Subject(request.param, rng)
 

@@ -183,7 +183,6 @@ class TileRates:
             self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.tile_elements) * others, 0
         )
         self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster_size > c.cluster_k else 0.0)) * gpu.load
-        self.stream_k = each(lambda c: getattr(c, "stream_k", 0), np.bool_)
         # Of configs with `split_k`: their places, clusters that run at once, and 64 x 64 sums of a warpgroup.
         self.split_k = np.flatnonzero(each(lambda c: getattr(c, "split_k", 0)))
         self.split_clusters = self.max_active_clusters[self.split_k]
@@ -191,8 +190,6 @@ class TileRates:
         self.publish = np.zeros(self.count)
         self.publish[self.split_k] = _PUBLISH * gpu.load
         self.launch = np.full(self.count, _LAUNCH * gpu.launch)
-        self.any_stream_k = bool(self.stream_k.any())
-        self.sum_bytes = each(lambda c: 4 * c.tile_elements)
         self._row = each(lambda c: min(c.tile_n * 2 & -c.tile_n * 2, K_BYTES), np.intp)
         self._layouts: dict[Hashable, LayoutRates] = {}
         self._cache: dict[Hashable, Any] = {}

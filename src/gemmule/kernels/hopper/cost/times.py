@@ -6,7 +6,6 @@ Three limits hold together, and a correction that was learned from measured time
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -22,9 +21,6 @@ _QUANTITIES, _WAVES = 12, 3
 #: How many configs the correction is evaluated for: up to a number all, else so many, of each of two products fewer,
 #: or half where there are not twice as many; and at least a share of all. Of 8-bit floats, promotions are added then.
 _ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 7, 3
-#: What stream-K adds: bytes a microsecond of sums that all SMs leave and read, which is assumed; and, as
-#: measured on an H200 within a sixth, of sums that one of them reads.
-_LEFT, _LEFT_TO_ONE = 5.5e6, 0.028e6
 #: What `split_k` adds for each part that the last one adds, of 64 x 64 sums of a warpgroup. Fitted to record
 #: 20261129T054750, an H200.
 _PART_SUMS = 0.4
@@ -111,9 +107,6 @@ def limits(operation: Operation, rates: TileRates) -> tuple[Numbers, Numbers]:
     np.divide(in_turn, waves, out=quantities[7])
     both = np.greater(tiles, rates.alone)
     quantities[11] = both
-    if rates.any_stream_k:
-        waves[:], each[:], left = _shared_out(rates, tiles, waves, each, operation.k_tiles)
-        once = once + left
     multiplied = np.multiply(each, np.where(both, layout.both, layout.alone), out=quantities[5])
     computed = np.add(multiplied, layout.write, out=quantities[1])
     computed *= waves
@@ -145,16 +138,3 @@ def _divide(rates: TileRates, tiles: Numbers, each: Numbers, once: Numbers, k_ti
     once = once.copy()
     once[places] += _PART_SUMS * rates.gpu.load * rates.split_sums * (parts - 1)
     return once
-
-
-def _shared_out(rates: TileRates, tiles: Any, waves: Any, each: Any, k_tiles: int) -> tuple[Any, Any, Any]:
-    """Return waves, k-tiles of each, and what is added, where stream-K shares out the last waves' k-tiles evenly."""
-    at_once = rates.max_active_clusters
-    splits = rates.stream_k & (tiles % at_once > 0)
-    sharers = np.minimum(at_once, tiles * k_tiles)
-    fewer = np.maximum(tiles / at_once, 1)
-    every = (tiles * k_tiles + (sharers - 1)) // sharers
-    moved = 2 * rates.sum_bytes * sharers * rates.cluster_size / _LEFT
-    read = rates.sum_bytes * np.maximum(sharers / tiles, 1) / _LEFT_TO_ONE
-    left = splits * np.maximum(moved, read)
-    return np.where(splits, fewer, waves), np.where(splits, every / fewer, each), left

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from typing import ClassVar
@@ -48,10 +47,9 @@ class HopperGemmConfig(WarpScheduleConfig):
     swap_ab: int = 0
     group: int = 8  #: Clusters' tiles that the raster goes down before it goes to the right (CUTLASS: swizzle size).
     ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
-    stream_k: int = 0  #: 1: the tiles that do not fill a wave are shared k-tile by k-tile, see `schedulers.stream_k`.
     split_k: int = 0  #: 1: so many clusters share a tile along K as all tiles leave, see `schedulers.split_k`.
 
-    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "stream_k", "split_k"})
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "split_k"})
 
     def _why_not_cluster(self) -> str | None:
         if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4):
@@ -64,10 +62,8 @@ class HopperGemmConfig(WarpScheduleConfig):
             )
         if self.tile_n % (8 * self.cluster_k):
             return f"tile_n must be a multiple of 8 * cluster_k = {8 * self.cluster_k}: each CTA writes whole 8 columns"
-        if (self.stream_k or self.split_k) and self.cluster_k > 1:
-            return "a tile is shared along K by a cluster (cluster_k) or by stream_k or split_k, not by both"
-        if self.stream_k and self.split_k:
-            return "k-tiles are shared by stream_k or by split_k, not by both"
+        if self.split_k and self.cluster_k > 1:
+            return "a tile is shared along K by a cluster (cluster_k) or by split_k, not by both"
         return None
 
     @property
@@ -157,11 +153,6 @@ def _epi_tiles_bytes(config: HopperGemmConfig, num_b: int) -> int:
     return max(config.epi_stages(item, num_b) * EPI_TILE_M * config.epi_tile_n(item, num_b) * item for item in (2, 4))
 
 
-#: Whether a search tries every config with `stream_k` too. On an H200, it was slower than plain configs on five of six
-#: shapes and as fast on one, and the search would be twice as long: see docs/notebook/hopper/hopper_gemm.md.
-SEARCH_STREAM_K = False
-
-
 def search_space() -> tuple[HopperGemmConfig, ...]:
     """Return every tile, cluster shape and schedule that fits, with as many stages as shared memory holds."""
     found = []
@@ -179,6 +170,4 @@ def search_space() -> tuple[HopperGemmConfig, ...]:
                 continue
             found.append(one)
             break
-    if SEARCH_STREAM_K:
-        found += [dataclasses.replace(one, stream_k=1) for one in found if one.cluster_k == 1]
     return tuple(found)

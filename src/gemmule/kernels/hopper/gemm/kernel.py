@@ -9,8 +9,7 @@ Compared with h08_pingpong
     A scheduler, a mainloop and an epilogue are composed, each of several kinds. With `pingpong` each warpgroup has
     tiles of its own, and one multiplies while the other writes; without, both share a tile (cooperative). CTAs of a
     cluster share loads (multicast), and split a tile's K and add the partial sums in CTA-rank order: deterministic.
-    With swap_ab the kernel computes the transpose of D. With `split_k` several clusters split a tile's K; with
-    `stream_k` the k-tiles of tiles that do not fill a wave are divided evenly.
+    With swap_ab the kernel computes the transpose of D. With `split_k` several clusters split a tile's K.
 Data movement
     The tile of 128 x 256: 85 FLOP a byte from L2 for 16-bit types; a wgmma of 64 x 256 x 16 reads 2 KB of A and 8 KB of
     B from shared memory for 524,288 FLOP.
@@ -52,7 +51,6 @@ from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_ini
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.schedulers.split_k import SplitKScheduler
-from gemmule.kernels.parts.schedulers.stream_k import StreamKScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
 from .config import HopperGemmConfig
@@ -94,8 +92,6 @@ class HopperGemm:
         small = not promotes and self.tile_m * self.mma_n <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
         self.precomputes_divisors = small or config.precomputes_divisors
-        if config.stream_k:
-            scheduler = functools.partial(StreamKScheduler, config.warpgroups_per_tile)
         if config.split_k:
             scheduler = functools.partial(SplitKScheduler, config.warpgroups_per_tile)
         self.scheduler = scheduler(self.tile_m, self.tile_n, config.group, *cluster)
@@ -333,7 +329,7 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     acc = cute_type(types["acc"])
     kernel = HopperGemm(config, types)
     aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
-    workspaces = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.stream_k or config.split_k else None
+    workspaces = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.split_k else None
     b_up = tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
     scales = fake_scales(types)

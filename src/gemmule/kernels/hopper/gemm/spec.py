@@ -99,8 +99,6 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     if reason := why_not_split(problem, config.cluster_k):
         return reason
     k_tiles = k_tiles_of(problem)
-    if config.stream_k and k_tiles * 2 * config.max_active_clusters >= 2**31:
-        return f"K={problem.k} has more k-tiles than the 32-bit numbers of stream_k=1 count, in two waves of tiles"
     if config.split_k and k_tiles * config.max_active_clusters >= 2**31:
         return (
             f"K={problem.k} has more k-tiles than the 32-bit numbers of split_k=1 count, in as many parts as clusters"
@@ -119,8 +117,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
             return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
-        if config.stream_k or config.split_k:
-            return "stream_k=1 and split_k=1 compute no gated epilogue"
+        if config.split_k:
+            return "split_k=1 computes no gated epilogue"
         return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.has_contiguous_cols)
     return None
 
@@ -246,14 +244,13 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     batch = problem.batch or (1,)
     num_b = num_b_of(epilogue)
     tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
-    # Shares of stream-K have a k-tile at least.
-    clusters = min(tiles * k_tiles_of(problem) if config.stream_k else tiles, config.max_active_clusters)
-    parts = int(parts_of_k(config.max_active_clusters, tiles, k_tiles_of(problem))) if config.split_k else 1
-    slots = clusters if config.stream_k else 0
+    clusters, parts = min(tiles, config.max_active_clusters), 1
+    workspaces: tuple[Workspace, ...] = ()
+    tensors: tuple[TensorParam, ...] = ()
     if config.split_k:
+        parts = int(parts_of_k(config.max_active_clusters, tiles, k_tiles_of(problem)))
         # The sums of the last part stay in registers.
-        slots = max(clusters * (parts - 1), 1)
-    workspaces, tensors = _workspaces(slots, config, problem.accumulator.itemsize) if slots else ((), ())
+        workspaces, tensors = _workspaces(max(clusters * (parts - 1), 1), config, problem.accumulator.itemsize)
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
     epi_tile_n = config.epi_tile_n(item, num_b)
@@ -288,7 +285,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
 def _workspaces(
     clusters: int, config: HopperGemmConfig, itemsize: int
 ) -> tuple[tuple[Workspace, ...], tuple[TensorParam, ...]]:
-    """Return the workspaces of stream-K and their parameters; `itemsize` is that of accumulators."""
+    """Return the workspaces of split-K and their parameters; `itemsize` is that of accumulators."""
     return stream_k_workspaces(
         clusters * config.cluster_size, config.tile_elements, itemsize, config.warpgroups_per_tile
     )

@@ -17,8 +17,8 @@ _ROW_BYTES = 144
 class SyrkConfig(HopperGemmConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 
-    A group has whole multiples of the rows of tiles that are a number of columns high. `swap_ab`, `stream_k` and
-    `split_k` are 0: the transpose of D is D.
+    A group has whole multiples of the rows of tiles that are a number of columns high. `swap_ab` and `split_k` are
+    0: the transpose of D is D.
     """
 
     tile_m: int = 128
@@ -28,8 +28,8 @@ class SyrkConfig(HopperGemmConfig):
     cluster_m: int = 1
 
     def _why_not_cluster(self) -> str | None:
-        if self.swap_ab or self.stream_k or self.split_k:
-            return "swap_ab, stream_k and split_k must be 0"
+        if self.swap_ab or self.split_k:
+            return "swap_ab and split_k must be 0"
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
             return "a cluster shares loads (cluster_m, cluster_n) or accumulators (cluster_k), not both"
         return super()._why_not_cluster()

@@ -1,27 +1,19 @@
-"""The code of stream-K and split-K: sums stay in registers, and nothing touches them while a product is under way."""
+"""The code of split-K: sums stay in registers, and nothing touches them while a product is under way."""
 
 from __future__ import annotations
 
 import pytest
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.config_lists import FOR_LONG_K
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.code.wgmma_waits import ARCH, early
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-CONFIGS = [
-    HopperGemmConfig(cluster_m=1, stream_k=1),
-    HopperGemmConfig(tile_n=192, pingpong=1, swap_ab=1, stream_k=1),
-    HopperGemmConfig(tile_m=256, tile_n=192, stages=3, cluster_m=1, stream_k=1),
-    *(config for config in FOR_LONG_K if config.split_k),
-]
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("config", [one for one in FOR_LONG_K if one.split_k], ids=str)
 def test_the_code(config):
     signature = SPEC.signatures(ARCH)[0]
     artifact = artifact_for(SPEC, config, signature, ARCH)
