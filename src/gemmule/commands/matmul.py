@@ -249,7 +249,7 @@ def _request(options: Mapping[str, Any]) -> Request:
             raise ArgumentError(f"{name} needs {needed}; give both, or neither")
     fields = {field.name: options[field.name] for field in dataclasses.fields(Request) if field.name in options}
     fields |= {f"{matrix}_dtype": options[f"{matrix}_dtype"] or options["dtype"] for matrix in "abc"}
-    fields |= {"out": options["output"], "c": options["c0"], "beta": options["beta"] or 0, "checked": options["check"]}
+    fields |= {"out": options["output"], "c": options["c0"], "beta": options["beta"] or 0, "verify": options["check"]}
     return Request(**fields, traced=options["trace"] is not None or options["timeline"] is not None)
 
 

@@ -7,15 +7,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gemmule.outofcore.calls.arguments import Options
     from gemmule.outofcore.calls.matmul import matmul
     from gemmule.outofcore.calls.plan import Plan
 
     from .tiles.report import Report
 
-__all__ = ["Plan", "Report", "matmul"]
+__all__ = ["Options", "Plan", "Report", "matmul"]
 
 #: Names by the module that has them, imported when one is first used: the rooms of this package do not need the API.
 _LAZY = {
+    "Options": "gemmule.outofcore.calls.arguments",
     "Plan": "gemmule.outofcore.calls.plan",
     "Report": "gemmule.outofcore.tiles.report",
     "matmul": "gemmule.outofcore.calls.matmul",

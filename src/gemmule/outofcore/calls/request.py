@@ -51,7 +51,7 @@ class Request:
     force: bool = False
     chunks: tuple[int, int] | None = None
     shards: tuple[int, int] | None = None
-    checked: bool = False
+    verify: bool = False
     scheduler: str | None = None
     device_memory: int | str | None = None
     pinned_memory: int | str | None = None

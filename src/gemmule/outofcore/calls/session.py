@@ -121,7 +121,7 @@ class StreamSession:
         self.problem = problem = StreamProblem(a, b, c, shape, dtype, request.alpha, request.beta)
         precision = Precision.parse(request.precision)
         device = device_of(request, problem)
-        if request.checked:
+        if request.verify:
             # Not after hours of work.
             vectors_at_a_time(a.shape, b.shape, self.limit)
         if device is None:
@@ -193,7 +193,7 @@ class StreamSession:
 
     def conclude(self, seed: int | None = None) -> Verdict | None:
         """Verify the result where that was requested; let it appear, or delete it if an element is proved wrong."""
-        verdict = self.verify(seed) if self.request.checked else None
+        verdict = self.verify(seed) if self.request.verify else None
         if verdict is not None and verdict.proved_wrong:
             self.reject()
         else:
