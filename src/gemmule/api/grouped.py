@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Never
 
 from gemmule.core.grouped_problem import MATRICES, OFFSETS
@@ -30,6 +31,7 @@ def grouped_gemm(
     matrices: Any = None,
     bias: Any = None,
     epilogue: Any = None,
+    epilogue_args: Mapping[str, float] | None = None,
     scale_a: Any = None,
     scale_b: Any = None,
     out: Any = None,
@@ -71,6 +73,8 @@ def grouped_gemm(
         Epilogue, as in `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the
         product, or a gated form such as ``'swiglu'`` (on a GPU not of float32), for which `b` has the columns of the
         gates, then those of up.
+    epilogue_args : mapping of str to number, optional
+        Numbers by the names of the function's further parameters.
     scale_a, scale_b : array of float32 or float8_e8m0fnu, optional
         Scales of groups of rows of 8-bit floats, both or none: of one element, or one for each row of `a`, of shape
         (m, 1), and for each column of each matrix of `b`, (groups, 1, n), or each matrix, (groups, 1, 1). The result
@@ -109,7 +113,9 @@ def grouped_gemm(
            [10.]])
     """
     if unknown:
-        raise unknown_argument(grouped_gemm, unknown)
+        from gemmule import gemm
+
+        raise unknown_argument(grouped_gemm, unknown, gemm)
     role, numbers = (OFFSETS, offsets) if matrices is None else (MATRICES, matrices)
     options = ("grouped_gemm", role, out_dtype, epilogue, precision)
     inputs = tuple([x for x in (a, b, numbers, bias, scale_a, scale_b) if x is not None])
@@ -123,6 +129,7 @@ def grouped_gemm(
             if result is not None:
                 return result
     call = GroupedArguments(
-        a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor, scale_a, scale_b, matrices
-    )
+        a, b, offsets, bias, epilogue, out, out_dtype, precision, stream, executor, scale_a, scale_b, matrices,
+        epilogue_args,
+    )  # fmt: skip
     return multiply_groups(call, options, inputs, shapes)

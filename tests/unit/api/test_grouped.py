@@ -163,6 +163,7 @@ def test_scales_of_rows_and_columns_and_of_all(executor, biased, rng):
         ({"scale_b": np.ones((3, 16), np.float32)}, gm.ShapeError, r"or \(3, 1, 16\), one for each column"),
         ({"scale_a": np.ones((24, 1))}, gm.DTypeError, "scale_a is float64; scales are float32"),
         ({"epilogue": "relu"}, gm.ArgumentError, "epilogue='relu' is none of scaled products"),
+        ({"epilogue_args": {"x": 1}}, gm.ArgumentError, "is none of scaled products"),
         ({"precision": "ieee"}, gm.ArgumentError, "precision='ieee' is none of scaled products"),
         ({"a": np.ones((24, 32), np.float16)}, gm.DTypeError, "a is float16; scaled products take float8_e4m3fn"),
         ({"a": float8(np.random.default_rng(), 3, 24, 32)}, gm.ShapeError, "scales are for groups of rows"),
@@ -173,6 +174,36 @@ def test_scales_that_do_not_fit(change, error, message, rng):
     given |= {"scale_b": np.ones((3, 1, 16), np.float32)} | change
     with pytest.raises(error, match=message):
         gm.grouped_gemm(given.pop("a"), given.pop("b"), np.array([5, 5, 20], np.int32), **given)
+
+
+def leaky(acc, slope, lift):
+    return gm.epilogue.where(acc > 0, acc, slope * acc) + lift
+
+
+@pytest.mark.parametrize(("executor", "dtype"), [("cpu", np.float64), ("vgpu", np.float32), ("vgpu", np.float16)])
+def test_numbers_of_an_epilogue(executor, dtype, rng):
+    if executor == "vgpu":
+        pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+    a, b = rng.integers(-3, 4, (37, 32)).astype(dtype), rng.integers(-3, 4, (3, 32, 24)).astype(dtype)
+    ends = np.array([7, 7, 37], np.int32)
+    for slope, lift in ((0.25, 2.0), (0.5, -1.0)):
+        given = {"slope": slope, "lift": lift}
+        got = gm.grouped_gemm(a, b, ends, epilogue=leaky, epilogue_args=given, executor=executor)
+        product = expected("m", a.astype(np.float64), b.astype(np.float64), ends)
+        np.testing.assert_array_equal(got, np.where(product > 0, product, slope * product) + lift)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"epilogue_args": {"x": np.ones(4)}}, gm.ArgumentError, r"epilogue_args\['x'\] is an array; .* take numbers"),
+        ({"epilogue_args": {"y": 1}}, gm.ArgumentError, "names y, of which the epilogue .* has no parameter"),
+        ({"absmax": np.ones(1)}, TypeError, r"unexpected keyword argument 'absmax'; gemmule\.gemm takes it"),
+    ],
+)
+def test_what_an_epilogue_of_groups_does_not_take(options, error, message, rng):
+    with pytest.raises(error, match=message):
+        gm.grouped_gemm(*given("m", rng), epilogue=lambda acc, x: acc * x, **options)
 
 
 @pytest.mark.parametrize("executor", ["cpu", "vgpu"])

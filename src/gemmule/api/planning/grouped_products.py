@@ -53,7 +53,7 @@ def plan_groups(call: GroupedArguments, chip: str | None = None) -> Plan:
 
 def _plan_batch(call: GroupedArguments, chip: str | None) -> Plan:
     """Plan a product without offsets: a batch."""
-    if any(x is not None for x in (call.bias, call.epilogue, call.scale_a, call.scale_b)):
+    if any(x is not None for x in (call.bias, call.epilogue, call.epilogue_args, call.scale_a, call.scale_b)):
         raise ArgumentError("a bias, an epilogue or scales need offsets; use gemm for a batch of products")
     a, b = call.shapes
     if (len(a), len(b)) != (3, 3):
@@ -113,13 +113,11 @@ def _parts(axis: str, numbers: Any) -> Iterator[tuple[int, slice]]:
 def _of_group(product: GroupedProduct, arrays: Any, place: tuple[int, slice], target: Any) -> ProductArguments:
     """Return the product of a group of rows with an epilogue."""
     group, part = place
-    scales = None
+    given = product.epilogue_args
     if SCALES[0] in product.views:
         pairs = zip(SCALES, (part, group), strict=True)
-        scales = {
-            role: arrays[role].reshape(1, 1) if arrays[role].size == 1 else arrays[role][at] for role, at in pairs
-        }
+        given = {role: arrays[role].reshape(1, 1) if arrays[role].size == 1 else arrays[role][at] for role, at in pairs}
     return ProductArguments(
         "gemm", arrays["a"][part], arrays["b"][group], out=target[part], executor="cpu", epilogue=product.epilogue,
-        epilogue_args=scales, bias=arrays["bias"][group] if "bias" in arrays else None,
+        epilogue_args=given, bias=arrays["bias"][group] if "bias" in arrays else None,
     )  # fmt: skip

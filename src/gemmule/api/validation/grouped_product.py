@@ -52,6 +52,7 @@ class GroupedArguments:
     scale_a: Any = None
     scale_b: Any = None
     matrices: Any = None
+    epilogue_args: Any = None
 
     @property
     def divider(self) -> tuple[str, Any]:
@@ -93,6 +94,7 @@ class GroupedProduct:
     ending: Ending | None  #: What is done to the product before it is rounded.
     epilogue: Any  #: Str, callable, Scaling or None. The same as the call names it.
     precision: Precision  #: Of 8-bit floats.
+    epilogue_args: Any = None  #: Mapping or None. Its numbers by the names of a function's parameters.
 
     @property
     def result(self) -> tuple[int, ...]:
@@ -197,7 +199,12 @@ def checked(call: GroupedArguments, *, specs: bool = False) -> GroupedProduct:
     out, precision = call.out, Precision.parse(call.precision)
     scales = call.scales
     storage = storage_of(call.epilogue, None)
-    ending, _ = ending_of(call.epilogue, call.bias, None, scales or None, gated=storage is not None)
+    given = scales or call.epilogue_args
+    ending, inputs_by_role = ending_of(call.epilogue, call.bias, None, given, gated=storage is not None)
+    if further := inputs_by_role.keys() - {"bias", *scales}:
+        raise ArgumentError(
+            f"{min(further)} is an array; epilogues of groups take numbers and a bias: apply others to the result"
+        )
     biased = {} if call.bias is None else {"bias": call.bias}
     role, numbers = call.divider
     arrays = {"a": call.a, "b": call.b, role: numbers, **biased, **scales, "out": out}
@@ -238,7 +245,7 @@ def checked(call: GroupedArguments, *, specs: bool = False) -> GroupedProduct:
         raise DTypeError(f"precision={precision.value!r} is not for grouped products of {names}; leave it out{other}")
     product = GroupedProduct(
         operands, axis, first.shape[-2], second.shape[-1], first.shape[-1], groups, wanted, out, views, ending,
-        call.epilogue, precision,
+        call.epilogue, precision, call.epilogue_args,
     )  # fmt: skip
     if out is not None:
         if views["out"].shape != product.result:
@@ -257,7 +264,7 @@ def _scaled(call: GroupedArguments) -> GroupedArguments:
     """
     if call.scale_a is None or call.scale_b is None:
         raise ArgumentError("one of scale_a and scale_b is missing; pass both: one element of 1.0 scales nothing")
-    if call.epilogue is not None:
+    if call.epilogue is not None or call.epilogue_args is not None:
         raise ArgumentError(f"epilogue={call.epilogue!r} is none of scaled products; apply it to the result")
     if call.precision not in (None, Precision.FLOAT8.value):
         raise ArgumentError(f"precision={call.precision!r} is none of scaled products; leave it away")
