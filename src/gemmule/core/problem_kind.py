@@ -37,7 +37,7 @@ def _known_of(problem: Problem) -> _Known | None:
 
 
 def _find_known(problem: GemmProblem) -> _Known | None:
-    """Return what is known of a product's kind; None of one without a kind, whose every number may count.
+    """Return the cached facts of a product's kind; None of one without a kind, whose every number may count.
 
     The kind is the types, how operands lie, whether lines and matrices begin at multiples of 16 bytes, whether D's
     lines end there, and of TF32 which operand is larger.

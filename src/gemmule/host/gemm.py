@@ -57,14 +57,14 @@ def gemm(a: Array, b: Array, out: Array, *, alpha: Scalar = 1, beta: Scalar = 0,
 
 
 def _ignoring_errors() -> Callable[..., Any]:
-    """Return what calls a function while NumPy ignores floating point errors, by one thread at a time."""
+    """Return a caller of functions for which NumPy ignores floating point errors, for one thread."""
     context = contextvars.Context()
     context.run(np.seterr, all="ignore")
     return context.run
 
 
 class _WithoutErrors(threading.local):
-    """Of each thread, what calls a function while NumPy ignores floating point errors.
+    """Each thread's caller of functions for which NumPy ignores floating point errors.
 
     NumPy has that setting in a context variable. To enter a context where it is set takes a tenth of `numpy.errstate`,
     which takes as long as a product of 4 x 4.

@@ -118,7 +118,7 @@ def _ordinal(addresses: tuple[int, ...]) -> int:
 def _decided(
     text: bytes, raw: tuple[Raw, ...], alignments: tuple[int, ...], ordinal: int, began: int, same: bool
 ) -> Queue:  # fmt: skip
-    """Return what queues a product of arrays of those types, shapes and alignments, given their addresses."""
+    """Return the queue of a product of arrays of those types, shapes and alignments, given their addresses."""
     # What is decided while choices are forgotten is kept under their generation, which nobody asks for any more.
     del began
     options = Options.parse(text.decode())
@@ -160,7 +160,7 @@ def _groups_on_gpu(frame: CallFrame) -> None:
 def _groups_decided(
     text: bytes, raw: tuple[Raw, ...], alignments: tuple[int, ...], ordinal: int, began: int
 ) -> Queue:  # fmt: skip
-    """Return what queues grouped products of arrays of those types, shapes and alignments, given their addresses."""
+    """Return the queue of grouped products of arrays of those types, shapes and alignments, given their addresses."""
     del began
     a, b, ends, result = (buffer_of(one) for one in raw)
     if 0 in result.shape:

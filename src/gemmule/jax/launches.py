@@ -105,7 +105,7 @@ def alignments_of(addresses: tuple[int, ...]) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=2048)
 def kept_queue(name: bytes, alignments: tuple[int, ...], ordinal: int, began: int) -> Queue:
-    """Return what queues a recipe on a GPU, given the addresses of the arrays, which are of those alignments."""
+    """Return the queue of a recipe on a GPU, given the addresses of the arrays, which are of those alignments."""
     # As of a decision that is kept under the generation of choices that it was made in.
     del began
     recipe = _recipes[name]

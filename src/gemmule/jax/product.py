@@ -97,7 +97,7 @@ _NAME_OR_NONE = frozenset((str, type(None)))
 
 @functools.lru_cache(maxsize=1024)
 def _program(alpha: str, beta: str, precision: str | None) -> Any:
-    """Return what computes products with these scalars, given as text, in which 0.0 is not -0.0.
+    """Return the function of products with these scalars, given as text, in which 0.0 is not -0.0.
 
     It is traced and compiled once for each shape and type, and written out within other programs.
     """

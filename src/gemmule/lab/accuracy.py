@@ -123,7 +123,7 @@ def _complex_reference(problem: GemmProblem, a: Array, b: Array, rows: Array) ->
 
 
 def _turned(signs: Array) -> Array:
-    """Return what B's parts are multiplied by where those of the real form's other rows, (-Im, Re), are by `signs`."""
+    """Return the signs of B's parts for which the real form's other rows, (-Im, Re), have `signs`."""
     turned: Array = (signs.reshape(-1, 2)[:, ::-1] * [1.0, -1.0]).reshape(-1)
     return turned
 

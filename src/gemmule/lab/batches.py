@@ -26,7 +26,7 @@ class BatchReference:
 
 
 def reference_of(problem: GemmProblem, inputs: dict[str, Array], seed: int, rows: int) -> Reference | BatchReference:
-    """Return what a product, or some products of a batch, should be in `rows` of their rows."""
+    """Return the reference of a product, or of some products of a batch, in `rows` of their rows."""
     sampled = sampled_rows(problem.m, seed, rows)
     if not problem.batch:
         return reference(problem, inputs, sampled)

@@ -26,7 +26,7 @@ def first_ratio(record: Record) -> float | None:
 
 
 def line_of(record: Record) -> str:
-    """Return what a record says of a product, in a line; nothing of the baseline's own record."""
+    """Return a record of a product as a line; an empty one for the baseline's own record."""
     if record["record"] == "yardstick" or "m" not in record:
         return ""
     what = f"{size_text(record)} {layout_text(record)} {types_of(record)}"

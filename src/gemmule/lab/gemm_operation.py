@@ -67,7 +67,7 @@ def layout_text(record: Record) -> str:
 
 
 def product_of(record: Record) -> tuple[Any, ...]:
-    """Return what tells a record's product from all others."""
+    """Return the key of a record's product."""
     fields = ("m", "n", "k", "dtype", "precision", "out_dtype", "layout", "batch", "alignment", "own_transpose")
     return tuple(str(record.get(name)) for name in fields)
 

@@ -20,7 +20,7 @@ _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
 
 def stream_trace(activity: Sequence[Transfer], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ran when in the trace event format: a process whose threads are the streams."""
+    """Return operations in the trace event format: a process whose threads are the streams."""
     events: list[dict[str, Any]] = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "device"}}]
     tracks = {name: number for number, name in enumerate(_streams(activity), 1)}
     for name, number in tracks.items():

@@ -39,7 +39,7 @@ def _shape(record: Record) -> str:
 
 
 def throughput(records: Sequence[Record]) -> Table:
-    """Return what the kernels request of the L1 caches, with their effective bandwidth: the study's second table."""
+    """Return the kernels' requests to the L1 caches, with their effective bandwidth: the study's second table."""
     names = labels(TRANSPOSE.of(records))
     counted = [record for record in TRANSPOSE.of(records) if "counts" in record]
     rates = ("gbps", "load_gbps", "store_gbps") if any("gbps" in record for record in counted) else ()

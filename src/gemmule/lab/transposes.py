@@ -108,7 +108,7 @@ def copy_of(m: int, n: int, itemsize: int) -> TransposeProblem:
 
 
 def problem_for(spec: KernelSpec, config: Config, arch: Arch, m: int, n: int, itemsize: int) -> TransposeProblem:
-    """Return what a kernel is measured with: the transpose, in place or not, or the copy if that is all it does."""
+    """Return the problem of a kernel that is measured: a transpose, in place or not, or the copy of a copy kernel."""
     transpose, copy = transpose_of(m, n, itemsize), copy_of(m, n, itemsize)
     if spec.in_place:
         return dataclasses.replace(transpose, in_place=True)

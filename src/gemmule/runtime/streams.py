@@ -198,7 +198,7 @@ class GpuStreams:
         self.launches(stream, product)
 
     def launches(self, stream: int, product: DeviceProduct) -> list[Callable[[], None]]:
-        """Return what a product is made of: the longest launch multiplies, others prepare factors or join results."""
+        """Return the launches of a product: the longest multiplies, others prepare factors or join results."""
         return self._kept(stream, (product,), lambda: self._problem(product), product.like)
 
     def _kept(

@@ -89,7 +89,7 @@ class Options:
 
     @classmethod
     def from_environment(cls) -> Options:
-        """Return what ``GEMMULE_VGPU_CHECKS``, ``_SCHEDULE``, ``_SEED``, ``_MMA`` and ``_WORKERS`` set.
+        """Return the options that ``GEMMULE_VGPU_CHECKS``, ``_SCHEDULE``, ``_SEED``, ``_MMA`` and ``_WORKERS`` set.
 
         Without the last, there may be as many processes as CPUs.
 

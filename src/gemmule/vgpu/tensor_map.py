@@ -109,7 +109,7 @@ class TensorMap:
         return swizzled(address[:, None] + CHUNK * np.arange(self.copy_bytes // CHUNK), self.swizzle)
 
     def rows(self, coordinates: Array) -> tuple[Array, Array, Array, Array]:
-        """Return what boxes cover of the tensor, row by row.
+        """Return the elements of the tensor that boxes cover, row by row.
 
         Parameters
         ----------

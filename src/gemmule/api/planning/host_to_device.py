@@ -49,7 +49,7 @@ class _Place:
     transposed: bool  #: Whether the transposes of its matrices lie there in C order, as they do on the host.
 
     def sent(self, x: Array) -> Array:
-        """Return what is copied of an array: in the order of its memory, and no matrix of a batch twice."""
+        """Return the part of an array to copy: in the order of its memory, and no matrix of a batch twice."""
         batch = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides[:-2])
         x = x[batch] if 0 in x.strides[:-2] else x
         return x.swapaxes(-1, -2) if self.transposed else x

@@ -129,7 +129,7 @@ def check_compiler() -> None:
 
 
 def _first_line(text: str) -> str:
-    """Return what an error of the compiler says, without its code and with types by their names."""
+    """Return the message of a compiler error, without its code and with types by their names."""
     return _TYPE.sub(r"\1", _CODE.sub("", text.partition("\n")[0]))
 
 

@@ -171,7 +171,7 @@ class SimtWork:
 
 @functools.lru_cache(maxsize=64)
 def _known_us(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
-    """Return what does not depend on the product, in microseconds.
+    """Return the terms that do not depend on the product, in microseconds.
 
     The time to issue a CTA's k-tile, the sixth power of the least of a k-tile, a full wave's k-tile, a CTA's start and
     epilogue, and a launch with its exchange.
@@ -309,14 +309,14 @@ _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 
 
 def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
-    """Return what configs do for a product."""
+    """Return the work of configs for a product."""
     return _limits(problem, (operand_layouts(problem),), configs, gpu)
 
 
 def _limits(
     problem: GemmProblem, operands: tuple[tuple[_Layout, _Layout], ...], configs: Sequence[SimtConfig], gpu: GpuRates
 ) -> SimtWork:
-    """Return what configs do for a product with each of several pairs of operands, one after another."""
+    """Return the work of configs for a product with each of several pairs of operands, one after another."""
     one, _, _ = row_result(problem)
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
     facts = _facts(configs, operands, n % VECTOR > 0, gpu.multiprocessors)
@@ -329,7 +329,7 @@ def _limits(
 
 
 def _work(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
-    """Return what configs do for so many tiles each, with `k` products an element."""
+    """Return the work of configs for so many tiles each, with `k` products an element."""
     each = tiles * facts.share
     each -= facts.slack
     # One more than a whole one, where no more CTAs fit with so few an SM.
@@ -346,7 +346,7 @@ def _facts(
     multiprocessors: int,
     takes_vectors: bool = True,
 ) -> SimtFacts:
-    """Return what configs do for every product with such operands, one pair of A and B after another.
+    """Return the facts of configs for every product with such operands, one pair of A and B after another.
 
     The result is written by element where its rows do not begin at multiples of 16 bytes. A kernel that takes no
     vectors of K-major operands copies all of them by element.

@@ -134,7 +134,7 @@ def _relieve(figures: Figures) -> str:
 
 
 def _of_pipeline(line: Timeline, figures: Figures, unit: str) -> str:
-    """Return what a pipeline waits for, if that is much; else what its longest unit does."""
+    """Return the advice on a pipeline: on its wait, if that is long, else on its slowest unit."""
     if (sentence := keep_busy(line, figures.k_tiles, _WAITING)) or unit == ARITHMETIC:
         return sentence or keep_busy(line, figures.k_tiles) or _feed(figures, unit)
     return read_less(figures.conflicts / max(figures.shared_passes, 1), figures.shared_passes / figures.multiply_adds)

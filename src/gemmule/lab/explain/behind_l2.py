@@ -64,7 +64,7 @@ class Behind:
 
 
 def copied_bytes(shared: Mapping[int, int], partitions: int) -> int:
-    """Return what parts of L2 get from each other, of bytes that are given by the number of CTAs that read them."""
+    """Return the bytes that partitions of L2 get from each other, of bytes by the number of CTAs that read them."""
     asks = 1 / partitions
     return round(sum((partitions - 1) * (1 - (1 - asks) ** readers) * count for readers, count in shared.items()))
 
@@ -109,7 +109,7 @@ def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, cta
         return once("least: waves not followed")
 
     def read(together: int) -> tuple[int, int]:
-        """Return what so many CTAs fetch, and what parts of L2 get from each other for them."""
+        """Return the bytes that so many CTAs fetch, and those that partitions of L2 get from each other for them."""
         launch = choice.spec.launch(small, choice.config)
         cluster = math.prod(launch.cluster)
         if ctas > math.prod(launch.grid):

@@ -265,7 +265,7 @@ class _Grounds:
 
 
 def _next(found: _Grounds) -> str | None:
-    """Return what to do next, in a sentence; None where rates are not known."""
+    """Return the next step, in a sentence; None where rates are not known."""
     counted, chip, full, waits, kernel = found.counted, found.chip, found.full, found.waits, found.kernel
     if full.reason is not None:
         return f"Make it fit: {chip.name} cannot launch it, since {full.reason}."

@@ -76,7 +76,7 @@ def limits(
     problem: Problem, totals: Totals, chip: Chip, ctas: tuple[int, int], memory: tuple[int, float],
     l2_bandwidth: float | None,
 ) -> tuple[Limit, ...]:  # fmt: skip
-    """Return what each unit takes, the longest first.
+    """Return the time of each unit, the longest first.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class _Reader:
         return self.role_of.get((event.cta, event.warps[0]))
 
     def about(self, event: Event, mine: Role) -> tuple[str, tuple[Role, ...]]:
-        """Return what a wait is for, and who brings it about."""
+        """Return the condition of a wait, and the roles that fulfil it."""
         token = event.waits[-1]
         numbers = self.signalled.get(token, [])
         found = [self.role(self.events[number]) for number in numbers]
@@ -166,7 +166,7 @@ def _spans(found: Sequence[Happening], reader: _Reader) -> tuple[Span, ...]:
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Return what the warps of a role do at the same time as one."""
+    """Return spans with the concurrent ones of a role's warps joined."""
     found: list[Span] = []
     last: dict[tuple[Role, str, str], int] = {}
     for span in sorted(spans, key=lambda span: span.begin):

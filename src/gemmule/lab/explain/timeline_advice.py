@@ -94,7 +94,7 @@ def _bring_earlier(found: Timeline, share: float) -> str:
 
 
 def read_less(conflicts: float, passes: float) -> str:
-    """Return what to do where shared memory takes longer than the tensor cores.
+    """Return the advice where shared memory takes longer than the tensor cores.
 
     Parameters
     ----------

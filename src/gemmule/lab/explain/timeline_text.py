@@ -107,7 +107,7 @@ def _label(role: Role) -> str:
 
 
 def _doing(mine: Iterable[Span], role: Role, found: Timeline) -> list[tuple[Span, str]]:
-    """Return what a role does, and for each the sign; later ones hide earlier ones."""
+    """Return the spans of a role with a sign each; later ones hide earlier ones."""
     signs: list[tuple[Span, str]] = []
     own = [span for span in mine if span.role == role]
     signs += [(span, SHOWN_WAITS[span.about]) for span in own if span.what == "wait" and span.about in SHOWN_WAITS]
@@ -120,7 +120,7 @@ def _doing(mine: Iterable[Span], role: Role, found: Timeline) -> list[tuple[Span
 
 
 def _holding(mine: Iterable[Span], stage: int, found: Timeline) -> list[tuple[Span, str]]:
-    """Return what a stage holds: a k-tile on its way, one that has come, one that is multiplied."""
+    """Return the spans of a stage with a sign each: a k-tile in flight, complete, or being multiplied."""
     signs = []
     here = [span for span in mine if span.stage == stage]
     for span in (one for one in here if one.what == "copy"):

@@ -62,7 +62,7 @@ COPIED_IN, MULTIPLIED, COPIED_OUT = "shared: loaded", "shared: products", "share
 
 
 def _without_threads(problem: GemmProblem, config: Config, totals: Totals, tiles: int) -> list[LevelTraffic]:
-    """Return what TMA and wgmma move through shared memory."""
+    """Return the bytes that TMA and wgmma move through shared memory."""
     fields, engine = config.as_dict(), totals.engine_bytes
     columns = fields.get("tile_n")
     loaded = read = None

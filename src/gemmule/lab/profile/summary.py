@@ -50,7 +50,7 @@ class Row:
 
 
 def rows(profile: Profile) -> tuple[Row, ...]:
-    """Return what took how long: ranges, kernels, calls, copies, of each kind what took longest first."""
+    """Return the durations of ranges, kernels, calls and copies, of each kind the longest first."""
     places = RangesOf(profile)
     return (
         *_rows("range", profile.ranges, lambda one: one.name),

@@ -71,7 +71,7 @@ def write_trace(path: Path, profile: Profile, about: Mapping[str, Any], *, force
 
 
 def _in_order(spans: Iterable[_S]) -> list[_S]:
-    """Return what contains before what is contained."""
+    """Return spans in order of their begin, enclosing ones before enclosed ones."""
     return sorted(spans, key=lambda one: (one.start_ns, -one.end_ns))
 
 

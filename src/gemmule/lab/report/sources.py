@@ -203,7 +203,7 @@ def _is_shown(record: Record) -> bool:
 
 
 def _what(record: Record, number: int) -> object:
-    """Return what a record is a figure of; checks and the like are of themselves."""
+    """Return the subject of a record's figures; checks and the like are their own."""
     kind = record["record"]
     if kind in ("gemm", "yardstick"):
         fields = ("dtype", "precision", "out_dtype", "m", "n", "k", "layout", "own_transpose")

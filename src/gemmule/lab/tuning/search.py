@@ -61,7 +61,7 @@ def candidates(
 
 
 def _shape(config: Config) -> tuple[int, ...]:
-    """Return what makes configs much alike: the same tile, whatever else."""
+    """Return the key of similar configs: their tile."""
     fields = config.as_dict()
     return tuple(fields.get(name, 0) for name in ("tile_m", "tile_n", "cluster_k"))
 

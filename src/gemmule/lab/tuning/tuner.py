@@ -67,7 +67,7 @@ class Cell:
         return min(timed, key=lambda one: float(one["median_us"]), default=None)
 
     def entry(self, run: Mapping[str, str]) -> Entry | None:
-        """Return what is to be kept of it."""
+        """Return the entry of a tuned table; None without a time, or without a key."""
         best, key = self.best(), key_of(self.search.problem)
         if best is None or key is None:
             return None

@@ -162,7 +162,7 @@ def scalar_number(name: str, value: Any) -> Any:
 
 
 def name_or_none(name: str, given: Any) -> str | None:
-    """Return what is to be a name.
+    """Return a name, checked.
 
     Raises
     ------

@@ -112,7 +112,7 @@ class DeviceEngine:
         return self.chosen.memory
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the bits of a tile, for the journal."""
+        """Return the facts that determine the bits of a tile, for the journal."""
         threads = {"blas_threads": blas.thread_count()} if self.name != "gpu" else {}
         return {"executor": self.device, "device": self.name, **threads}
 
@@ -239,7 +239,7 @@ def _staging(
 
 
 def _one_kind(name: str, precision: Precision, devices: Sequence[int]) -> str:
-    """Return what the devices are called, all alike."""
+    """Return the name of the devices, all alike."""
     names = []
     for ordinal in devices:
         with open_streams(name, precision, ordinal) as device:

@@ -22,7 +22,7 @@ _BLOCK_BYTES = 64 << 20
 
 
 def input_fingerprint(source: MatrixSource) -> dict[str, Any]:
-    """Return what tells an input from one that was changed, and from the same bytes looked at in another way."""
+    """Return the fingerprint of an input: it changes with its bytes, and with how they are read."""
     return {**source.fingerprint(), "shape": list(source.shape), "dtype": source.dtype.name, "order": source.order}
 
 

@@ -104,7 +104,7 @@ class JournaledSink:
         self._sink.flush()
 
     def written(self) -> MatrixSource:
-        """Return what was written, to be read back before the commit. The caller closes it."""
+        """Return the written matrix, to be read back before the commit. The caller closes it."""
         return self._sink.written()
 
     def commit(self) -> None:

@@ -224,7 +224,7 @@ def _side_journals(journal: Journal, stack: contextlib.ExitStack) -> list[Journa
 
 
 def _of_whole_tiles(plan: Plan, stored: Sequence[Rectangle]) -> list[Rectangle]:
-    """Return what belongs to tiles that are stored wholly, mirror images included; the others are computed again."""
+    """Return the rectangles of tiles that are stored wholly, mirror images included; the others are computed again."""
     there = finished_tiles(plan, FinishedTiles(stored))
     if plan.symmetric:
         there |= {(j, i) for i, j in there}
@@ -270,7 +270,7 @@ def _record(plan: Plan) -> dict[str, Any]:
 
 
 def _like(example: Any, value: Any) -> Any:
-    """Return what JSON has made of a field as the type that the field has."""
+    """Convert a field from its JSON form to its type."""
     if isinstance(example, tuple):
         return tuple(value)
     return numpy_dtype(value) if isinstance(example, np.dtype) else value

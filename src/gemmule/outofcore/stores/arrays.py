@@ -65,7 +65,7 @@ class ArraySource:
         return out.nbytes
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells this array from one that was changed: all of it where it lies in memory only."""
+        """Return the fingerprint of this array: of all elements where it is in memory only."""
         # Bytes in their order in memory tell nothing of how they are looked at.
         look: dict[str, Any] = {"stored_in": self.array.dtype.str, "strides": list(self.array.strides)}
         if self.path is None:

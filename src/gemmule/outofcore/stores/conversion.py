@@ -110,7 +110,7 @@ class ConjugatedSource:
         return total
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells this matrix from one that was changed."""
+        """Return the fingerprint of this matrix, which changes with it."""
         return {**self.source.fingerprint(), "conjugated": True}
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ class MatrixSource(Protocol):
         """
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells this matrix from one that was changed, in values that JSON has."""
+        """Return the fingerprint of this matrix, which changes with it, in values that JSON has."""
 
     def close(self) -> None:
         """Close what was opened for it."""
@@ -120,7 +120,7 @@ class MatrixSink(Protocol):
         """Return when all that was written before the call is stored."""
 
     def written(self) -> MatrixSource:
-        """Return what was written, to be read back before the commit."""
+        """Return the written matrix, to be read back before the commit."""
 
     def commit(self) -> None:
         """Let the finished matrix appear."""

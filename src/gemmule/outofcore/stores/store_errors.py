@@ -60,7 +60,7 @@ def zarr_errors(name: str) -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says, in one line; its class where it says nothing."""
+    """Return the message of an error, in one line; its class where it is empty."""
     # The text of a KeyError is the representation of its argument.
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
     return " ".join(str(text).split()) or type(error).__name__

@@ -80,7 +80,7 @@ def available_memory() -> int:
 
 
 def _container_memory() -> float:
-    """Return what is left of the control group's limit, infinity where there is none."""
+    """Return the rest of the control group's limit, infinity where there is none."""
     for limit, used in _CONTROL_GROUP:
         try:
             with open(limit, encoding="ascii") as limit_file, open(used, encoding="ascii") as used_file:

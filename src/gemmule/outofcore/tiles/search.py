@@ -70,7 +70,7 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
 
 
 def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetric: bool = False) -> StreamPlan:
-    """Return what `plan_product` returns, and refuse a tiny budget that is expected to take far too long.
+    """Return the plan of `plan_product`, and refuse a tiny budget that is expected to take far too long.
 
     Raises
     ------
@@ -137,12 +137,12 @@ def _multiplied(operand: Operand) -> int:
 
 
 def _plan_cost(plan: StreamPlan) -> float:
-    """Return what a plan moves, in bytes."""
+    """Return the traffic of a plan in bytes."""
     return _cost(plan.product, (plan.tile_m, plan.tile_n, plan.tile_k), plan.by_rows, plan.keep)
 
 
 def _tiny_cost(plan: StreamPlan) -> float:
-    """Return what a plan within a tiny budget costs, multiplying aside, in bytes."""
+    """Return the cost of a plan within a tiny budget, without multiplying, in bytes."""
     overheads = _overheads(plan.product, (plan.tile_m, plan.tile_n, plan.tile_k), plan.symmetric)
     return _plan_cost(plan) + overheads
 
@@ -237,7 +237,7 @@ def _grid(product: Product, tile: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 def _cost(product: Product, tile: tuple[int, int, int], by_rows: bool, keep: bool) -> float:
-    """Return what a plan moves, in bytes: files, calls, packing and adding, and what nothing hides."""
+    """Return the cost of a plan in bytes: files, calls, packing and adding, and what nothing hides."""
     tile_m, tile_n, tile_k = tile
     ends = tile_m * tile_n * product.out.dtype.itemsize + tile_k * (
         tile_m * product.a.dtype.itemsize + tile_n * product.b.dtype.itemsize
@@ -246,7 +246,7 @@ def _cost(product: Product, tile: tuple[int, int, int], by_rows: bool, keep: boo
 
 
 def _moved(product: Product, grid: tuple[int, int, int], by_rows: bool, keep: bool) -> int:
-    """Return what such a grid of tiles and slices moves, in bytes, whether or not computing hides it."""
+    """Return the traffic of such a grid of tiles and k-tiles in bytes, whether or not computing hides it."""
     rows, cols, depth = grid
     a_bytes = product.m * product.k * product.a.dtype.itemsize
     b_bytes = product.k * product.n * product.b.dtype.itemsize
@@ -264,7 +264,7 @@ def _moved(product: Product, grid: tuple[int, int, int], by_rows: bool, keep: bo
 
 
 def _overheads(product: Product, tile: tuple[int, int, int], symmetric: bool) -> float:
-    """Return what the tiles and slices of a plan cost by themselves, in bytes."""
+    """Return the cost of the tiles and k-tiles of a plan by themselves, in bytes."""
     rows, cols, depth = _grid(product, tile)
     tiles = rows * (rows + 1) // 2 if symmetric else rows * cols
     return float(tiles * (TILE_BYTES + depth * SLICE_BYTES))

@@ -45,7 +45,7 @@ def touches(instruction: Instruction) -> tuple[bool, bool]:
 
 @functools.lru_cache(maxsize=256)
 def neighbours(kernel: Kernel) -> Neighbours:
-    """Return what may precede and follow accesses, along all paths through the code."""
+    """Return the accesses that may precede and follow others, along all paths through the code."""
     blocks = flow_of(kernel).blocks
     inside = [block.instructions for block in blocks]
     successors = [list(block.successors) for block in blocks]

@@ -155,7 +155,7 @@ class Binder:
         return Register("CC.CF", "pred", -500)
 
     def uses(self, reads: Iterable[Register], writes: Iterable[Register]) -> RegisterUse:
-        """Return what instructions with those registers need of the register file."""
+        """Return the part of the register file that instructions with those registers need."""
         written = set(writes)
         touched = sorted({*reads, *written}, key=self.row)
         rows: dict[int, list[int]] = {}

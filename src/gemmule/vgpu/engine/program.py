@@ -113,7 +113,7 @@ class Program:
 
 
 def definition_of(build: Build) -> Definition:
-    """Return what defines an instruction.
+    """Return the definition of an instruction.
 
     Raises
     ------

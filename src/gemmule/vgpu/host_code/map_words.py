@@ -39,7 +39,7 @@ class MapFields:
 
 
 def decoded(data: bytes) -> MapFields:
-    """Return what the bytes of a tensor map say.
+    """Decode the bytes of a tensor map.
 
     Raises
     ------

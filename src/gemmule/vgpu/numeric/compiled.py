@@ -34,7 +34,7 @@ def compiler() -> Any:
 
 @functools.cache
 def loops() -> tuple[Loop, Loop] | None:
-    """Return what computes ``out = a * b + c`` on contiguous float32 and float64 arrays; None without Numba."""
+    """Return a compiled ``out = a * b + c`` of contiguous float32 and float64 arrays; None without Numba."""
     numba = compiler()
     if numba is None:
         return None

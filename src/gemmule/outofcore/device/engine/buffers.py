@@ -116,7 +116,7 @@ class Buffers:
         return whole.shaped(rows.stop - rows.start, cols.stop - cols.start)
 
     def stored(self, op: Store) -> DeviceMatrix:
-        """Return what a part of the result is copied from."""
+        """Return the source of a copy of a part of the result."""
         if op.mirrored:
             return self._mirror(op.source, op.rows, op.cols)
         rows, cols = self.tile(op)

@@ -171,7 +171,7 @@ class Filler:
                 filling.fill(rows, cols)
 
     def _next(self) -> tuple[_Filling, Part, Part] | None:
-        """Return what to read next, None at the end."""
+        """Return the next read, None at the end."""
         # Buffers are taken in the order of the parts: a later part that held the last one would wait for ever.
         with self._turn:
             while self._filling is None or not self._filling.shares:

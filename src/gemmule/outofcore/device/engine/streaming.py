@@ -55,7 +55,7 @@ class Settings:
     result: int | None = None  #: What of the pinned memory is for the result; half of it where operands are staged too.
 
     def share(self, count: int) -> Settings:
-        """Return what each of so many devices takes."""
+        """Return the share of each of so many devices."""
         result = None if self.result is None else self.result // count
         return Settings(self.pinned // count, max(self.threads // count, 1), result)
 

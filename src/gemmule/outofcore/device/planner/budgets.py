@@ -149,7 +149,7 @@ def choose_within(
     known: dict[_Way, float] = {}
 
     def fastest(within: Budgets) -> tuple[float, _Way]:
-        """Return what the best way within some budgets takes, roughly."""
+        """Return the rough time of the best strategy within some budgets."""
         refused: MemoryLimitError | None = None
         ways = list(_ways(count, product, sum_dtype, within, staging, symmetric=symmetric, strategy=strategy))
         for way in ways:

@@ -36,7 +36,7 @@ def operation_count(plan: DevicePlan) -> int:
 
 
 def extrapolated(plan: DevicePlan, rates: Rates, count: int = 1) -> Prediction:
-    """Return what a long plan takes: times as those of its beginning let expect, bytes in as of `roughly_in`."""
+    """Return the prediction of a long plan: times extrapolated from its beginning, bytes in as of `roughly_in`."""
     depth = plan.grid[2]
     whole = _Whole(plan, rates)
     if depth > _MORE + 1 and plan.strategy != PANELS:
@@ -72,7 +72,7 @@ def _shallower(plan: DevicePlan, slices: int) -> DevicePlan:
 
 
 def _whole_seconds(plan: DevicePlan, whole: _Whole, rates: Rates, count: int) -> float:
-    """Return what all tiles of a plan take, the first of which are simulated."""
+    """Return the prediction of all tiles of a plan, the first of which are simulated."""
     each = operation_count(plan) / max(plan.tiles, 1)
     most = max(int(_PART / each), 2 * _BEGINNING)
     if plan.strategy == RESIDENT or plan.tiles <= most * count:

@@ -381,7 +381,7 @@ class DevicePlan:
         return area, products
 
     def below(self, i: int, rows: tuple[int, int]) -> BlockTriangle | None:
-        """Return what is needed of those rows of tile (i, i); None where all of a strip is computed."""
+        """Return the needed part of those rows of tile (i, i); None where all of a strip is computed."""
         return BlockTriangle(rows[0] - int(self.rows(i).start), self.stairs) if self.stairs else None
 
     def first_slices(self) -> list[tuple[int, int]]:

@@ -69,7 +69,7 @@ class Rates:
     def seconds(
         self, m: int, n: int, k: int, *, added: bool, lanes: int = 1, needed: BlockTriangle | None = None
     ) -> float:
-        """Return what a product of that shape takes; `added` where it is added to a sum, `needed` if it is not all.
+        """Return the time of a product of that shape; `added` where it is added to a sum, `needed` if it is not all.
 
         Of several `lanes`, streams that compute, others fill most of what its last wave leaves idle.
         """

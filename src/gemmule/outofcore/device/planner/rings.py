@@ -33,7 +33,7 @@ def loading_streams(staged: Collection[str]) -> list[str]:
 
 
 def line_bytes(plan: DevicePlan) -> int:
-    """Return what a buffer of the result holds at least: a tile's part of the rows that the store writes as a whole."""
+    """Return the least bytes of a result buffer: a tile's part of the rows that the store writes as a whole."""
     return column_bytes(plan.product) * max(plan.result_width, 1)
 
 

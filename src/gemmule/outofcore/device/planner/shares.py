@@ -43,7 +43,7 @@ def largest_share(plan: DevicePlan, count: int) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
-    """Return what a plan is expected to take on several devices: the slowest one's time, and what all of them move.
+    """Return the prediction of a plan on several devices: the slowest one's time, and the traffic of all.
 
     Of a plan of very many operations a part is simulated. Searches within several budgets try the same plans: each is
     simulated once in a process.
@@ -70,7 +70,7 @@ def _slowest(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
 
 
 def expected(plan: DevicePlan, rates: Rates, count: int, most: int = MOST_OF_CHOSEN) -> Prediction:
-    """Return what `predicted` does, from all operations of longer plans too, if they are `most` or fewer.
+    """Return the prediction of `predicted`, from all operations of longer plans too, if they are `most` or fewer.
 
     Bytes are those of the operations, and a bound only for several devices or a symmetric plan of very many tiles.
     """

@@ -64,7 +64,7 @@ class Prediction:
 
 
 def simulated(plan: DevicePlan, rates: Rates, done: Container[tuple[int, int]] = ()) -> Prediction:
-    """Return what a plan takes at those rates.
+    """Return the predicted time and traffic of a plan at those rates.
 
     The two streams towards the device share a link, on which copies take turns; where a disk gives and takes, all do.
     Operations of a stream follow each other; each begins when those that it waits for are over, and when it is queued.
@@ -151,7 +151,7 @@ class Model:
         return self._durations[key]
 
     def prediction(self) -> Prediction:
-        """Return what everything so far has taken."""
+        """Return the totals so far."""
         rates, moved = self._rates, self._moved
         return Prediction(
             seconds=self.seconds,

@@ -70,7 +70,7 @@ def flop(plan: DevicePlan, done: Container[Tile] = ()) -> int:
 
 
 def _by_rows(plan: DevicePlan) -> int:
-    """Return what is loaded of A and B: from some row of tiles on, every second one needs the same slices."""
+    """Return the loads of A and B: from some row of tiles on, every second one needs the same k-tiles."""
     rows, cols, _ = plan.grid
     shown = min(rows, _ROWS + rows % 2)
     loads = list(_loads(plan, itertools.islice(plan.order(), shown * cols)))
@@ -85,7 +85,7 @@ def _by_rows(plan: DevicePlan) -> int:
 
 
 def _by_panels(plan: DevicePlan) -> int:
-    """Return what is loaded where panels of one side stay: all of them once, and the others for every group of them."""
+    """Return the loads where panels of one side stay: all of them once, and the others for every group of them."""
     product, by_rows = plan.product, plan.stationary == "a"
     size = {"a": product.a.itemsize, "b": product.b.itemsize}
     stays, passes = ((product.m, "a"), (product.n, "b"))[:: 1 if by_rows else -1]

@@ -130,7 +130,7 @@ class Hdf5Source:
         np.copyto(out, raw.view(out.dtype))
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells the dataset from one that was changed: its file, and the files that it names."""
+        """Return the fingerprint of the dataset: of its file, and of the files that it names."""
         look: dict[str, Any] = {"kind": "hdf5", "dataset": self._dataset.name}
         if self.path is None:
             return {**look, "items": sampled_checksum(self)}

@@ -122,7 +122,7 @@ class NpySink:
             store_file(self._fd)
 
     def written(self) -> NpySource:
-        """Return what was written, to be read back before the commit. The caller closes it."""
+        """Return the written matrix, to be read back before the commit. The caller closes it."""
         return NpySource(self._partial, self.dtype.name if self.dtype.name in NAMED_BY_USER else None)
 
     def commit(self) -> None:

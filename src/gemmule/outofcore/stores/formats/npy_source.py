@@ -71,7 +71,7 @@ class NpySource:
         return self._items.read(rows, cols, out)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells the file from one that was changed."""
+        """Return the fingerprint of the file, which changes with it."""
         return {"kind": "npy", **file_fingerprint(self.path)}
 
     def close(self) -> None:

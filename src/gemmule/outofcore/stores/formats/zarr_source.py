@@ -101,7 +101,7 @@ class ZarrSource:
         return out.nbytes
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what tells the array from one that was changed."""
+        """Return the fingerprint of the array, which changes with it."""
         if self.path is None:
             return {"kind": "zarr", "metadata": str(self._array.metadata), "items": sampled_checksum(self)}
         files = (
@@ -127,7 +127,7 @@ def array_folder(array: Any) -> str | None:
 
 
 def metadata_of(folder: str) -> dict[str, Any]:
-    """Return what the metadata of a node of a Zarr store, version 3, say; nothing where a folder is none."""
+    """Return the metadata of a node of a Zarr store, version 3; empty where a folder is none."""
     try:
         with open(os.path.join(folder, "zarr.json"), encoding="utf-8") as file:
             metadata = json.load(file)

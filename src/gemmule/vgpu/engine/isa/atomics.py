@@ -24,7 +24,7 @@ _OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "c
 
 
 def _apply(name: str, old: Array, value: Array, compare: Array | None) -> Array:
-    """Return what memory holds after the operation."""
+    """Return the value in memory after the operation."""
     one = old.dtype.type(1) if old.dtype.kind in "iu" else None
     if name == "cas":
         assert compare is not None

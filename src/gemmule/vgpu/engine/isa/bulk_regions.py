@@ -52,7 +52,7 @@ class Piece:
         return self.size
 
     def rows(self, coordinates: Array) -> tuple[Array, Array, Array, Array]:
-        """Return what pieces cover, as `TensorMap.rows` does."""
+        """Return the elements that pieces cover, as `TensorMap.rows` does."""
         zeros = np.zeros(len(coordinates), np.int64)
         return coordinates, np.ones(coordinates.shape, np.bool_), zeros, zeros + self.size
 

@@ -50,7 +50,7 @@ def _comparison(name: str, floating: bool) -> Callable[..., Any]:
 
 
 def _reader(build: Build, name: str, kind: str, flush: bool) -> Callable[[Any], Any] | None:
-    """Return what makes values comparable: bf16 as float32, with ``.ftz`` no subnormals; None where they are."""
+    """Return the conversion that makes values comparable: bf16 to float32, ``.ftz`` to 0; None where they are."""
     if kind in ("b16", "b32", "b64") and name not in ("eq", "ne"):
         raise build.error("types of bits compare equal or not equal only")
     if flush and kind not in ("f16", "f32"):

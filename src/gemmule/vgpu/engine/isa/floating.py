@@ -43,7 +43,7 @@ def flushed(value: Any, kind: str = "") -> Any:
 
 
 def clipped(value: Array) -> Array:
-    """Return what ``.sat`` makes of floats: from 0 to 1; what is not a number becomes 0, and -0 becomes +0."""
+    """Return floats saturated by ``.sat``: from 0 to 1; NaN becomes 0, and -0 becomes +0."""
     found: Array = np.where(np.isnan(value), 0, np.clip(value, 0, 1)) + 0.0
     return found
 
