@@ -203,7 +203,7 @@ def _gemm(options: _Options) -> None:
 
 
 class _CompiledInGroups:
-    """What chooses kernels, and at a group's first product compiles those of the group that the cache lacks, at once.
+    """Chooser of kernels, which at a group's first product compiles those of the group that the cache lacks, at once.
 
     Errors of the compiler appear at the measurement.
 

@@ -1,4 +1,4 @@
-"""Whether a product is right: every element written, and the errors of sampled rows within their bounds.
+"""Accuracy of products: every element written, and the errors of sampled rows within their bounds.
 
 The first bound is componentwise: k + 3 roundings of the accumulator on (|A| |B|)ij, and one of the output on |C|ij.
 Errors of k roundings cancel, so that where k is large even inputs that were rounded to fewer bits stay below it. The

@@ -1,4 +1,4 @@
-"""Whether a batch of products is right: every element written, some of its matrices held against a reference."""
+"""Accuracy of batches of products: every element written, some of its matrices held against a reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a kernel or the baseline is right: runs into poisoned outputs, held against a reference and each other."""
+"""Checks of kernels and of the baseline: runs into poisoned outputs, held against a reference and each other."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class OwnPicture(Protocol):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """Its title."""
 
     @property
     def drawn(self) -> bool:

@@ -35,7 +35,7 @@ class Device:
 
     @functools.cached_property
     def identity(self) -> tuple[str, ...]:
-        """What rates of it depend on: UUID, name, the driver's version, and its PCIe link as far as Linux shows it.
+        """The key of its rates: UUID, name, the driver's version, and its PCIe link as far as Linux shows it.
 
         The link's greatest speed, as an idle link is slow, and its width.
         """

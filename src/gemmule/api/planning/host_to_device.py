@@ -41,7 +41,7 @@ _ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an operand lies in a call's device memory."""
+    """Place of an operand in a call's device memory."""
 
     matrix: StridedMatrix  #: The operand there.
     begin: int  #: Bytes behind the beginning.

@@ -33,7 +33,7 @@ def cost_of(ctas: int, k: int, config: CpAsyncConfig, gpu: GpuRates) -> float:
 
 
 class SimtRates(NamedTuple):
-    """What the predicted times of `simt_gemm` were fitted to: benchmarks/experiments/fit_simt_cost.py.
+    """Rates of the predicted times of `simt_gemm`, fitted by benchmarks/experiments/fit_simt_cost.py.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ _COPY = _Layout(k_major=False, unaligned=False)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SimtFacts:
-    """What configs do for every product, of a kind of operands: an array with a number for each config.
+    """Facts of configs for every product of a kind of operands: an array with a number for each config.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class SimtFacts:
 
 @dataclass(frozen=True)
 class SimtWork:
-    """What configs do for a product: an array with a number for each config, or for each of several products.
+    """Work of configs for a product: an array with a number for each config, or for each of several products.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """Where a figure stands: its size in points, and the size of its text."""
+    """Place of a figure: its size in points, and the size of its text."""
 
     #: width, height: In points.
     width: float = 720

@@ -168,8 +168,8 @@ def happenings(events: Sequence[Event], rules: Rules, multiprocessors: int) -> l
 def chain(found: Sequence[Happening], last: int) -> list[tuple[str, int, float, float]]:
     """Return the causes of an event's end, backwards: (cause, number of the event, from, to).
 
-    A cause is ``products``, ``copy``, ``store``, ``write`` (a warp's own stores), ``instructions``, or ``wait``: the event
-    waited for the next one of the list, which takes no time of its own.
+    A cause is ``products``, ``copy``, ``store``, ``write`` (a warp's own stores), ``instructions`` or ``wait``: the
+    event waited for the next one of the list, which takes no time of its own.
     """
     parts = []
     number: int | None = last

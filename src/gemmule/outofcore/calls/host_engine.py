@@ -41,11 +41,11 @@ class HostEngine:
 
     @property
     def device(self) -> str:
-        """What computes, in words."""
+        """Name of the engine."""
         return self.computer.describe()
 
     def identity(self) -> dict[str, Any]:
-        """Return the facts that determine a tile's bits, for the journal; the BLAS threads are None where they do not."""
+        """Return the facts that determine a tile's bits, for the journal; BLAS threads are None where they do not."""
         plan = self.plan
         alike = self.name in ("gpu", "vgpu") or plan.tile_m * plan.tile_n * plan.tile_k <= SMALL_PRODUCT
         return {"executor": self.device, "blas_threads": None if alike else blas.thread_count()}

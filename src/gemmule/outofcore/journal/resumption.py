@@ -39,7 +39,7 @@ class Plan(Protocol):
 
     @property
     def product(self) -> Product:
-        """What is computed."""
+        """The product."""
 
     @property
     def memory_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""What measured times add to the limits of the cost model: a small network, shipped as data.
+"""Correction of the cost model by measured times: a small network, shipped as data.
 
 It reads what a config is, what a product is and what the limits say of both, and gives the logarithm of the factor by
 which measured times differ from the limits. It is evaluated for the configs that lead by the limits, as the best is

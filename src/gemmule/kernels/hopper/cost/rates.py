@@ -61,7 +61,7 @@ class OperandLayout(NamedTuple):
 
 
 class LayoutRates(NamedTuple):
-    """What operands and the result decide by how they lie in memory, an array with a number for each config.
+    """Rates that follow from how operands and the result lie in memory, an array with a number for each config.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class Operation(NamedTuple):
 
 
 class TileRates:
-    """What configs decide on a GPU, an array for each quantity, with two rows where it is of rows and of columns.
+    """Rates of configs on a GPU, an array for each quantity, with two rows where it is of rows and of columns.
 
     Parameters
     ----------

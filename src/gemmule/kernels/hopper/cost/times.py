@@ -1,4 +1,4 @@
-"""What a product takes on Hopper's persistent kernels, predicted for many configs at once.
+"""Times of products on Hopper's persistent kernels, predicted for many configs at once.
 
 Three limits hold together, and a correction that was learned from measured times follows: see docs/dispatch.md.
 """

@@ -141,7 +141,7 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
 
 
 class _Tile(NamedTuple):
-    """What the cost of a config depends on: microseconds of the GPU, but for the first five."""
+    """Terms of the cost of a config: microseconds of the GPU, but for the first five."""
 
     shape: tuple[int, int]  #: Rows and columns of a cluster's tiles.
     pingpong: int

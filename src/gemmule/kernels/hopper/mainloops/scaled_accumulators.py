@@ -32,14 +32,14 @@ _WARP, _WARP_ROWS, _ROW_STEP, _BYTES = 32, MMA_M // 4, 8, 4
 
 
 class LaneScales(NamedTuple):
-    """What a lane reads of the first stage: the scale of its first row, and those of its columns."""
+    """Scales that a lane reads of the first stage: that of its first row, and those of its columns."""
 
     rows: Any
     cols: Any
 
 
 class ScaleCopier(NamedTuple):
-    """What one warp copies: scales of A (0) or of B (1), from a line of the tile on, and of how many lines."""
+    """The copies of one warp: scales of A (0) or of B (1), from a line of the tile on, and of how many lines."""
 
     operand: int
     first: int

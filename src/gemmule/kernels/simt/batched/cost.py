@@ -39,7 +39,7 @@ _FMA = {4: 1, 8: 2}
 
 @dataclass(frozen=True)
 class BatchedFacts:
-    """What a config does for every product of a type, whose operands are copied and written by so many bytes at once.
+    """Facts of a config for every product of a type whose operands are copied and written by so many bytes at once.
 
     Attributes
     ----------

@@ -105,7 +105,7 @@ class Mirror(TileOp):
 
 @dataclass(frozen=True)
 class Reflect(TileOp):
-    """Of a finished strip of a tile on the diagonal, what is below the diagonal is transposed to above it."""
+    """Transpose the part of a finished strip below the diagonal to above it, in a tile on the diagonal."""
 
     buffer: int  #: The buffer of the tile: of results, where the plan keeps them apart from sums.
 

@@ -1,4 +1,4 @@
-"""Where the items of an HDF5 dataset lie: in its file as NumPy holds them, or in other files that it names."""
+"""Storage of the items of an HDF5 dataset: in its file as NumPy holds them, or in other files that it names."""
 
 from __future__ import annotations
 
