@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.cpus import usable_cpus
 from ..core.dtype import Precision
-from ..core.errors import ArgumentError, FileFormatError, UnsupportedError
+from ..core.errors import ArgumentError, UnsupportedError
 from ..lab.sizes import SIZE_SETS
 from . import gpu
-from .bench_end import draw_plots, end, measured
-from .bench_transpose import show_transposes, transpose_command
+from .bench_end import end, measured
+from .bench_output import draw, line, print_end, table
+from .bench_show import show_command
+from .bench_transpose import transpose_command
 from .choice import NameChoice
 from .command_line import RecordedCommand, command_line
 from .json_output import json_option
 from .option_values import check_finite
-from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
     from ..core.arch import Arch
     from ..core.problem import GemmProblem
     from ..core.spec import Choice
-    from ..lab.bench_records import Record
     from ..runtime.bench import BenchGpu
 
 #: Products whose kernels are compiled at once in a draw, for each CPU. A group starts processes that import the
 #: compiler for seconds each; a run that is cut has measured nothing of the group that is compiled.
 _GROUP_FOR_CPU = 8
-#: Products beyond which ratios are summed up only.
-_MOST_RATIOS = 60
-# Columns that a narrow terminal omits, the first first.
-_OPTIONAL = ("mean us", "max us", "min us", "error u", "of peak")
 _SETS = "\n".join(f"  {name:8}{len(sizes)} sizes: {text}" for name, (text, sizes) in SIZE_SETS.items())
 _EPILOG = f"""\b
 Sizes:
@@ -58,6 +53,7 @@ def bench_command() -> None:
 
 
 bench_command.add_command(transpose_command)
+bench_command.add_command(show_command)
 
 
 @bench_command.command(
@@ -197,9 +193,9 @@ def _gemm(options: _Options) -> None:
             options.record,
             key=product_of,
             # Of calls alone a product has one row.
-            show=None if options.as_json else _table if choices else _line,
+            show=None if options.as_json else table if choices else line,
         )
-    end(block, records, _print_end, _draw, plot=options.plot, as_json=options.as_json)
+    end(block, records, print_end, draw, plot=options.plot, as_json=options.as_json)
 
 
 class _CompiledInGroups:
@@ -253,152 +249,3 @@ def _chosen_on(device: BenchGpu, *, tuned: bool) -> Callable[[GemmProblem], Choi
         return dataclasses.replace(found, refusals=())
 
     return chosen
-
-
-def _table(point: list[Record]) -> None:
-    """Print the figures of a product, a row for each kernel."""
-    from ..lab.bench_tables import figures
-    from ..lab.gemm_operation import GEMM, size_text
-
-    header, rows = figures(GEMM, point, with_size=False, paired=True)
-    print_table(_title(point[0], size_text(point[0])), header, rows, optional=_OPTIONAL)
-
-
-def _line(point: Sequence[Mapping[str, Any]]) -> None:
-    """Print the results of a call, in a line."""
-    from ..lab.draw_tables import line_of
-
-    for record in point:
-        if text := line_of(record):
-            click.echo(text)
-
-
-def _title(record: Mapping[str, Any], size: str) -> str:
-    from ..lab.gemm_operation import layout_text
-
-    out = f" -> {record['out_dtype']}" if record["out_dtype"] != record["dtype"] else ""
-    precision = f" as {record['precision']}" if record.get("precision", "ieee") != "ieee" else ""
-    return f"{size}, {record['dtype']}{precision}{out}, {layout_text(record)}"
-
-
-def _print_end(records: Sequence[Record]) -> None:
-    """Print the verdict on all sizes, and their ratios."""
-    from ..lab.gemm_tables import speed_up_line
-
-    if verdict := speed_up_line(records):
-        echo_text(verdict)
-    _print_ratios(records)
-
-
-def _print_ratios(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print the ratios of all sizes, skipped kernels, and controls outside of the protocol's limits."""
-    from ..lab.bench_tables import ratios, skipped
-    from ..lab.draw_tables import draw_rows
-    from ..lab.gemm_operation import GEMM
-    from ..lab.gemm_tables import controls
-
-    header, rows = draw_rows(records)
-    if rows:
-        print_table("speed-up of a call over a baseline (more than 1 is faster)", header, rows)
-        for line in skipped(GEMM, records):
-            click.echo(line)
-    header, rows = ratios(GEMM, records, paired=True)
-    # Of calls alone it would have a column for each config, and a ratio in each row.
-    if 1 < len(rows) <= _MOST_RATIOS and not _only_calls(records):
-        print_table("speed-up over cuBLASLt (more than 1 is faster)", header, rows)
-    for line in controls(records):
-        click.echo(line)
-
-
-def _only_calls(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether all that was timed is what calls run."""
-    return all(one.get("chosen_by") == "dispatch" for one in records if one["record"] == "gemm")
-
-
-def _draw(records: Sequence[Record], folder: Path, stem: str, *, quiet: bool) -> None:
-    from ..lab.plots import plots
-
-    without = "measure two sizes with M = N, with the same K or with K = M"
-    draw_plots(plots(records), folder, stem, without=without, quiet=quiet)
-
-
-@bench_command.command(
-    "show",
-    short_help="Show recorded products and transposes; needs no GPU.",
-    epilog="Example: gemmule bench show benchmarks/results/FILE.jsonl --plot plots",
-)
-@click.argument("file", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
-@click.option(
-    "--plot", metavar="FOLDER", type=click.Path(), help="Write plots over the sizes to FOLDER, as PNG and SVG."
-)
-def show_command(*, file: Path, plot: str | None) -> None:
-    """Show the products and transposes of a record file, or of all record files in a folder; needs no GPU."""
-    from ..lab.drawing.canvas import check_matplotlib
-    from ..lab.report.sources import record_files
-
-    if plot is not None:
-        check_matplotlib()
-    files = record_files([file])
-    without: list[Path] = []
-    for number, path in enumerate(files):
-        if not _show(path, plot, heading=path.name if len(files) > 1 else None, after_blank=number > len(without)):
-            without.append(path)
-    if len(without) == len(files):
-        raise FileFormatError(
-            f"{file.name}: the {'folder' if file.is_dir() else 'file'} has no products and no transposes; give one "
-            f"that `gemmule bench` wrote, or see all that it holds with `gemmule report {file}`"
-        )
-    if without:
-        click.echo(
-            f"\nwithout products and transposes: {', '.join(path.name for path in without)}; `gemmule report {file}` "
-            "shows what they hold"
-        )
-
-
-def _show(path: Path, plot: str | None, *, heading: str | None, after_blank: bool) -> bool:
-    """Print the products or transposes of a record file, after a heading; return whether there are any.
-
-    `after_blank` is whether an empty line precedes the heading.
-    """
-    from ..lab.bench_tables import figures, ratios
-    from ..lab.gemm_operation import GEMM, size_text
-    from ..lab.gemm_tables import controls, speed_up_line
-    from ..lab.plots import plots
-    from ..lab.records import read_records
-    from ..lab.tables import experiment_line
-    from ..lab.transpose_operation import TRANSPOSE
-
-    records = read_records(path)
-    products = GEMM.of(records)
-    transposes = bool(TRANSPOSE.of(records))
-    if not products and not transposes:
-        return False
-    if heading is not None:
-        click.echo(f"\n{heading}" if after_blank else heading)
-    if show_transposes(records, path, plot):
-        return True
-    tables = []
-    try:
-        head = experiment_line(records)
-        for title in dict.fromkeys(_title(one, size_text(one)) for one in products):
-            of_size = [one for one in products if _title(one, size_text(one)) == title]
-            tables.append((title, *figures(GEMM, of_size, with_size=False, paired=True)))
-        controls(products), ratios(GEMM, products), plots(records)
-        verdict = speed_up_line(products)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(
-            f"{path.name}: not a whole record of products ({type(error).__name__}: {error}); give one that "
-            "`gemmule bench gemm` wrote"
-        ) from error
-    if verdict:
-        echo_text(verdict)
-    echo_text(head)
-    if _only_calls(products):
-        _line(products)
-    else:
-        for title, header, rows in tables:
-            print_table(title, header, rows, optional=_OPTIONAL)
-    _print_ratios(products)
-    if plot is not None:
-        _draw(records, Path(plot), path.stem, quiet=False)
-    return True

@@ -9,24 +9,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from gemmule.core.dataclass import dataclass
 
 from .arch import Arch
 from .config import Config, configs_on
 from .gpu_rates import H200_RATES, GpuRates
 from .launch import Launch
-from .problem import GemmProblem, OperandTypes, Problem, inner_problem
+from .problem import GemmProblem, Problem, inner_problem
 from .problem_kind import CachedForKinds
+from .spec_caches import Costs, LastCosts, Refuses, RefusesTypes, TypesThenOwn
 
 #: Specialisation of a compiled kernel beyond its config: names and values, e.g. ``(("a", "float16"), …)``.
 Signature = tuple[tuple[str, str], ...]
 _WhyNot = Callable[[Any, Arch, Any], str | None]
-_Refuses = Callable[[Any, Arch], str | None]
-_RefusesTypes = Callable[[OperandTypes, Arch], str | None]
-#: Costs of configs: an array of NumPy's is as good as a sequence.
-_Costs = Callable[[Any, Sequence[Any], GpuRates], Any]
 #: Why a kernel was not chosen, or a function that returns it: few reasons are read.
 Reason = str | Callable[[], str | None]
 
@@ -113,12 +108,12 @@ class KernelSpec:
     #: ``refuses(problem, arch)`` is the reason why no config supports a problem, or None. `why_not` includes it; a
     #: choice evaluates it once, not once a config: once for all products of a kind (`problem_kind`), which it must not
     #: tell apart. The problem has at most `batch_dims` batch dimensions.
-    refuses: _Refuses | None = dataclasses.field(default=None, compare=False)
+    refuses: Refuses | None = dataclasses.field(default=None, compare=False)
     #: ``refuses_types(types, arch)`` is the reason why no product of such types is supported, or None. `refuses`
     #: includes it: a spec gives there only the other reasons. A choice looks it up.
-    refuses_types: _RefusesTypes | None = dataclasses.field(default=None, compare=False)
+    refuses_types: RefusesTypes | None = dataclasses.field(default=None, compare=False)
     #: ``costs(problem, configs, gpu)`` are the costs of many configs, faster than one by one.
-    costs: _Costs | None = dataclasses.field(default=None, compare=False)
+    costs: Costs | None = dataclasses.field(default=None, compare=False)
     #: ``ctas(problem, config)`` is the number of CTAs, where that is faster than the launch recipe.
     ctas: Callable[[Any, Any], int] | None = dataclasses.field(default=None, compare=False)
     cost_in_us: bool = False  #: Whether costs are predicted times in microseconds.
@@ -135,7 +130,7 @@ class KernelSpec:
     is_syrk: bool = False
     #: own_refuses, own_why_not: `refuses` without the reasons of `refuses_types`, and `why_not` without those of
     #: `refuses`: for a choice, which evaluates one after the other.
-    own_refuses: _Refuses | None = dataclasses.field(init=False, compare=False)
+    own_refuses: Refuses | None = dataclasses.field(init=False, compare=False)
     #: ``is_refused(problem, arch)`` is whether `refuses` gives a reason: one look-up for a product of a known kind.
     is_refused: Callable[[Any, Arch], bool] = dataclasses.field(init=False, compare=False)
     own_why_not: _WhyNot = dataclasses.field(init=False, compare=False)
@@ -154,11 +149,11 @@ class KernelSpec:
         if self.cost is None and self.costs is not None:
             fill("cost", functools.partial(_cost, self.costs))
         if self.costs is not None:
-            fill("costs", _LastCosts(self.costs))
+            fill("costs", LastCosts(self.costs))
         fill("own_refuses", self.refuses)
         fill("own_why_not", functools.partial(_own_why_not, self, self.why_not))
         if self.refuses_types is not None:
-            fill("refuses", _TypesThenOwn(self.refuses_types, self.refuses))
+            fill("refuses", TypesThenOwn(self.refuses_types, self.refuses))
         fill("is_refused", CachedForKinds(functools.partial(_is_refused, self.refuses)))
         fill("why_not", functools.partial(_why_not, self))
         fill("takes", CachedForKinds(functools.partial(_takes, self)))
@@ -180,7 +175,7 @@ class KernelSpec:
 
     def cache_costs(self, problem: Problem, configs: Sequence[Any], gpu: GpuRates, costs: Any) -> None:
         """Cache the costs of a problem that were predicted together with others, for the next calls of `costs`."""
-        assert isinstance(self.costs, _LastCosts)
+        assert isinstance(self.costs, LastCosts)
         self.costs.keep(problem, configs, gpu, costs)
 
     def by_cost(self, problem: Problem, gpu: GpuRates) -> Iterator[tuple[Config, float]]:
@@ -188,7 +183,7 @@ class KernelSpec:
 
         For kernels with `costs`; the problem is none that `refuses`, of at most `batch_dims` batch dimensions.
         """
-        assert isinstance(self.costs, _LastCosts)
+        assert isinstance(self.costs, LastCosts)
         configs = self.configs_on(gpu)
         if not configs:
             # No cluster fits into a part of a GPU (MIG).
@@ -204,7 +199,7 @@ class KernelSpec:
 
         For problems as of `by_cost`.
         """
-        assert isinstance(self.costs, _LastCosts)
+        assert isinstance(self.costs, LastCosts)
         if not (configs := self.configs_on(gpu)):
             return math.inf
         costs, first = self.costs.with_least(problem, configs, gpu)
@@ -223,74 +218,11 @@ def _build(package: str, config: Any, signature: Signature) -> Any:
     return importlib.import_module(f"{package}.kernel").buildable(config, dict(signature))
 
 
-def _cost(costs: _Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
+def _cost(costs: Costs, problem: Any, config: Any, gpu: GpuRates) -> float:
     return float(costs(problem, [config], gpu)[0])
 
 
-class _LastCosts:
-    """A kernel's `costs`; those of the last two calls are cached.
-
-    The kernels of a choice ask for each other's: of a product with operands as they are, and with prepared ones.
-    """
-
-    __slots__ = ("_costs", "_last")
-
-    def __init__(self, costs: _Costs) -> None:
-        self._costs = costs
-        self._last: tuple[tuple[object, object, object, tuple[Any, int]], ...] = ()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _LastCosts, (self._costs,)
-
-    def __call__(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> list[float]:
-        costs = self.with_least(problem, configs, gpu)[0]
-        return costs.tolist() if isinstance(costs, np.ndarray) else list(costs)
-
-    def with_least(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Any, int]:
-        """Return the costs, and the number of the first of the least ones."""
-        found = self.known(problem, configs, gpu)
-        return found or self.keep(problem, configs, gpu, self._costs(problem, configs, gpu))
-
-    def known(self, problem: Any, configs: Sequence[Any], gpu: GpuRates) -> tuple[Any, int] | None:
-        """Return the cached result of `with_least`, or None."""
-        for one in self._last:
-            if one[0] is problem and one[1] is configs and one[2] is gpu:
-                return one[3]
-        return None
-
-    def keep(self, problem: Any, configs: Sequence[Any], gpu: GpuRates, costs: Any) -> tuple[Any, int]:
-        """Cache costs. The tuple is replaced as a whole, for other threads."""
-        found = costs, int(costs.argmin()) if isinstance(costs, np.ndarray) else costs.index(min(costs))
-        self._last = (problem, configs, gpu, found), *self._last[:1]
-        return found
-
-
-class _TypesThenOwn:
-    """A kernel's `refuses`: by types, then by its own; the result of the last call is cached, as by `cache_last_call`.
-
-    Each kernel has one, which can be pickled: a choice asks several kernels in turn, of the same problem.
-    """
-
-    __slots__ = ("_last", "_own", "_types")
-
-    def __init__(self, types: _RefusesTypes, own: _Refuses | None) -> None:
-        self._types, self._own = types, own
-        self._last: tuple[object, object, str | None] | None = None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _TypesThenOwn, (self._types, self._own)
-
-    def __call__(self, problem: GemmProblem, arch: Arch) -> str | None:
-        last = self._last
-        if last is not None and last[0] is problem and last[1] is arch:
-            return last[2]
-        own = self._own
-        found = self._types(problem.types, arch) or (own(problem, arch) if own is not None else None)
-        self._last = problem, arch, found
-        return found
-
-
-def _is_refused(refuses: _Refuses | None, problem: Problem, arch: Arch) -> bool:
+def _is_refused(refuses: Refuses | None, problem: Problem, arch: Arch) -> bool:
     return refuses is not None and refuses(problem, arch) is not None
 
 

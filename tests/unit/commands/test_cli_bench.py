@@ -354,7 +354,7 @@ def test_kernels_of_a_draw_are_compiled_in_groups(device, laboratory, monkeypatc
 
     monkeypatch.setattr("gemmule.compiler.pool.jobs_of", jobs_of)
     before = []
-    monkeypatch.setattr(bench, "_line", lambda _: before.append(len(compiled)))
+    monkeypatch.setattr(bench, "line", lambda _: before.append(len(compiled)))
     sizes = ("--sizes", "random:5:0x10:32:64", "--dtype", "float32")
     result = run("gemm", "--kernels", "chosen", *sizes, "--seconds", "0.01")
     assert result.exit_code == 0, result.output
