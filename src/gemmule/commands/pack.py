@@ -28,8 +28,8 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     GEMMULE_PACK=OUT or gemmule.load_pack("OUT") loads the pack there. It has only kernels that this version of gemmule
     uses: first run your products once, or run `gemmule tune`.
     """
-    from ..compiler.cache import cache_folder
-    from ..compiler.pack import cached_kernels, write_pack
+    from ..compiler.cache import cache_folder, cached_kernels
+    from ..compiler.pack import write_pack
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
     from ..dispatch.kernel_names import unknown_kernel

@@ -24,8 +24,8 @@ def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arc
     """
     from ..api.packs import TUNED
     from ..compiler.artifact import Artifact
-    from ..compiler.cache import cache_folder
-    from ..compiler.pack import cached_kernels, write_pack
+    from ..compiler.cache import cache_folder, cached_kernels
+    from ..compiler.pack import write_pack
     from ..dispatch.rates_table import rates_for, uncalibrated_rates
     from ..dispatch.registry import REGISTRY
     from ..dispatch.tuned_file import tuned_entries

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from gemmule.core.arch import Arch
 from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
-from gemmule.core.errors import CompileError, CompilerMissingError
+from gemmule.core.errors import ArgumentError, CompileError, CompilerMissingError
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.files.user_folders import user_cache_folder
 
@@ -223,3 +223,39 @@ def clear_cache() -> CacheContent:
                 path.unlink(missing_ok=True)
     KERNELS.unload()
     return content
+
+
+def cached_kernels(
+    folder: Path, specs: Mapping[str, KernelSpec], arch: Arch | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """Yield key and artifact of the cached kernels of this version of gemmule; damaged ones are skipped.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the cache.
+    specs : mapping of str to KernelSpec
+        The kernels to include, by name.
+    arch : Arch, optional
+        The architecture to include; every one by default.
+    """
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        if not path.is_file():
+            continue
+        try:
+            content = path.read_bytes()
+            artifact = Artifact.from_bytes(content, str(path))
+        except (OSError, CompileError):
+            # A run of the kernel warns, and compiles it again.
+            continue
+        spec = specs.get(artifact.kernel)
+        if spec is None or (arch is not None and artifact.arch != arch.name):
+            continue
+        try:
+            # Tuned configs need not be among the spec's.
+            config = type(spec.default)(**artifact.config)
+        except (ArgumentError, ArithmeticError, TypeError):
+            continue
+        # Kernels of other sources have another key.
+        if artifact_key(spec, config, artifact.signature, Arch.parse(artifact.arch)) == path.stem:
+            yield path.stem, content

@@ -19,19 +19,18 @@ import threading
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
-from gemmule.core.arch import Arch
 from gemmule.core.dataclass import dataclass
-from gemmule.core.errors import ArgumentError, CompileError, FileFormatError
+from gemmule.core.errors import CompileError, FileFormatError
 from gemmule.core.spec import KernelSpec
 from gemmule.files.regular_file import check_regular, check_replaceable
 
 from ..files.atomic_file import atomic_write
 from .artifact import DAMAGE, Artifact
-from .key import artifact_key, source_digest
+from .key import source_digest
 from .shared_file import SharedFile
 from .toolchain import toolchain
 
@@ -200,7 +199,7 @@ def write_pack(
     path : Path
         The file; an existing one is replaced.
     kernels : iterable of (str, bytes)
-        Key and artifact of each, as of `cached_kernels`.
+        Key and artifact of each, as of `cache.cached_kernels`.
     tables : mapping of str to bytes, optional
         Other content by name.
     origin : str
@@ -281,42 +280,6 @@ def read_pack(path: Path) -> Pack:
         return tuple(x[len(before) : len(x) - len(after)] for x in digests if x.startswith(before))
 
     return Pack(path, made_with, origin, named(_KERNEL), named(_TABLE), sources, compressed, directory, digests, file)
-
-
-def cached_kernels(
-    folder: Path, specs: Mapping[str, KernelSpec], arch: Arch | None = None
-) -> Iterator[tuple[str, bytes]]:
-    """Yield key and artifact of the cached kernels of this version of gemmule; damaged ones are skipped.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the cache.
-    specs : mapping of str to KernelSpec
-        The kernels to include, by name.
-    arch : Arch, optional
-        The architecture to include; every one by default.
-    """
-    for path in sorted(folder.glob("*.kernel")):
-        if not path.is_file():
-            continue
-        try:
-            content = path.read_bytes()
-            artifact = Artifact.from_bytes(content, str(path))
-        except (OSError, CompileError):
-            # A run of the kernel warns, and compiles it again.
-            continue
-        spec = specs.get(artifact.kernel)
-        if spec is None or (arch is not None and artifact.arch != arch.name):
-            continue
-        try:
-            # Tuned configs need not be among the spec's.
-            config = type(spec.default)(**artifact.config)
-        except (ArgumentError, ArithmeticError, TypeError):
-            continue
-        # Kernels of other sources have another key.
-        if artifact_key(spec, config, artifact.signature, Arch.parse(artifact.arch)) == path.stem:
-            yield path.stem, content
 
 
 class PackWarning(UserWarning):

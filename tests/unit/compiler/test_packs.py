@@ -16,9 +16,9 @@ import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.compiler import cache
 from gemmule.compiler.artifact import Artifact
-from gemmule.compiler.cache import CacheWarning, KernelCache
+from gemmule.compiler.cache import CacheWarning, KernelCache, cached_kernels
 from gemmule.compiler.key import artifact_key
-from gemmule.compiler.pack import PACKS, cached_kernels, read_pack, write_pack
+from gemmule.compiler.pack import PACKS, read_pack, write_pack
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError, FileFormatError
 from gemmule.dispatch.registry import REGISTRY
