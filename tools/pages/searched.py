@@ -103,5 +103,5 @@ def text_of(record: Mapping[str, Any], *, with_name: bool) -> str:
     """Return the fields of a config that are not as they are unless told."""
     plain = type(_spec(record).default)().as_dict()
     name = [f"{record['kernel']}:"] if with_name else []
-    fields = [f"{field}={value}" for field, value in record["config"].items() if value != plain.get(field)]
+    fields = [f"{field}={value}" for field, value in record["config"].items() if value != plain.get(field, 0)]
     return " ".join([*name, *(fields or ["as it comes"])])
