@@ -74,7 +74,7 @@ def test_a_kernel_without_tensor_cores_has_the_lower_roof():
 
 
 def test_a_type_that_no_unit_multiplies_has_no_roofline():
-    assert rooflines.rooflines(of("g", 1e6, dtype="int32"), H100) == []
+    assert rooflines.rooflines(of("g", 1e6, dtype="int32"), chip_named("b200")) == []
     assert rooflines.rooflines(of("g", 1e6, dtype="bfloat16"), chip_named("v100"))[0].roofs[0][0] == "fp32"
 
 

@@ -217,7 +217,7 @@ def test_no_product_was_faster_than_what_shared_memory_gives():
             continue
         config = record["config"]
         problem = gemm_problem(record["m"], record["n"], record["k"], "bfloat16", "bfloat16", record["layout"])
-        choice = Choice(SPECS["hopper_gemm"], type(SPECS["hopper_gemm"].default)(**config))
+        choice = Choice(SPECS["hopper_gemm"], SPECS["hopper_gemm"].default.of_record(config))
         ctas = math.prod(choice.spec.launch(problem, choice.config).grid)
         tiles = unfolded(choice.spec, choice.config, problem)
         passes = -(-problem.k // 64) * config["tile_m"] // 64 * (64 + config["tile_n"])

@@ -30,7 +30,7 @@ FOUND = {
 @pytest.mark.parametrize(
     ("spec", "config", "dtype", "layout"),
     [
-        pytest.param(spec, type(spec.default)(**dict(config)), dtype, layout, id=f"{kernel}-{layout}-{number}")
+        pytest.param(spec, spec.default.of_record(dict(config)), dtype, layout, id=f"{kernel}-{layout}-{number}")
         for number, ((kernel, config, dtype, layout), spec) in enumerate(FOUND.items())
     ],
 )
