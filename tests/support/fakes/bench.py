@@ -28,8 +28,8 @@ CONFIGS = (TileConfig(), TileConfig(tile_m=128), TileConfig(tile_m=128, stages=3
 
 
 def kernel_spec(name, why_not=lambda problem, arch, config: None, configs=CONFIGS):
-    """A kernel of that name; nothing is ever compiled."""
-    return dataclasses.replace(REFERENCE, name=name, why_not=why_not, configs=configs)
+    """A kernel of that name, without predicted times; nothing is ever compiled."""
+    return dataclasses.replace(REFERENCE, name=name, why_not=why_not, configs=configs, cost=None, cost_in_us=False)
 
 
 def only(*dtypes):
