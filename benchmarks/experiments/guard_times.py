@@ -1,10 +1,12 @@
 """Times of squares by the guard's parts: emulated, refused by the guard, the guard alone, native, cuBLASLt.
 
 Ordinary inputs are normal numbers. Those that the guard refuses are spread over 2**200, which it sees in few lines, or
-have one large element, which it does not (refused late). Times are of CUDA graphs over rotating buffers, interleaved:
-those of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes
-after it. The native kernel is timed for each of the inputs, on which its power depends too. What the choice between
-emulation and the native kernel is fitted to. Needs a Hopper GPU, PyTorch and the compiler.
+have one large element, which it does not (refused late), or one pair of lines whose sum of magnitudes is small, which
+only the product of magnitudes shows (refused last). Times are of CUDA graphs over rotating buffers, interleaved: those
+of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes after
+it. The native kernel is timed for each of the inputs, on which its power depends too. What the choice between emulation
+and the native kernel is fitted to. ``--refusals`` times late and last refusals only, so many times in turns with the
+native kernel. Needs a Hopper GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import argparse
 import contextlib
 import dataclasses
 import math
+import statistics
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,7 @@ from untuned_choices import Operands, Pool, jobs_of
 
 from gemmule.compiler.pool import compile_all
 from gemmule.core.dtype import Precision, dtype_named
-from gemmule.core.errors import CompileError, UnsupportedError
+from gemmule.core.errors import CompileError, UnsupportedError, WrongResultError
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
@@ -53,11 +57,11 @@ SIDES = {
 }
 #: Algorithms of cuBLASLt that are timed, those that its heuristic names first.
 _ALGORITHMS = 4
-#: Powers of two of the inputs that the guard refuses, and the large element; seconds of load before the first product.
-_SPAN, _LARGE, _WARM_UP = 100, 2.0**80, 1.5
-#: What is timed apart from the rest, and the inputs of what has others than normal numbers.
-_EMULATION = ("emulated", "guard")
-_INPUTS = {"refused": "refused", "native_refused": "refused", "refused_late": "late", "native_late": "late"}
+#: Powers of two of the inputs that the guard refuses, the large element, and small ones; seconds of load before the
+#: first product.
+_SPAN, _LARGE, _SMALL, _WARM_UP = 100, 2.0**80, 2.0**-60, 1.5
+#: What is timed of late and last refusals: the guard, and the whole product between the native kernel before and after.
+_GUARDS, _REFUSALS = ("guard_late", "guard_last"), ("native_late", "refused_late", "refused_last", "native_last")
 
 
 def problem_of(side: int, dtype: str) -> GemmProblem:
@@ -77,15 +81,16 @@ def choices_of(problem: GemmProblem, device: Any) -> dict[str, tuple[GemmProblem
         (problem, Choice(spec, spec.default, gpu=rates)),
         (plain, Choice(native_spec, native[0], gpu=rates)),
     )
-    return {
-        "emulated": guarded,
-        "refused": guarded,
-        "native_refused": alone,
-        "refused_late": guarded,
-        "native_late": alone,
-        "guard": (problem, decision_choice(problem, rates)),
-        "native": alone,
-    }
+    found = {"emulated": guarded, "native": alone, "guard": (problem, decision_choice(problem, rates))}
+    for inputs in ("refused", "late", "last"):
+        refused = "refused" if inputs == "refused" else f"refused_{inputs}"
+        found |= {f"guard_{inputs}": found["guard"], refused: guarded, f"native_{inputs}": alone}
+    return found
+
+
+def inputs_of(name: str) -> str:
+    """Return the name of the inputs of what is timed."""
+    return next((inputs for inputs in ("refused", "late", "last") if name.endswith(inputs)), "emulated")
 
 
 def spread(pool: Pool, dtype: str) -> None:
@@ -96,42 +101,77 @@ def spread(pool: Pool, dtype: str) -> None:
     torch.cuda.synchronize()
 
 
-def enlarge(pool: Pool, operands: Operands, problem: GemmProblem) -> None:
-    """Make an element of each A large, in no line and at no place along K that the guard's first look reads."""
-    side = problem.m
+@contextlib.contextmanager
+def changed(pool: Pool, operands: Operands, problem: GemmProblem, inputs: str) -> Iterator[None]:
+    """Make late or last inputs of ordinary ones: in no line and at no place along K that the guard's first look reads.
+
+    Of late ones an element of each A is large; of last ones half of a row of A is small, and the other half of a column
+    of B.
+    """
+    side, parts = problem.m, list[tuple[torch.Tensor, float]]()
     for index in range(operands.sets):
-        a = pool.view(pool.inputs, problem.a, operands.addresses(index)["a"])
-        a[side // 2 + 37, side // 48 * 16 + 16 * (side // 48 % 2 == 0)] = _LARGE
+        places = operands.addresses(index)
+        a, b = (pool.view(pool.inputs, x, places[name]) for name, x in (("a", problem.a), ("b", problem.b)))
+        row = a[side // 2 + 37]
+        if inputs == "late":
+            place = side // 48 * 16 + 16 * (side // 48 % 2 == 0)
+            parts.append((row[place : place + 1], _LARGE))
+        else:
+            parts += [(row[side // 2 :], _SMALL), (b[: side // 2, side // 2 + 37], _SMALL)]
+    for part, factor in parts:
+        part.mul_(factor)
+    torch.cuda.synchronize()
+    yield
+    # Powers of two: as they were.
+    for part, factor in parts:
+        part.div_(factor)
     torch.cuda.synchronize()
 
 
-def measured(gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], problem: GemmProblem) -> dict[str, Any]:
+def measured(
+    gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], problem: GemmProblem, refusals: int
+) -> dict[str, Any]:
     """Return the record of a square."""
     choices, works = choices_of(problem, get_device()), dict[str, Any]()
+    if refusals:
+        choices = {name: choices[name] for name in (*_GUARDS, *_REFUSALS)}
+    ready = set[str]()
     with contextlib.ExitStack() as stack:
         for name, (product, choice) in choices.items():
-            pool = pools[_INPUTS.get(name, "emulated")]
+            inputs = inputs_of(name)
+            pool = pools[inputs]
             workspaces = stack.enter_context(gpu.workspaces())
             sets = max(1, math.ceil(2 * gpu.l2_bytes / problem.bytes_min))
             operands = Operands(product, sets, pool.inputs.data_ptr(), pool.outputs.data_ptr(), workspaces)
-            if pool is pools["late"]:
-                enlarge(pool, operands, product)
+            if inputs in ("late", "last") and inputs not in ready:
+                stack.enter_context(changed(pool, operands, product, inputs))
+                ready.add(inputs)
             works[name] = gpu.kernel(product, choice, operands)  # type: ignore[arg-type]
             works[name]()
+            if name in _GUARDS:
+                gpu.wait()
+                if decision := int(pool.outputs[:4].view(torch.int32)[0]):
+                    raise WrongResultError(f"the guard takes {decision} moduli for inputs that it must refuse")
             if name == "native":
                 for number, one in enumerate(stack.enter_context(lt.algorithms(product, operands))[:_ALGORITHMS]):
                     with contextlib.suppress(UnsupportedError):
                         one.work()
                         works[f"cublaslt {number}"] = one.work
-        expected, found = problem.flop / 5e7 + 10, dict[str, float]()
-        for names in (_EMULATION, [name for name in reversed(works) if name not in _EMULATION]):
+        expected = problem.flop / 5e7 + 10
+        samples: dict[str, list[float]] = {name: [] for name in works}
+        apart = [name for name in works if name == "emulated" or name.startswith("guard")]
+        rest = [name for name in reversed(works) if name not in apart]
+        for names in [apart, list(_REFUSALS) if refusals else rest] * max(refusals, 1):
             times = timer([works[name] for name in names], [expected] * len(names), operands.sets)
-            found |= dict(zip(names, times, strict=True))
+            for name, us in zip(names, times, strict=True):
+                samples[name].append(us)
+        medians = {name: statistics.median(times) for name, times in samples.items()}
         gpu.wait()
-    of_lt = [us for name, us in found.items() if name.startswith("cublaslt")]
-    own = {name: us for name, us in found.items() if not name.startswith("cublaslt")}
-    config = choices["native"][1].config.as_dict()
-    return {"record": "guard_times", **named(problem), "times_us": own, "native_config": config, "cublaslt_us": of_lt}
+    of_lt = [us for name, us in medians.items() if name.startswith("cublaslt")]
+    own = {name: us for name, us in medians.items() if not name.startswith("cublaslt")}
+    config = choices["native_late"][1].config.as_dict()
+    found = {"record": "guard_times", **named(problem), "times_us": own, "native_config": config, "cublaslt_us": of_lt}
+    return found | ({"samples_us": samples} if refusals else {})
 
 
 def main() -> None:
@@ -139,29 +179,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=KERNELS, default="float64")
     parser.add_argument("--sides", type=int, nargs="*")
+    parser.add_argument("--refusals", type=int, default=0, help="time late and last refusals only, so many times")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     device, problems = get_device(), [problem_of(side, given.dtype) for side in given.sides or SIDES[given.dtype]]
     jobs = {
         str(job): job
         for problem in problems
-        for product, choice in choices_of(problem, device).values()
+        for name, (product, choice) in choices_of(problem, device).items()
+        if not given.refusals or name in (*_GUARDS, *_REFUSALS)
         for job in jobs_of(product, choice, device.arch)
     }
     for job, result in compile_all(jobs.values()):
         if isinstance(result, CompileError):
             print(f"left out: {job}: {str(result)[:200]}", flush=True)
-    block = experiment(f"python benchmarks/experiments/guard_times.py --dtype {given.dtype}", device.pci_bus_id)
+    command = f"python benchmarks/experiments/guard_times.py --dtype {given.dtype} --refusals {given.refusals}"
+    block = experiment(command, device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
-        pools, timer = {name: Pool() for name in dict.fromkeys(("emulated", *_INPUTS.values()))}, Timer(gpu)
+        kinds = ("late", "last") if given.refusals else ("emulated", "refused", "late", "last")
+        pools, timer = {name: Pool() for name in kinds}, Timer(gpu)
         for pool in pools.values():
             pool.fill(given.dtype)
-        spread(pools["refused"], given.dtype)
+        if not given.refusals:
+            spread(pools["refused"], given.dtype)
         warm = time.time()
         while time.time() - warm < _WARM_UP:
-            measured(gpu, lt, timer, pools, problems[-1])
+            measured(gpu, lt, timer, pools, problems[-1], min(given.refusals, 1))
         for problem in problems:
-            found = measured(gpu, lt, timer, pools, problem)
+            found = measured(gpu, lt, timer, pools, problem, given.refusals)
             file.write(found)
             print(problem.m, found["times_us"], found["cublaslt_us"], flush=True)
 
