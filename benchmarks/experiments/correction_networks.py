@@ -11,6 +11,8 @@ import torch
 
 #: Error, as a logarithm to base 2, beyond which its loss is linear.
 _HUBER = 0.1
+#: Names of a network's arrays.
+_ARRAYS = ("first", "hidden", "out", "biases", "out_bias")
 
 
 class Training(NamedTuple):
@@ -35,18 +37,35 @@ class Networks:
         Logarithms to base 2 that the networks are to return, and what each sample counts.
     training : Training
         How they are trained.
+    start : dict, optional
+        The arrays that each network starts with, as of `weights`.
     """
 
-    def __init__(self, inputs: torch.Tensor, wanted: torch.Tensor, weights: torch.Tensor, training: Training) -> None:
+    def __init__(
+        self,
+        inputs: torch.Tensor,
+        wanted: torch.Tensor,
+        weights: torch.Tensor,
+        training: Training,
+        start: dict[str, Any] | None = None,
+    ) -> None:
         torch.manual_seed(0)
         count, width = inputs.shape
         (first, second), networks, epochs, batch, rate, decay = training
         shapes = ((width, first, 1.4), (first, second, 1.4), (second, 1, 0.3))
         layers = [torch.randn(networks, rows, cols) * (gain / rows**0.5) for rows, cols, gain in shapes]
         biases = [torch.zeros(networks, 1, second), torch.zeros(networks, 1, 1)]
+        if start is not None:
+            given = (torch.tensor(start[name], dtype=torch.float32) for name in _ARRAYS)
+            *layers, second_biases, bias = (
+                one.reshape(empty.shape[1:]).repeat(networks, 1, 1)
+                for one, empty in zip(given, (*layers, *biases), strict=True)
+            )
+            biases = [second_biases, bias]
         self._parameters = [one.requires_grad_() for one in (*layers, *biases)]
         optimizer = torch.optim.AdamW(self._parameters, rate, betas=(0.9, 0.99), weight_decay=decay)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, epochs * -(-count // batch), pct_start=0.15)
+        steps = max(epochs * -(-count // batch), 1)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.15)
         for _ in range(epochs):
             order = torch.stack([torch.randperm(count) for _ in range(networks)])
             for chosen in order.split(batch, dim=1):

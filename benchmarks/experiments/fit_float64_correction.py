@@ -3,7 +3,9 @@
 Every fourth product is left out of a first fit; of these, the config that is predicted to be fastest is compared with
 the fastest registered one and with cuBLASLt's top heuristic. Then networks are fitted to all products, and written. Of
 a draw, the time of the choice is fitted. Factors of configs, for products for which the networks are not read, are
-fitted to those that tiles of 64 divide, and printed. Needs PyTorch and SciPy, and no GPU.
+fitted to those that tiles of 64 divide, and printed. ``--continue`` starts from the shipped networks, with few rounds:
+so they learn further records and configs in seconds, and what is not among these stays nearly as it is. Needs PyTorch
+and SciPy, and no GPU.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from gemmule.lab.products import gemm_problem
 HOPPER = Arch.parse("sm_90a")
 
 _TRAINING = Training((24, 24), 4, 500, 256, 1e-2, 0.1)
+#: Of each of the shipped networks, which are continued.
+_CONTINUED = _TRAINING._replace(networks=1, epochs=40, rate=2e-3)
 #: Weights of times fall by this exponent of how much slower they are than the fastest, to the least.
 _SLOWER, _LEAST_WEIGHT = 2.5, 0.05
 #: Weight of assumed times.
@@ -63,9 +67,17 @@ class Measured:
 
 
 class Fit:
-    """Networks that are fitted together, on features that are scaled to a mean of 0 and a deviation of 1."""
+    """Networks that are fitted together, on features that are scaled to a mean of 0 and a deviation of 1.
 
-    def __init__(self, found: Sequence[Measured]) -> None:
+    Parameters
+    ----------
+    found : sequence of Measured
+        The products.
+    start : sequence of dict
+        Networks that are continued, as the cost model reads them; none for new ones.
+    """
+
+    def __init__(self, found: Sequence[Measured], start: Sequence[dict[str, Any]] = ()) -> None:
         self._parts = widths()
         features = np.concatenate([one.features for one in found])
         self._mean, self._deviation = features.mean(axis=0), features.std(axis=0) + 1e-3
@@ -75,7 +87,16 @@ class Fit:
         shares = [_ASSUMED if one.assumed else 1.0 for one in found]
         weights = np.concatenate([x * np.maximum(y, _LEAST_WEIGHT) for x, y in zip(shares, near, strict=True)])
         wanted, weights = (torch.tensor(x, dtype=torch.float32) for x in (wanted, weights / weights.mean()))
-        self._networks = Networks(inputs, wanted, weights, _TRAINING)
+        starts = [self._scaled(one) for one in start]
+        self._networks = [Networks(inputs, wanted, weights, _CONTINUED, one) for one in starts]
+        if not starts:
+            self._networks.append(Networks(inputs, wanted, weights, _TRAINING))
+
+    def _scaled(self, network: dict[str, Any]) -> dict[str, Any]:
+        """Return a network of features as they are as one of scaled features: the inverse of `networks`."""
+        found = {name: np.array(value) for name, value in network.items()}
+        own = np.concatenate([found[part] for part in self._parts]) * self._deviation[:, None]
+        return found | {"first": np.concatenate([own, found["chips"] + self._mean / self._deviation @ own])}
 
     def _inputs(self, one: Measured) -> torch.Tensor:
         chip = np.zeros((len(one.features), len(_CHIPS)))
@@ -85,12 +106,13 @@ class Fit:
 
     def expected(self, one: Measured) -> Any:
         """Return the microseconds of a product's configs."""
-        return one.expected * np.exp2(self._networks.logs(self._inputs(one)))
+        inputs = self._inputs(one)
+        return one.expected * np.exp2(np.mean([networks.logs(inputs) for networks in self._networks], axis=0))
 
     def networks(self) -> list[dict[str, Any]]:
         """Return the weights as the cost model reads them: of features as they are."""
         found, ends = [], np.cumsum(list(self._parts.values()))
-        for weights in self._networks.weights():
+        for weights in itertools.chain.from_iterable(networks.weights() for networks in self._networks):
             *of_parts, chips = np.split(weights.pop("first"), ends)
             own = np.concatenate(of_parts)
             given = dict(zip(self._parts, np.split(own / self._deviation[:, None], ends[:-1]), strict=True))
@@ -105,7 +127,7 @@ def measured(one: Product) -> Measured:
     found = limits(one.problem, configs, one.gpu, RATES)
     times = np.array(list(one.times.values()))
     features = np.concatenate(list(_parts(one.problem, configs, found).values()), dtype=np.float32).T
-    expected = found.times * power(one.problem)
+    expected = found.times * power(one.problem, configs)
     return Measured(one.gpu.learned, configs, times, expected, features, one.first, correction.is_whole(one.problem))
 
 
@@ -119,7 +141,7 @@ def assumed(one: Product) -> Measured:
         for config in SPEC.configs
         if config not in one.times and SPEC.why_not(one.problem, HOPPER, config) is None
     ]
-    found = limits(one.problem, configs, one.gpu, RATES).times * power(one.problem)
+    found = limits(one.problem, configs, one.gpu, RATES).times * power(one.problem, configs)
     factor = np.array([FACTORS.get(key_of(config), 1.0) for config in configs])
     said = measured(one._replace(times=dict(zip(configs, (found * factor).tolist(), strict=True)), first=None))
     return dataclasses.replace(said, assumed=True)
@@ -165,7 +187,7 @@ def factors(found: Sequence[Product]) -> dict[tuple[int, ...], float]:
     keys = sorted({key_of(config) for configs in shared for config in configs})
     numbers = [np.array([keys.index(key_of(config)) for config in configs], int) for configs in shared]
     expected = [
-        np.log(limits(one.problem, configs, one.gpu, RATES).times * power(one.problem))
+        np.log(limits(one.problem, configs, one.gpu, RATES).times * power(one.problem, configs))
         for one, configs in zip(found, shared, strict=True)
     ]
     times = [np.log([one.times[config] for config in configs]) for one, configs in zip(found, shared, strict=True)]
@@ -192,7 +214,10 @@ def main() -> None:
     """Fit, say how good the choices are, and write the data that the cost model reads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+")
+    parser.add_argument("--continue", dest="continued", action="store_true", help="start from the shipped networks")
     given = parser.parse_args()
+    path = Path(correction.__file__).with_name("correction.json")
+    start = json.loads(path.read_text())["networks"] if given.continued else ()
     every = [one for path in given.records for one in products(path, "float64")]
     whole = [one for one in every if correction.is_whole(one.problem) and len(one.times) > 1]
     for key, factor in factors(whole).items():
@@ -200,15 +225,14 @@ def main() -> None:
     given_products = [one for one in every if correction.measured_share(one.problem) > 0]
     found = [measured(one) for one in given_products]
     prior = [assumed(one) for one in given_products if correction.is_whole(one.problem)]
-    fit = Fit([*(one for number, one in enumerate(found) if number % HELD_OUT), *prior])
+    fit = Fit([*(one for number, one in enumerate(found) if number % HELD_OUT), *prior], start)
     for chip, is_whole in itertools.product(_CHIPS, (False, True)):
         held_out = [
             one for one in found[::HELD_OUT] if one.chip == chip and one.whole == is_whole and one.cublaslt is not None
         ]
         if held_out:
             print(f"{chip}, {'whole' if is_whole else 'other'} tiles: {judged(fit, held_out)}", flush=True)
-    path = Path(correction.__file__).with_name("correction.json")
-    content = {"chips": _CHIPS, "networks": Fit([*found, *prior]).networks()}
+    content = {"chips": _CHIPS, "networks": Fit([*found, *prior], start).networks()}
     path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 

@@ -106,9 +106,15 @@ def _recorded(path: Path, dtype: str) -> Iterator[Product]:
     found = [current_record(one) for one in read_records(path)]
     gpu = rates_for(found[0]["gpu"], _SMS)
     spec, config_class, _, _ = KINDS[dtype]
-    configs = [config_class(**one) for x in found if x["record"] == "configs" for one in x["configs"]]
+    # Some records are of several kernels.
+    configs = [
+        config_class(**one) if name == spec.name else None
+        for x in found
+        if x["record"] == "configs"
+        for name, one in zip(x.get("kernels") or [spec.name] * len(x["configs"]), x["configs"], strict=True)
+    ]
     for one in found:
-        if one["record"] == "config_times":
+        if one["record"] == "config_times" and one["dtype"] == dtype:
             times = {configs[int(x)]: us for x, us in one["times_us"].items()}
             first = next(iter(one["cublaslt_us"]), None)
         elif one.get("kernel") == spec.name and "looked" in one:

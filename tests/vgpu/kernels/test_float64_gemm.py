@@ -103,7 +103,16 @@ def test_every_instruction_gives_the_same_bits(shape, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("values", [{"tile_k": 32}, {"warps_m": 1, "stages": 2}, {"tile_m": 32}], ids=str)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"tile_k": 32},
+        {"warps_m": 1, "stages": 2},
+        {"tile_m": 32},
+        {"tile_m": 80, "tile_n": 64, "warps_m": 1, "warps_n": 4, "mma_k": 8},
+    ],
+    ids=str,
+)
 def test_other_slices_and_warps(values, rng):
     config = dataclasses.replace(SMALL, **values)
     a, b = random_matrix(rng, FLOAT64, (72, 104)), random_matrix(rng, FLOAT64, (104, 40))

@@ -18,7 +18,7 @@ from .limits import RATES, Numbers, key_of, limits
 
 #: Measured times by those of the limits, by rows, columns and depth of a tile, elements of K of an instruction, CTAs
 #: of a cluster (0 with stream-K), and warps: of products that the correction was not fitted to. Of 128 x 128 and 8 by
-#: one CTA it is assumed.
+#: one CTA it is assumed; of 80 x 64, and 64 x 32 and 8, it is a little more than the median of 20261129T142017.
 FACTORS: dict[tuple[int, ...], float] = {
     (64, 64, 16, 16, 1, 4): 0.934,
     (64, 64, 16, 8, 1, 4): 0.99,
@@ -69,13 +69,15 @@ FACTORS: dict[tuple[int, ...], float] = {
     (32, 64, 16, 8, 3, 4): 0.98,
     (32, 64, 32, 8, 8, 4): 1.007,
     (32, 64, 16, 8, 0, 4): 0.899,
+    (80, 64, 16, 8, 1, 4): 1.07,
+    (64, 32, 16, 8, 1, 4): 0.97,
 }
 #: How much longer products take with each doubling of their operations beyond so many, at most so many times these.
 _SLOWER, _FROM, _MOST = 0.012, 2**30, 2**10
 #: How much longer products take in tiles of fewer elements than so many, with each doubling of their operations beyond
 #: so many, where B is MN-major and where it is K-major, and the most: of 30 products of H200s, of 2**37 to 2**40.5
 #: operations.
-_LARGE_TILE, _LONGER, _LONGER_FROM, _LONGEST = 128 * 128, 0.027, (2**39, 2**37), 0.1
+_LARGE_TILE, _LONGER, _LONGER_FROM, _LONGEST = 128 * 128, 0.027, (2**38.5, 2**37), 0.1
 
 
 @cache_for_configs
@@ -88,10 +90,17 @@ def _large_tiles(configs: Sequence[Float64Config]) -> Numbers:
     return np.array([one.tile_elements >= _LARGE_TILE for one in configs])
 
 
-def power(problem: GemmProblem) -> float:
-    """Return how much longer a product takes since the power that it needs lowers the clock."""
+def power(problem: GemmProblem, configs: Sequence[Float64Config]) -> float | Numbers:
+    """Return how much longer a product takes since the power that it needs lowers the clock, in each config or in all.
+
+    Of large products it does so most where tiles are not large.
+    """
     operations = 2 * problem.m * problem.n * problem.k * max((problem.batch or (1,))[0], 1)
-    return 1 + _SLOWER * math.log2(min(max(operations / _FROM, 1.0), _MOST))
+    every = 1 + _SLOWER * math.log2(min(max(operations / _FROM, 1.0), _MOST))
+    if 2 * problem.m * problem.n * problem.k <= min(_LONGER_FROM):
+        return every
+    of_large: Numbers = np.where(_large_tiles(configs), every, every * (1 + _longer(problem)))
+    return of_large
 
 
 def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates) -> Numbers:
@@ -102,9 +111,7 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
         learned = correction(problem, configs, found, gpu)
         factors = learned if share == 1 else factors ** (1 - share) * learned**share
     times: Numbers = found.times * factors
-    times *= power(problem)
-    if 2 * problem.m * problem.n * problem.k > min(_LONGER_FROM):
-        times *= np.where(_large_tiles(configs), 1.0, 1 + _longer(problem))
+    times *= power(problem, configs)
     return times
 
 

@@ -127,6 +127,8 @@ SPEC = KernelSpec(
         *(Float64Config(tile_m=96, stages=3, mma_k=8, cluster_k=parts) for parts in (1, 2)),
         Float64Config(tile_n=96, stages=3, mma_k=8),
         Float64Config(tile_n=112, warps_m=4, warps_n=1, stages=3, mma_k=8),
+        Float64Config(tile_m=80, warps_m=1, warps_n=4, stages=3, mma_k=8),
+        Float64Config(tile_n=32, mma_k=8),
         *(Float64Config(mma_k=8, tile_m=32, **fields) for fields in ({"cluster_k": 3}, {"tile_k": 32, "stages": 3})),
         *(Float64Config(tile_n=32, tile_k=32, stages=3, mma_k=8, cluster_k=parts) for parts in (1, 4)),
         Float64Config(warps_n=4, mma_k=8),
