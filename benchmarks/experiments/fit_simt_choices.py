@@ -22,9 +22,10 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.cost import FACTORS, costs_with_copies, operand_layouts
+from gemmule.kernels.simt.cost import costs_with_copies, operand_layouts
 from gemmule.kernels.simt.gemm.spec import SPEC, is_small
 from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as MN_MAJOR
+from gemmule.kernels.simt.rates import FACTORS
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 

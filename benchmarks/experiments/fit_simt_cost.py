@@ -16,10 +16,11 @@ from scipy.optimize import least_squares
 
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.rates_table import rates_for
-from gemmule.kernels.simt import cost
 from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.cost import SimtFacts, SimtRates, SimtWork
+from gemmule.kernels.simt.cost import limits
 from gemmule.kernels.simt.gemm.spec import SPEC
+from gemmule.kernels.simt.rates import RATES, SimtRates
+from gemmule.kernels.simt.work import SimtFacts, SimtWork
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import read_records
 
@@ -79,7 +80,7 @@ def main() -> None:
     for number, one in enumerate(records):
         problem: GemmProblem = gemm_problem(one["m"], one["n"], one["k"], "float32", "float32", one["layout"])
         able = [config for config in kept if config in one["times_us"]]
-        works.append(cost.limits(problem, able, gpu))
+        works.append(limits(problem, able, gpu))
         rows += [(number, kept.index(config), one["times_us"][config]) for config in able]
     work = stacked(works)
     products, which, times = (np.array(column) for column in zip(*rows, strict=True))
@@ -94,16 +95,16 @@ def main() -> None:
     count = len(SimtRates._fields) - 1
 
     def rates_of(values: Any) -> SimtRates:
-        return SimtRates(*(float(f"{x:.4g}") for x in np.exp(values[:count])), memory=cost.RATES.memory)
+        return SimtRates(*(float(f"{x:.4g}") for x in np.exp(values[:count])), memory=RATES.memory)
 
     def logs(values: Any) -> Any:
-        exact = SimtRates(*np.exp(values[:count]), memory=cost.RATES.memory)
+        exact = SimtRates(*np.exp(values[:count]), memory=RATES.memory)
         return np.log(work.predicted_us(exact)) + values[count:][which]
 
     def errors(values: Any) -> Any:
         return np.concatenate([((logs(values) - np.log(times)) * weights)[fitted], _PRIOR * values[count:]])
 
-    rates = np.maximum(np.array(cost.RATES)[:count], _LEAST)
+    rates = np.maximum(np.array(RATES)[:count], _LEAST)
     start = np.concatenate([np.log(rates), np.zeros(2 * len(kept))])
     values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
     print("RATES =", rates_of(values))

@@ -33,8 +33,9 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.simt.batched.spec import SPEC as BATCHED
 from gemmule.kernels.simt.config import VECTOR_BYTES, SimtConfig
-from gemmule.kernels.simt.cost import RATES, limits, operand_copies
+from gemmule.kernels.simt.cost import limits, operand_copies
 from gemmule.kernels.simt.gemm.spec import SPEC as GEMM
+from gemmule.kernels.simt.rates import RATES
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_operation import named
 from gemmule.lab.products import LAYOUTS, gemm_problem

@@ -78,6 +78,24 @@ def test_whole_tiles_without_bank_conflicts(layout, config, rng):
     assert counter.counts.bank_conflicts == 0
 
 
+@pytest.mark.parametrize("config", [GROUPS, dataclasses.replace(DEEP, cluster_k=2)], ids=str)
+def test_interleaved_lanes_read_vectors_in_two_wavefronts(config, rng):
+    assert config.interleaved(False)
+    a, b = random_matrix(rng, FLOAT32, (config.tile_m, 128)), random_matrix(rng, FLOAT32, (128, config.tile_n))
+    a, d, counter = laid_out(a, "col"), poisoned(FLOAT32, (config.tile_m, config.tile_n)), Counter()
+    problem = problem_of(a, b, d)
+    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
+    arrays = {"a": a, "b": b, "d": d}
+    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    assert_product(d, a, b)
+    reads = [row for row in counter.counts.instructions if "ld.shared.v4" in row.text and row.requests]
+    # Whole warps read the partial sums of groups of warps, 512 bytes.
+    partials = config.tile_elements * config.warps_k // 128 if config.warps_k > 1 else 0
+    assert sum(row.requests for row in reads) > partials
+    assert sum(row.wavefronts - 2 * row.requests for row in reads) == 2 * partials
+    assert counter.counts.bank_conflicts == 0
+
+
 #: Layouts, extents, elements that every matrix begins late, and the widths of copies and of what is written then.
 WIDTHS = [
     (("col", "row"), (68, 36, 50), 0, ("16", "16", "4")),
@@ -145,9 +163,9 @@ def test_k_major_operands_are_loaded_by_vectors_where_it_pays_and_each_is_inside
         assert other.by_vectors((True, True)) == (False, False)
 
 
-@pytest.mark.parametrize("ctas", [1, 2])
-def test_rows_that_begin_anywhere_are_written_by_warps(ctas, rng):
-    config = dataclasses.replace(SMALL, cluster_k=ctas)
+@pytest.mark.parametrize(("config", "ctas"), [(SMALL, 1), (SMALL, 2), (GROUPS, 1)], ids=str)
+def test_rows_that_begin_anywhere_are_written_by_warps(config, ctas, rng):
+    config = dataclasses.replace(config, cluster_k=ctas)
     a, b = random_matrix(rng, FLOAT32, (45, 19)), random_matrix(rng, FLOAT32, (19, 67))
     d, counter = poisoned(FLOAT32, (45, 67)), Counter()
     problem = problem_of(a, b, d)

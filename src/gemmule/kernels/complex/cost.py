@@ -8,7 +8,8 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.float64 import limits as float64_limits
-from gemmule.kernels.simt import cost as simt_cost
+from gemmule.kernels.simt.cost import limits
+from gemmule.kernels.simt.rates import SimtRates
 
 from .config import Complex64Config, Complex128Config
 
@@ -48,7 +49,7 @@ FACTORS: dict[tuple[int, ...], float] = {
 #: Microseconds beside for each tile of an SM, which computes nothing else while the tile is written.
 WRITTEN_ALONE: dict[tuple[int, ...], float] = {(128, 64, 8, 8, 0, 8): 3.0}
 #: What predicted times of complex64 were fitted to, with the factors below: rates of float32 as they were then.
-COMPLEX64_RATES = simt_cost.SimtRates(
+COMPLEX64_RATES = SimtRates(
     launch=2.348,
     exchange=1.094,
     peer=0.0392,
@@ -96,7 +97,7 @@ def complex128_costs(problem: GemmProblem, configs: Sequence[Complex128Config], 
 
 def complex64_costs(problem: GemmProblem, configs: Sequence[Complex64Config], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of `complex64_gemm`."""
-    found: list[float] = simt_cost.limits(problem, configs, gpu).predicted_us(COMPLEX64_RATES).tolist()
+    found: list[float] = limits(problem, configs, gpu).predicted_us(COMPLEX64_RATES).tolist()
     keys = ((one.tile_m, one.tile_n, one.cluster_k, one.warps_k) for one in configs)
     factors = [COMPLEX64_FACTORS.get(key, 1.0) for key in keys]
     return [factor * time for factor, time in zip(factors, found, strict=True)]

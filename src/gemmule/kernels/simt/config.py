@@ -28,6 +28,8 @@ LARGEST = 128 * 256
 #: Of tiles whose K-major operands are loaded by vectors, the least rows and columns; and elements that a thread copies
 #: of an operand, from which this pays for it alone.
 _LEAST_SIDE, _MANY_COPIES = 64, 16
+#: Elements of the largest tiles whose lanes are interleaved.
+_INTERLEAVED = 64 * 128
 #: Registers of an SM, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
@@ -176,6 +178,20 @@ class SimtConfig(Config):
             for extent in (self.tile_m, self.tile_n)
         ]
         return k_major[0] and (k_major[1] or wide[0]), k_major[1] and (k_major[0] or wide[1])
+
+    def interleaved(self, transposes: bool) -> bool:
+        """Return whether lanes are interleaved (`lane_row`), where that was measured to be faster.
+
+        `transposes` says whether K-major operands are copied by element: these copies and reads share a pipe. Of few
+        CTAs an SM with larger tiles the order in which the compiler puts instructions decides.
+        """
+        if self.itemsize != FLOAT32.itemsize or self.tile_k == SECTOR or self.tile_elements > _INTERLEAVED:
+            return False
+        if min(self.tile_m, self.tile_n) < _LEAST_SIDE:
+            return self.warps_k > 1
+        if self.tile_m == self.tile_n:
+            return transposes or self.cluster_k > 1
+        return transposes and self.cluster_k > 1
 
     @property
     def carve_out(self) -> int | None:

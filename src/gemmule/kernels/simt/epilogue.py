@@ -17,6 +17,7 @@ from cutlass import Float32, Int64, cute
 from gemmule.core.dataclass import dataclass
 
 from .config import LANES_M, LANES_N, VECTOR, SimtConfig
+from .thread_tiles import lane_column, lane_row
 
 _ITEM = Float32.width // 8
 _LANES = LANES_M * LANES_N
@@ -40,6 +41,8 @@ class SimtEpilogue:
         Whether each four columns of a thread tile are rotated by one. Shared memory takes them by vectors, of four
         consecutive registers. Unrotated these are in the banks of the columns' fragments, and up to 12 of 100 FMAs wait
         for a register.
+    interleaved : bool
+        Whether lanes are interleaved (`lane_row`).
     """
 
     config: SimtConfig
@@ -47,6 +50,7 @@ class SimtEpilogue:
     whole: bool
     fused: Any = None
     rotated: bool = False
+    interleaved: bool = False
 
     def place(self, column: Any) -> Any:
         """Return the place of a column of the accumulators."""
@@ -123,7 +127,7 @@ class SimtEpilogue:
         warp, lane = tid // _LANES, tid % _LANES
         buffer = staging + warp * (LANES_M * together * warp_n * _ITEM)
         warp = warp % (config.warps_m * config.warps_n)
-        own = buffer + (lane // LANES_N * (together * warp_n) + lane % LANES_N * VECTOR) * _ITEM
+        own = buffer + (self.own_row(lane) * (together * warp_n) + self.own_column(lane) * VECTOR) * _ITEM
         row_0 = tile[0] + warp // config.warps_n * (config.tile_m // config.warps_m)
         col_0 = tile[1] + warp % config.warps_n * warp_n + lane
         pieces = cutlass.const_expr(warp_n // _LANES)
@@ -147,7 +151,8 @@ class SimtEpilogue:
                 addends.fill(gC.element_type(0))
                 for i in cutlass.range_constexpr(together):
                     for p in cutlass.range_constexpr(pieces):
-                        address = buffer + ((lane_m * together + i) * warp_n + (p * _LANES + self.place(lane))) * _ITEM
+                        column = p * _LANES + self.staged(self.place(lane), lane_m)
+                        address = buffer + ((lane_m * together + i) * warp_n + column) * _ITEM
                         products[p, i] = _shared(address, 1)[0]
                 if beta != 0:
                     for i in cutlass.range_constexpr(together):
@@ -172,6 +177,22 @@ class SimtEpilogue:
                     place += stride
                 place += stride * (VECTOR - together)
             cute.arch.sync_warp()
+
+    def own_row(self, lane: Any) -> Any:
+        """Return the row of a lane in shared memory."""
+        return lane_row(lane, self.interleaved)
+
+    def own_column(self, lane: Any) -> Any:
+        """Return the column of a lane's vectors in shared memory.
+
+        Eight interleaved lanes store four vectors of two rows: those of odd rows in the other half of the banks.
+        """
+        column = lane_column(lane, self.interleaved)
+        return column ^ lane % 2 * (LANES_N // 2) if self.interleaved else column
+
+    def staged(self, column: Any, row: int) -> Any:
+        """Return where in shared memory a column of a lane's row is."""
+        return column ^ row % 2 * (LANES_N // 2 * VECTOR) if self.interleaved else column
 
     @cute.jit
     def store(self, gD: cute.Tensor, at, vector: cute.Tensor):

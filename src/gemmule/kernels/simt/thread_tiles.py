@@ -7,7 +7,7 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
-from .config import VECTOR
+from .config import LANES_N, VECTOR
 from .vectors import write_vector
 
 
@@ -15,6 +15,20 @@ from .vectors import write_vector
 def spread(place, index: cutlass.Constexpr[int], places: cutlass.Constexpr[int]):
     """Return row (or column) `index` of thread `place` of `places`: its vectors are `places` vectors apart."""
     return (index // VECTOR * places + place) * VECTOR + index % VECTOR
+
+
+def lane_row(lane: Any, interleaved: bool) -> Any:
+    """Return the row of a lane among those of its warp, 4 x 8.
+
+    Interleaved lanes i and i xor 2 are in a row, i and i xor 1 in a column: shared memory serves reads of vectors of 16
+    bytes by half-warps, in two wavefronts. In the order of rows it takes four for those of columns.
+    """
+    return lane % 2 + lane // (2 * LANES_N) * 2 if interleaved else lane // LANES_N
+
+
+def lane_column(lane: Any, interleaved: bool) -> Any:
+    """Return the column of a lane; `lane_row` is its row."""
+    return lane // 2 % LANES_N if interleaved else lane % LANES_N
 
 
 @cute.jit

@@ -49,9 +49,13 @@ class SimtGemm:
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = self.vector_epilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"
-        # Where shared memory takes accumulators; with transposing copies it would cost registers, and time.
-        rotated = (self.rows or config.cluster_k * config.warps_k > 1) and not self.mainloop.transposes
-        self.epilogue = SimtEpilogue(config, int(types["d_vector"]), types["tiles"] == "whole", self.fused, rotated)
+        interleaved = self.mainloop.interleaved
+        # Where shared memory takes accumulators; with transposing copies it would cost larger tiles registers and time.
+        rotated = self.rows or config.cluster_k * config.warps_k > 1
+        rotated = rotated and (interleaved or not self.mainloop.transposes)
+        self.epilogue = SimtEpilogue(
+            config, int(types["d_vector"]), types["tiles"] == "whole", self.fused, rotated, interleaved
+        )
 
     @cute.jit
     def __call__(

@@ -14,7 +14,7 @@ from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies
 from gemmule.kernels.simt.config import LANES_M, LANES_N, LARGEST, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
 from gemmule.kernels.simt.stage import SimtStage, TransposingCopies, VectorCopies
-from gemmule.kernels.simt.thread_tiles import multiply_fragments
+from gemmule.kernels.simt.thread_tiles import lane_column, lane_row, multiply_fragments
 
 _ALIGNMENT = 1024
 
@@ -95,6 +95,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
     one_bit = True
     #: Whether aligned K-major operands may be loaded by vectors.
     takes_vectors = True
+    #: Whether lanes may be interleaved.
+    interleaves = True
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
@@ -110,6 +112,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         ]
         #: Whether copies of an element each transpose an operand.
         self.transposes = any(one.k_major and not one.by_vectors for one in stages)
+        self.interleaved = self.interleaves and config.interleaved(self.transposes)
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
@@ -180,8 +183,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         """Return this thread's first row and column in the tile."""
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // 32 % (self.config.warps_m * self.config.warps_n), tid % 32
-        row = warp // self.config.warps_n * self.warp_m + lane // LANES_N * self.vector
-        col = warp % self.config.warps_n * self.warp_n + lane % LANES_N * self.vector
+        row = warp // self.config.warps_n * self.warp_m + lane_row(lane, self.interleaved) * self.vector
+        col = warp % self.config.warps_n * self.warp_n + lane_column(lane, self.interleaved) * self.vector
         return row, col
 
     def group(self) -> Any:

@@ -58,6 +58,7 @@ class GroupedMainloop(SimtGemmMainloop):
     waits = False
     # With the scheduler's registers there are none left for vectors.
     takes_vectors = False
+    interleaves = False
 
 
 class SimtGroupedGemm(SimtGemm):

@@ -1,0 +1,182 @@
+"""Rates of the float32 GEMMs' cost model, and factors of their configs: all numbers that were fitted to times."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gemmule.core.dtype import FLOAT32
+
+from .config import SimtConfig
+
+
+class SimtRates(NamedTuple):
+    """Rates of the predicted times of `simt_gemm`, fitted by benchmarks/experiments/fit_simt_cost.py.
+
+    Attributes
+    ----------
+    launch, exchange, peer : float
+        Microseconds of a launch, and of the exchange of partial sums in a cluster: for itself and for each other CTA.
+    cycles : float
+        Cycles a microsecond; others are in cycles of a scheduler.
+    copy, transposing, read, k_tile : float
+        Of a copy of 4 bytes by a warp, of an MN-major operand and of a K-major one, of its read of 16 bytes a lane from
+        shared memory, and of a k-tile's synchronisation.
+    latency, alone : float
+        The least of a k-tile, and the part of a CTA's own that it cannot hide alone.
+    start, epilogue : float
+        Of a CTA, and of an element of a thread tile.
+    memory : float
+        Bytes a microsecond.
+    vector : float
+        Of a vector of a K-major operand, which a warp loads and stores transposed.
+    loading : float
+        What the least of a k-tile is longer where vectors are loaded, by no largest tile.
+    """
+
+    launch: float
+    exchange: float
+    peer: float
+    cycles: float
+    copy: float
+    transposing: float
+    read: float
+    k_tile: float
+    latency: float
+    alone: float
+    start: float
+    epilogue: float
+    memory: float
+    vector: float = 0.0
+    loading: float = 0.0
+
+
+#: By `benchmarks/experiments/fit_simt_cost.py`, of 524 products on an H100 and an H200: records 20261124T022030,
+#: 20261125T031731, 20261125T121740, 20261125T131340 and 20261125T141418, and of 20261128T142551 odd products and those
+#: of MN-major operands.
+RATES = SimtRates(
+    launch=2.15,
+    exchange=1.321,
+    peer=0.04497,
+    cycles=3167.0,
+    copy=9.659,
+    transposing=18.76,
+    read=9.007,
+    k_tile=300.8,
+    latency=318.1,
+    alone=0.8152,
+    start=559.5,
+    epilogue=57.78,
+    memory=3.5e6,
+    vector=25.0,
+    loading=400.0,
+)
+#: Measured times by predicted ones, of aligned operands and of others: by rows, columns, k-tile, groups of warps and
+#: CTAs of a cluster. Fitted like the rates, then by `benchmarks/experiments/fit_simt_choices.py`, so that choices lose
+#: least. Those of 32 x 64, and of 32 x 32 in clusters of two to four, are 4 to 6 % above what was measured (notebook).
+FACTORS = {
+    (64, 64, 16, 1, 1): (0.907, 0.933),
+    (64, 64, 16, 1, 2): (0.922, 0.936),
+    (64, 64, 16, 1, 3): (1.000, 0.920),
+    (64, 64, 16, 1, 4): (0.912, 0.926),
+    (64, 64, 16, 1, 8): (0.908, 0.909),
+    (64, 128, 16, 1, 1): (0.994, 1.094),
+    (64, 128, 16, 1, 2): (1.021, 1.078),
+    (64, 128, 16, 1, 3): (1.020, 1.023),
+    (64, 128, 16, 1, 4): (1.017, 1.048),
+    (64, 128, 16, 1, 8): (1.016, 1.035),
+    (128, 64, 8, 1, 1): (0.907, 1.011),
+    (128, 64, 16, 1, 1): (1.031, 1.105),
+    (128, 64, 16, 1, 2): (1.012, 1.065),
+    (128, 64, 16, 1, 3): (1.029, 1.021),
+    (128, 64, 16, 1, 4): (1.013, 1.033),
+    (128, 64, 16, 1, 6): (1.037, 1.030),
+    (128, 256, 8, 1, 1): (1.015, 1.146),
+    (128, 256, 16, 1, 1): (1.108, 1.169),
+    (128, 128, 16, 1, 1): (1.080, 1.167),
+    (32, 32, 16, 1, 1): (0.999, 1.035),
+    (32, 32, 16, 1, 4): (0.955, 0.993),
+    (32, 32, 16, 1, 8): (0.970, 0.996),
+    (32, 32, 16, 1, 16): (1.049, 1.068),
+    (64, 32, 16, 1, 6): (0.983, 1.058),
+    (128, 32, 16, 1, 1): (0.950, 0.995),
+    (128, 32, 16, 1, 8): (0.923, 0.971),
+    (32, 128, 16, 1, 1): (0.952, 0.989),
+    (32, 128, 16, 1, 8): (0.932, 0.989),
+    (32, 32, 32, 4, 1): (0.870, 0.906),
+    (32, 32, 32, 4, 2): (0.837, 0.890),
+    (32, 32, 32, 4, 3): (0.834, 0.890),
+    (32, 32, 32, 4, 4): (0.853, 0.905),
+    (32, 32, 32, 4, 6): (1.000, 0.881),
+    (32, 32, 64, 4, 1): (1.033, 1.059),
+    (32, 32, 64, 4, 8): (1.066, 1.035),
+    (32, 64, 32, 4, 1): (0.952, 1.010),
+    (32, 64, 32, 4, 2): (0.930, 0.990),
+    (64, 32, 32, 2, 1): (0.979, 1.033),
+    (64, 64, 32, 2, 1): (1.028, 1.036),
+    (64, 64, 32, 2, 2): (1.019, 1.013),
+    (64, 64, 32, 2, 3): (1.004, 1.012),
+    (64, 64, 32, 2, 4): (0.987, 1.008),
+    (64, 64, 32, 2, 8): (1.012, 1.039),
+}
+#: Further factors of the largest tiles, one CTA an SM, where operands are aligned and the result is written by element:
+#: 4095 cubed with prepared operands.
+_BY_ELEMENT = {128 * 256: 1.08}
+
+
+class _InGroups(NamedTuple):
+    """Further factors of tiles in groups of warps, with operands of a kind; 1 with others."""
+
+    mn_major: float = 1.0
+    mn_major_by_element: float = 1.0  #: As the one before, where the result is written by element.
+
+
+#: By the elements of a tile; in the notebook are the products that they were fitted to, and those that judged them.
+_IN_GROUPS = {
+    64 * 64: _InGroups(mn_major_by_element=1.06),
+    32 * 32: _InGroups(mn_major=0.985),
+}
+#: Further factors where K-major operands are aligned: by rows, columns, k-tile, groups of warps, and whether vectors
+#: are loaded.
+_K_MAJOR = {
+    (64, 128, 16, 1, True): 1.075,
+    (128, 64, 16, 1, True): 1.05,
+    (128, 256, 16, 1, True): 1.013,
+    (128, 64, 8, 1, False): 0.96,
+    (64, 64, 32, 2, False): 0.97,
+}
+
+
+def factor_of(
+    config: SimtConfig,
+    k_major: tuple[bool, bool],
+    unaligned: tuple[bool, bool],
+    by_vectors: tuple[bool, bool],
+    by_element: bool,
+) -> float:
+    """Return the measured time of a config by that of the model's limits.
+
+    Parameters
+    ----------
+    config : SimtConfig
+        The config; of complex types only the further factor of the largest tiles is known.
+    k_major, unaligned, by_vectors : tuple of bool
+        Of A and of B: whether it is K-major, is copied by element, and is loaded by vectors.
+    by_element : bool
+        Whether the result is written by element.
+    """
+    complete = config.itemsize == FLOAT32.itemsize
+    name = config.tile_m, config.tile_n, config.tile_k, config.warps_k, config.cluster_k
+    factor = FACTORS.get(name, (1.0, 1.0))[any(unaligned)] if complete else 1.0
+    if by_element and not any(unaligned):
+        factor *= _BY_ELEMENT.get(config.tile_elements, 1.0)
+    if complete and not (any(k_major) and any(unaligned)):
+        factor *= _further(config, k_major, any(by_vectors), by_element)
+    return factor
+
+
+def _further(config: SimtConfig, k_major: tuple[bool, bool], by_vectors: bool, by_element: bool) -> float:
+    """Return the further factor of a config with aligned K-major operands, or in groups of warps."""
+    if any(k_major):
+        return _K_MAJOR.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, by_vectors), 1.0)
+    further = _IN_GROUPS.get(config.tile_elements, _InGroups()) if config.warps_k > 1 else _InGroups()
+    return further.mn_major_by_element if by_element else further.mn_major

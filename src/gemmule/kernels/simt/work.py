@@ -1,0 +1,230 @@
+"""The cost model of the float32 GEMMs: facts and work of configs, and the time that their limits take."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gemmule.core.dataclass import dataclass
+from gemmule.core.dtype import FLOAT32
+from gemmule.core.last_call_cache import cache_for_configs
+
+from .config import LARGEST, SimtConfig
+from .rates import SimtRates, factor_of
+
+#: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With two CTAs an SM 79 clusters of three fit,
+#: 62 of four, 39 of six, 30 of eight and 14 of sixteen; with one more the kernel took the time of three CTAs an SM.
+#: More CTAs an SM fill more SMs: 120 clusters of three fit with three, 162 with four, and 162 of six with eight.
+_SMS, _FILLED = 132, {3: 122.3, 4: 123.5, 6: 122.5, 8: 120, 16: 112}
+#: CTAs an SM that are too many and fit: 62 clusters of four with two; with three 92 fit and not 93. Below 0, that do
+#: not fit though they are not too many: of 40 clusters of three with one, and of 40 of six with two.
+_SLACK = {3: -0.0225, 4: 0.01, 6: -0.045}
+#: The same of others, so that a whole number of CTAs an SM stays one.
+_ROUNDING = 1e-9
+#: CTAs an SM beyond which a whole number no longer fits, and that number: 79 clusters of three fit with two, 30 of
+#: four, 17 of six and 6 of sixteen with one.
+_FITS = {3: (1.97, 2), 4: (0.97, 1), 6: (0.9, 1), 16: (0.86, 1)}
+#: A little more than a whole number of CTAs an SM.
+_MORE = 1 + 1e-6
+#: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
+_THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
+
+
+class OperandLayout(NamedTuple):
+    """How an operand lies."""
+
+    k_major: bool
+    unaligned: bool
+
+
+#: How MN-major copies in workspaces lie.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SimtFacts:
+    """Facts of configs for every product of a kind of operands: an array with a number for each config.
+
+    Attributes
+    ----------
+    tile_m, tile_n, cluster_k : array
+        Fields of the configs.
+    depth : array
+        k of a k-tile of all CTAs of a cluster.
+    share, slack, fits, more : array
+        CTAs of a tile for each SM that clusters can fill; CTAs an SM that are too many and fit; and CTAs an SM beyond
+        which a small whole number no longer fits, with a little more than that number.
+    resident : array
+        CTAs of an SM in a full wave.
+    warps : array
+        Warps of a CTA for each scheduler.
+    products, copies, transposed, vectors, reads, tile_elements : array
+        Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
+        of vectors for a k-tile; and elements of its tile.
+    loads : array
+        1 where a CTA that is alone waits for vectors, or else 0.
+    factor : array
+        Measured time of the config by that of the limits.
+    """
+
+    tile_m: Any
+    tile_n: Any
+    cluster_k: Any
+    depth: Any
+    share: Any
+    slack: Any
+    fits: Any
+    more: Any
+    resident: Any
+    warps: Any
+    products: Any
+    copies: Any
+    transposed: Any
+    vectors: Any
+    loads: Any
+    reads: Any
+    tile_elements: Any
+    factor: Any
+
+
+@dataclass(frozen=True)
+class SimtWork:
+    """Work of configs for a product: an array with a number for each config, or for each of several products.
+
+    Attributes
+    ----------
+    facts : SimtFacts
+        What it does for every product.
+    ctas : array
+        CTAs of the busiest SM.
+    waves, rest : array
+        Its full waves before the last one, and the CTAs of that.
+    k_tiles : array
+        k-tiles of a CTA.
+    moved : float or array
+        Bytes of operands and result.
+    """
+
+    facts: SimtFacts
+    ctas: Any
+    waves: Any
+    rest: Any
+    k_tiles: Any
+    moved: Any
+
+    def predicted_us(self, rates: SimtRates) -> Any:
+        """Return roughly the time in microseconds, by the limits alone."""
+        issue, latency, wave, ends, once = _known_us(self.facts, rates)
+        time = _sixth_power(self.rest * issue)
+        time += latency
+        time **= 1 / 6
+        time += self.waves * wave
+        time *= self.k_tiles
+        time += self.ctas * ends
+        time = _larger(time, self.moved / rates.memory)
+        time += once
+        return time
+
+
+@functools.lru_cache(maxsize=64)
+def _known_us(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
+    """Return the terms that do not depend on the product, in microseconds.
+
+    The time to issue a CTA's k-tile, the sixth power of the least of a k-tile, a full wave's k-tile, a CTA's start and
+    epilogue, and a launch with its exchange.
+    """
+    copies = rates.copy * of.copies + rates.transposing * of.transposed + rates.vector * of.vectors
+    issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps / rates.cycles
+    latency = (rates.latency + rates.loading * of.loads) / rates.cycles + rates.alone * issue
+    ends = (rates.start + rates.epilogue * of.tile_elements * of.warps) / rates.cycles
+    peers = of.cluster_k - 1
+    once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
+    return issue, _sixth_power(latency), _larger(of.resident * issue, latency), ends, once
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """Return the larger of two limits, or a little more where both count."""
+    return (_sixth_power(one) + _sixth_power(other)) ** (1 / 6)
+
+
+def _sixth_power(number: Any) -> Any:
+    # NumPy's power takes ten times as long.
+    square = number * number
+    return square * square * square
+
+
+def work_of(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
+    """Return the work of configs for so many tiles each, with `k` products an element."""
+    each = tiles * facts.share
+    each -= facts.slack
+    # One more than a whole one, where no more CTAs fit with so few an SM.
+    ctas = np.ceil(np.maximum(each, (each > facts.fits) * facts.more))
+    waves = np.floor((ctas - 1) / facts.resident)
+    return SimtWork(facts, ctas, waves, ctas - waves * facts.resident, np.ceil(k / facts.depth), moved)
+
+
+@cache_for_configs
+def facts_of(
+    configs: Sequence[SimtConfig],
+    operands: tuple[tuple[OperandLayout, OperandLayout], ...],
+    by_element: bool,
+    multiprocessors: int,
+    takes_vectors: bool = True,
+) -> SimtFacts:
+    """Return the facts of configs for every product with such operands, one pair of A and B after another.
+
+    The result is written by element where its rows do not begin at multiples of 16 bytes. A kernel that takes no
+    vectors of K-major operands copies all of them by element.
+    """
+    every = [
+        {
+            **_facts_of_config(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element, takes_vectors),
+            "share": config.cluster_k * _SMS / (multiprocessors * _FILLED.get(config.cluster_k, _SMS)),
+            "slack": _SLACK.get(config.cluster_k, _ROUNDING),
+            "fits": _FITS.get(config.cluster_k, (1.0, 1))[0],
+            "more": _FITS.get(config.cluster_k, (1.0, 1))[1] * _MORE,
+        }
+        for a, b in operands
+        for config in configs
+    ]
+    return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
+
+
+def _facts_of_config(
+    config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool], by_element: bool, takes_vectors: bool
+) -> dict[str, float]:
+    # FMAs of a product of elements, and registers of an accumulator.
+    parts = config.itemsize // FLOAT32.itemsize
+    steps = config.tile_k // config.warps_k
+    # These are copied by element.
+    aligned = [takes_vectors and along and not few for along, few in zip(k_major, unaligned, strict=True)]
+    by_vectors = config.by_vectors((aligned[0], aligned[1]))
+    short = [few or (along and not one) for few, along, one in zip(unaligned, k_major, by_vectors, strict=True)]
+    copies = [
+        tile * config.tile_k // config.threads // (1 if few else config.vector)
+        for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
+    ]
+    each = list(zip(copies, short, k_major, strict=True))
+    return {
+        "tile_m": config.tile_m,
+        "tile_n": config.tile_n,
+        "cluster_k": config.cluster_k,
+        "depth": config.tile_k * config.cluster_k,
+        "resident": min(
+            config.resident(sum(copies)),
+            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
+            _THREADS // config.threads,
+        ),
+        "warps": config.threads / 128,
+        "products": config.thread_m * config.thread_n * steps * parts**2,
+        "copies": sum(count for count, few, along in each if few and not along),
+        "transposed": sum(count for count, few, along in each if few and along),
+        "vectors": sum(count for count, few, along in each if along and not few),
+        "loads": any(by_vectors) and config.tile_elements < LARGEST,
+        "reads": (config.thread_m + config.thread_n) // config.vector * steps,
+        "tile_elements": config.thread_m * config.thread_n * parts,
+        "factor": factor_of(config, k_major, unaligned, by_vectors, by_element),
+    }
