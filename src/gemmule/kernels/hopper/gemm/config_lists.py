@@ -172,6 +172,7 @@ FOR_LONG_K = (
     HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=4, split_k=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, split_k=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=96, stages=5, cluster_m=1, cluster_n=2, cluster_k=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_k=4),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_k=4, swap_ab=1),
