@@ -183,7 +183,7 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
             elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
                 number += 1
                 looked = [one for one in record["looked"] if one["kernel"] == "hopper_gemm"]
-                some = tuple(HopperGemmConfig(**one["config"]) for one in looked)
+                some = tuple(HopperGemmConfig.of_record(one["config"]) for one in looked)
                 one, dtype = _operation(record), dtype_named(record["dtype"])
                 _, expected, features = widths(one, some, gpu)
                 times = np.array([one["median_us"] for one in looked])
@@ -225,8 +225,8 @@ def _configs(record: dict[str, Any]) -> list[HopperGemmConfig | None]:
 
 def _config(fields: dict[str, Any]) -> HopperGemmConfig | None:
     try:
-        return HopperGemmConfig(**fields)
-    except ArgumentError:
+        return HopperGemmConfig.of_record(fields)
+    except (ArgumentError, TypeError):  # A field that configs no longer have is not 0.
         return None
 
 
@@ -249,12 +249,19 @@ class Fit:
         Chips with biases of their own.
     training : Training
         How they are fitted.
-    wide : Fit, optional
-        Other networks, whose results the products are wanted to have instead of measured times.
+    targets : sequence of tuple
+        For each product the logarithms that the networks are to give for its configs, and what these count.
+    start : dict, optional
+        The network to start from, as the cost model reads it.
     """
 
     def __init__(
-        self, products: Sequence[Measured], chips: Sequence[str], training: Training, wide: Fit | None = None
+        self,
+        products: Sequence[Measured],
+        chips: Sequence[str],
+        training: Training,
+        targets: Sequence[tuple[Any, Any]],
+        start: dict[str, Any] | None = None,
     ) -> None:
         widths_of_parts = widths(operation_of(product(64, 64, 64, "bfloat16", "nn")), CONFIGS, H200_RATES)[0]
         self._parts = dict(zip(_PARTS, widths_of_parts, strict=True))
@@ -262,10 +269,9 @@ class Fit:
         features = np.concatenate([one.features for one in products]) @ self._differences
         self._mean, self._deviation = features.mean(axis=0), features.std(axis=0) + 1e-3
         inputs = torch.cat([self._inputs(one) for one in products])
-        wanted = [one.wanted if wide is None else wide.logs(one) for one in products]
-        weights = [_weights(one, wide) for one in products]
-        wanted, weights = (torch.tensor(np.concatenate(x), dtype=torch.float32) for x in (wanted, weights))
-        self._networks = Networks(inputs, wanted, weights / weights.mean(), training)
+        wanted, weights = (torch.tensor(np.concatenate(x), dtype=torch.float32) for x in zip(*targets, strict=True))
+        first = None if start is None else self._scaled(start)
+        self._networks = Networks(inputs, wanted, weights / weights.mean(), training, first)
 
     def _inputs(self, one: Measured) -> torch.Tensor:
         scaled = (one.features @ self._differences - self._mean) / self._deviation
@@ -283,6 +289,14 @@ class Fit:
         found = one.expected * np.exp2(self.logs(one))
         return (found + one.promoted) * one.factor if one.float8 else found
 
+    def _scaled(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return a network of features as they are as one of scaled features: the inverse of `network`."""
+        found = {name: np.array(value) for name, value in start.items()}
+        own = np.linalg.solve(self._differences, np.concatenate([found[part] for part in self._parts]))
+        own *= self._deviation[:, None]
+        chips = found["chips"] + self._mean / self._deviation @ own
+        return found | {"first": np.concatenate([own, chips, found["float8"][None]])}
+
     def network(self) -> dict[str, Any]:
         """Return the weights of the only network as the cost model reads them: of features as they are."""
         (found,) = self._networks.weights()
@@ -294,17 +308,15 @@ class Fit:
         return rounded(given | found)
 
 
-def _registered(one: Measured) -> Any:
+def registered(one: Measured) -> Any:
     """Return which configs of a product are registered, with any number of stages."""
     able = {dataclasses.replace(config, stages=2) for config in offered(one.dtype)}
     return np.array([dataclasses.replace(config, stages=2) in able for config in one.configs])
 
 
-def _weights(one: Measured, wide: Fit | None) -> Any:
-    """Return the weights of a product's configs: of the shipped network only those that lead count much."""
-    shipped = wide is not None
-    times = one.times if wide is None else wide.expected(one)
-    known = _registered(one)
+def weights_of(one: Measured, times: Any, *, shipped: bool = True) -> Any:
+    """Return what a product's configs count, by their times: of the shipped network those that lead count most."""
+    known = registered(one)
     known &= one.leading | (not shipped)
     slower = np.maximum(times / times[known if known.any() else slice(None)].min() - 1, 0)
     found = np.maximum(np.exp(-_NEAR[shipped] * slower), _LEAST_WEIGHT[shipped]) * np.where(known, 1, _OTHERS[shipped])
@@ -326,7 +338,7 @@ def judged(fit: Fit, products: Sequence[Measured]) -> str:
     """Say how good the choices among registered configs are, with any number of stages."""
     shares, ratios = [], []
     for one in products:
-        known = _registered(one)
+        known = registered(one)
         if known.any():
             known_leading = known & one.leading if (known & one.leading).any() else known
             taken = np.where(known_leading, fit.expected(one), np.inf).argmin()
@@ -371,9 +383,10 @@ def main() -> None:
     path = Path(hopper_correction.__file__).with_name("correction.json")
     chips = json.loads(path.read_text())["chips"]
     fitted = [one for one in products if not one.held_out]
-    wide = Fit(fitted, chips, _WIDE)
+    wide = Fit(fitted, chips, _WIDE, [(one.wanted, weights_of(one, one.times, shipped=False)) for one in fitted])
     print("wide networks are fitted", flush=True)
-    shipped = Fit([*fitted, *invented(_MORE, chips)], chips, _SHIPPED, wide)
+    every = [*fitted, *invented(_MORE, chips)]
+    shipped = Fit(every, chips, _SHIPPED, [(wide.logs(one), weights_of(one, wide.expected(one))) for one in every])
     for chip in chips:
         for weight, name in _GROUPS.items():
             some = [one for one in products if one.held_out and chip in one.chip and one.weight == weight]

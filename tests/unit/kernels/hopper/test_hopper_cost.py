@@ -115,6 +115,8 @@ def chosen(record, gpu, wanted):
             times = [one["times_us"][name] for name in names if name in one["times_us"]]
             if times:
                 timed[config] = min(times)
+        if not timed:
+            continue
         taken = min(timed, key=predicted.__getitem__)
         shares.append(min(timed.values()) / timed[taken])
         ratios.append(one["cublaslt_us"][0] / timed[taken])
@@ -144,6 +146,15 @@ def test_choices_of_layers_of_any_number_of_rows_beside_cublaslt():
     assert len(ratios) == 225
     assert statistics.geometric_mean(shares) >= 0.985
     assert statistics.geometric_mean(ratios) >= 1.0
+
+
+def test_choices_of_products_that_were_left_out_when_the_fit_was_continued():
+    # benchmarks/experiments/continue_fit.py leaves out every third.
+    record = "20261129T141448-nvidia-h200-bd5b536e25.jsonl"
+    shares, ratios = chosen(record, H200_RATES, lambda products: products[::3])
+    assert len(ratios) == 118
+    assert statistics.geometric_mean(shares) >= 0.985
+    assert statistics.geometric_mean(ratios) >= 1.025
 
 
 def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():

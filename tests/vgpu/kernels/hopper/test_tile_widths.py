@@ -20,9 +20,12 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 #: With epilogue tiles of 24 columns and of 8, cooperative and ping-pong, alone and in clusters along N.
 COLUMNS = HopperGemmConfig(tile_m=64, tile_n=72, stages=4, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1)
 ROWS = HopperGemmConfig(tile_m=128, tile_n=136, stages=4, cluster_m=1)
+#: CTAs load slices of B that begin within a swizzle pattern, of 18 rows and of 52.
+SLICES = HopperGemmConfig(tile_m=64, tile_n=72, stages=4, pingpong=1, cluster_m=4, swap_ab=1)
 CONFIGS = [
     COLUMNS,
     ROWS,
+    SLICES,
     *(
         pytest.param(one, marks=pytest.mark.slow)
         for one in (
@@ -31,6 +34,7 @@ CONFIGS = [
             HopperGemmConfig(tile_m=64, tile_n=56, stages=4, pingpong=1, cluster_m=1, cluster_n=2),
             HopperGemmConfig(tile_m=256, tile_n=104, stages=3, cluster_m=1, swap_ab=1),
             HopperGemmConfig(tile_m=64, tile_n=24, stages=4, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
+            HopperGemmConfig(tile_m=128, tile_n=104, stages=4, cluster_m=2, cluster_n=2),
         )
     ),
 ]

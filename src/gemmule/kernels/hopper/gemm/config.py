@@ -38,7 +38,8 @@ class HopperGemmConfig(WarpScheduleConfig):
     #: stages, pingpong: As of `WarpScheduleConfig`.
     stages: int = 4
     pingpong: int = 0
-    #: cluster_m, cluster_n: CTAs of a cluster along M and N, to which TMA multicasts k-tiles.
+    #: cluster_m, cluster_n: CTAs of a cluster along M and N, to which TMA multicasts k-tiles: each loads a slice for
+    #: all. A slice of B may begin within the swizzle's pattern of 8 rows, as TMA swizzles by shared memory addresses.
     cluster_m: int = 2
     cluster_n: int = 1
     #: CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of the columns.
@@ -56,10 +57,6 @@ class HopperGemmConfig(WarpScheduleConfig):
             return "cluster_m and cluster_n must be 1, 2 or 4"
         if self.cluster_size > (most := min(8, self.ctas)):
             return f"cluster_m * cluster_n * cluster_k is {self.cluster_size}, of at most {most} (8, or fewer ctas)"
-        if self.tile_n % (8 * self.cluster_m):
-            return (
-                f"tile_n must be a multiple of 8 * cluster_m = {8 * self.cluster_m}: each CTA loads whole 8 rows of B"
-            )
         if self.tile_n % (8 * self.cluster_k):
             return f"tile_n must be a multiple of 8 * cluster_k = {8 * self.cluster_k}: each CTA writes whole 8 columns"
         if self.split_k and self.cluster_k > 1:

@@ -78,13 +78,11 @@ FOR_16_BIT = (
     HopperGemmConfig(tile_m=64, tile_n=160, stages=5, pingpong=1, cluster_m=4),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=2),
     HopperGemmConfig(tile_m=64, tile_n=40, stages=15, pingpong=1, cluster_m=1, cluster_n=4),
     # Widths and clusters for what draws lost: one side of the result of few tiles, or a little more than a wave.
     HopperGemmConfig(tile_m=192, tile_n=80, stages=5, pingpong=1, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=192, tile_n=80, stages=5, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1),
-    HopperGemmConfig(tile_m=192, tile_n=40, stages=7, pingpong=1, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=128, tile_n=224, stages=4, cluster_m=4),
     HopperGemmConfig(tile_m=128, tile_n=176, stages=5, pingpong=1, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=4),
@@ -101,7 +99,6 @@ FOR_16_BIT = (
     HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1, split_k=1),
     # Mirror images of registered ones.
-    HopperGemmConfig(tile_m=128, tile_n=96, stages=6, pingpong=1, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
 )
 #: Configs for 16-bit elements and any number of rows, which are columns of the transposed product: of most, two CTAs
@@ -124,12 +121,43 @@ FOR_ANY_ROWS = (
     HopperGemmConfig(tile_m=64, tile_n=40, stages=15, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=24, stages=11, cluster_m=1, cluster_k=3, swap_ab=1),
 )
+#: Further ones, in most of which two or four CTAs have tiles of the weights each and share the loads of the rows,
+#: whatever number of these a tile has.
+FOR_SHARED_ROWS = (
+    HopperGemmConfig(tile_m=256, tile_n=152, stages=4, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=256, tile_n=120, stages=4, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=256, tile_n=104, stages=4, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=192, tile_n=120, stages=4, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=192, tile_n=112, stages=5, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=192, tile_n=80, stages=5, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=232, stages=4, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=216, stages=4, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=200, stages=4, cluster_m=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=184, stages=5, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=168, stages=5, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=168, stages=5, pingpong=1, cluster_m=2),
+    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, cluster_m=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=72, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=32, stages=9, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=32, stages=9, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=8, stages=12, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=112, stages=9, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=104, stages=10, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=4, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=40, stages=15, pingpong=1, cluster_m=2, cluster_n=2),
+    HopperGemmConfig(tile_m=64, tile_n=24, stages=16, pingpong=1, cluster_m=4, swap_ab=1),
+)
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.
 FOR_LONG_K = (
     HopperGemmConfig(tile_m=256, tile_n=80, stages=5, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=192, tile_n=64, stages=5, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=192, tile_n=48, stages=6, pingpong=1, cluster_m=1, cluster_n=4, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=192, stages=4, cluster_m=2, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=4, cluster_m=2, split_k=1),
@@ -144,7 +172,6 @@ FOR_LONG_K = (
     HopperGemmConfig(tile_m=64, tile_n=128, stages=8, pingpong=1, cluster_m=4, split_k=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, split_k=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=4, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=1, cluster_n=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=96, stages=5, cluster_m=1, cluster_n=2, cluster_k=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=96, stages=8, pingpong=1, cluster_m=2, cluster_k=4),
@@ -251,12 +278,12 @@ CONFIGS = (
     HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=48, stages=14, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=128, stages=4, cluster_m=1, cluster_k=4),
     HopperGemmConfig(tile_m=64, tile_n=64, stages=11, pingpong=1, cluster_m=1, cluster_k=8, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=48, stages=13, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=32, stages=16, pingpong=1, cluster_m=1, cluster_k=4),
     *FOR_16_BIT,
     *FOR_ANY_ROWS,
+    *FOR_SHARED_ROWS,
     *FOR_LONG_K,
     *FOR_FLOAT8,
 )
@@ -268,4 +295,4 @@ def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
         return dtype.is_float8
     if config in FOR_LONG_K:
         return dtype.itemsize == 2 or dtype == FLOAT32
-    return dtype.itemsize == 2 or config not in (*FOR_16_BIT, *FOR_ANY_ROWS)
+    return dtype.itemsize == 2 or config not in (*FOR_16_BIT, *FOR_ANY_ROWS, *FOR_SHARED_ROWS)

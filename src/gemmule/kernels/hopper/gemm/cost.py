@@ -20,13 +20,16 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig
-from .config_lists import offered_to
+from .config_lists import FOR_SHARED_ROWS, offered_to
 
 #: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
 #: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
 #: splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
 #: (H200s).
 _COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
+#: Fewest k-tiles of a product that configs of `FOR_SHARED_ROWS` are offered to, which has K-major operands besides: of
+#: such they were timed. Of others a choice among them took longer (record 20261129T150040).
+_LEAST_K_TILES = 16
 
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
@@ -44,6 +47,10 @@ def costs_of_each(
     if not rates.count:
         return [times_at((), one) for one in positions]
     times = times_us(operation, rates)
+    if operation.k_tiles < _LEAST_K_TILES:
+        times += rates.cached(
+            "few k-tiles", lambda: rates.each(lambda one: math.inf if one.on(SMS) in FOR_SHARED_ROWS else 0.0)
+        )
     if dtype.is_float8:
         times += promote_us(operation, rates)
         lines = None
@@ -80,6 +87,8 @@ def _offered(
 
     def supports(one: HopperGemmConfig, mn_major: tuple[bool, bool]) -> bool:
         k_major = not mn_major[one.swap_ab], not mn_major[1 - one.swap_ab]
+        if one.on(SMS) in FOR_SHARED_ROWS and not all(k_major):
+            return False
         return not why_not_columns(dtype, k_major, one) and offered_to(dtype, one.on(SMS))
 
     found = [[one for one in configs if supports(one, major)] for major in _majors(mn_major, prepares)]
