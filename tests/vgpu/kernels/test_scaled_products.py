@@ -34,6 +34,7 @@ HALVES = HopperGemmConfig(tile_m=128, tile_n=256, stages=3, cluster_m=1)
 ROUNDS = HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1, ctas=2)
 #: Tiles that begin anywhere within a block, and have parts of three; written in epilogue tiles of half the columns.
 ODD = HopperGemmConfig(tile_m=128, tile_n=176, stages=3, cluster_m=1, ctas=3)
+COLUMNS = HopperGemmConfig(tile_m=128, tile_n=144, stages=3, cluster_m=1, ctas=2)
 EARLY = HopperGemmConfig(tile_m=128, tile_n=128, stages=3, cluster_m=1, ctas=3)
 TALL = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=1)
 TALL_CLUSTERS = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=2, group=4)
@@ -76,9 +77,11 @@ def assert_scaled(got, exact, size):
         ("block", (1, 128), (140, 272, 528), HALVES),
         ("block", (1, 128), (140, 552, 272), ODD),
         ("block1", (1, 1), (140, 176, 144), ROUNDS),
+        ("block1", (1, 1), (140, 304, 272), COLUMNS),
         ("block1", (1, 1), (320, 136, 272), TALL),
         ("block1", (1, 1), (560, 136, 272), TALL_CLUSTERS),
         ("block", (1, 128), (400, 272, 144), EARLY),
+        ("block", (1, 128), (140, 136, 1168), EARLY),
         pytest.param("block1", (1, 1), (1300, 336, 144), ROUNDS, marks=pytest.mark.slow),
         pytest.param("block", (1, 128), (150, 400, 112), WIDE, marks=pytest.mark.slow),
         pytest.param("block", (1, 128), (300, 600, 1040), HALVES, marks=pytest.mark.slow),

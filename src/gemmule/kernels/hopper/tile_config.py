@@ -29,6 +29,8 @@ MAX_PROMOTED_N, HALVED_N = 208, 32
 MAX_OVERLAPPED_N = 192
 #: The same with a scale for each column of a k-tile.
 MAX_SCALED_N = 160
+#: Columns of cooperative tiles that are offered with a scale for each column only.
+COLUMN_SCALED_N = 144
 #: Limit of mma_tiles_m * tile_n of cooperative tiles of more than 128 rows, which are promoted by 64 rows.
 MAX_TALL_COLUMNS = 224
 #: Clusters that an H100 or H200 SXM runs at once with a CTA on each SM, by CTAs of a cluster.

@@ -368,11 +368,18 @@ def test_scales_by_blocks_may_be_any_distance_apart():
     assert [x.strides for x in SPEC.launch(problem, config).params[-2:]] == [(1, step), (1, step)]
 
 
-@pytest.mark.parametrize(("lines", "tall"), [(None, False), ((1, 128), False), ((1, 1), True)])
+@pytest.mark.parametrize("lines", [None, (1, 128), (1, 1)])
+@pytest.mark.parametrize("shape", [(8192, 8192, 8192), (4096, 14336, 4096), (2048, 8192, 16384)])
 @pytest.mark.parametrize("chip", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
-def test_tall_tiles_are_for_a_scale_of_each_column(lines, tall, chip):
-    chosen = choose(_scaled((8192, 8192, 8192), lines), HOPPER, multiprocessors=132, chip=chip).config
-    assert (chosen.tile_m == 256) == tall
+def test_tall_tiles_and_144_columns_are_for_a_scale_of_each_column(lines, shape, chip):
+    chosen = choose(_scaled(shape, lines), HOPPER, multiprocessors=132, chip=chip).config
+    assert (chosen.tile_m == 256 or chosen.tile_n == 144) == (lines == (1, 1))
+
+
+@pytest.mark.parametrize("lines", [None, (1, 128)])
+def test_wide_8_bit_tiles_of_a_long_k_have_a_raster_of_16_rows(lines):
+    chosen = choose(_scaled((4096, 4096, 14336), lines), HOPPER, multiprocessors=132, chip="NVIDIA H200").config
+    assert (chosen.tile_m, chosen.tile_n, chosen.group) == (128, 256, 16)
 
 
 @pytest.mark.parametrize("lines", [None, (1, 1)])
@@ -412,14 +419,15 @@ def test_epilogue_tiles_of_an_odd_multiple_of_16_columns_are_half_as_wide_as_the
     ("rows", "tile", "overlaps"),
     [
         (128, {}, True),
-        # More rows; 86 tiles are more than a wave; divisions are not early.
+        (33, {"tile_n": 96}, True),
+        (128, {"swap_ab": 1}, True),
+        # More rows; 86 tiles are more than a wave; few rows and divisions that are not early.
         (129, {}, False),
         (128, {"ctas": 80}, False),
-        (128, {"tile_n": 96}, False),
-        (128, {"swap_ab": 1}, False),
+        (32, {"tile_n": 96}, False),
     ],
 )
-def test_rows_of_8_bit_floats_overlap_where_divisions_are_early(rows, tile, overlaps):
+def test_rows_of_8_bit_floats_overlap_if_each_cta_has_a_tile(rows, tile, overlaps):
     config = HopperGemmConfig(**({"tile_m": 128, "tile_n": 128, "cluster_m": 1} | tile))
     assert SPEC.launch(_scaled((rows, 11008, 8192)), config).overlaps == overlaps
 

@@ -8,7 +8,14 @@ import numpy as np
 
 from gemmule.core.block_scales import BLOCK
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.tile_config import EPI_TILE_N, HALVED_N, MAX_OVERLAPPED_N, MAX_PROMOTED_N, MAX_SCALED_N
+from gemmule.kernels.hopper.tile_config import (
+    COLUMN_SCALED_N,
+    EPI_TILE_N,
+    HALVED_N,
+    MAX_OVERLAPPED_N,
+    MAX_PROMOTED_N,
+    MAX_SCALED_N,
+)
 
 from .rates import Numbers, Operation, TileRates
 
@@ -25,10 +32,12 @@ _SHORT_US, _SHORT_N, _SHORT_K = 0.22, 48, 12
 #: Microseconds more of a k-tile of cooperative configs whose columns are promoted in halves one after the other, and
 #: more of those whose halves are no whole epilogue tiles; fitted to tiles of 128, 192, 224 and 256 columns of three
 #: large products on an H200.
-_HALVED_US, _UNEVEN_US = 0.0355, 0.046
+_HALVED_US, _UNEVEN_US = 0.0195, 0.062
 #: Microseconds more of a k-tile of cooperative configs of 128 rows and so many columns, in several waves; the same
 #: products.
-_COLUMNS_US = {128: 0.006, 176: -0.0165}
+_COLUMNS_US = {128: -0.007, 176: -0.0165}
+#: Rows of tiles of a raster by which a wave of wide tiles is nearly a square, and what a k-tile gains.
+_RASTER, _RASTER_US = 16, -0.006
 #: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
 #: pair that shares loads: at the limit of power fewer bytes from L2 leave more for the rest. Three large products on
 #: both chips; of 11 drawn ones on an H200 whose choice it changed, none took 1 % longer, and half 4 % less or more.
@@ -39,16 +48,18 @@ _SEVERAL, _PAIR_US = 4, -0.014
 _SCALED_US = {"blocks": 0.10, "halves": 0.055, "whole": 0.30, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
+#: Less for the tile whose next stage is tested ahead; fitted as the tall tiles' times.
+_AHEAD_US = 0.04
 #: Microseconds more of a k-tile of 256 rows with a scale for each column, and of each beyond a number of k-tiles:
 #: epilogues, which power does not limit, count less than predicted, k-tiles more. Fitted to 96 and 112 columns of three
 #: large products on an H200.
-_TALL_US, _LONG_US, _LONG_K = 0.025, 0.15, 32
+_TALL_US, _LONG_US, _LONG_K = 0.05, 0.15, 32
 #: Microseconds more of a tile whose epilogue tiles have 16 columns, and of one of 256 rows whose epilogue tiles are
 #: half as wide as it is, if it has more than so many columns; of the same products.
 _NARROW_US, _HALF_US, _NARROW_N = 2.5, 1.5, 96
 #: What a pair that shares loads gains of such a k-tile where its rows divide those of the product, or loses where they
 #: do not: three large products on both chips, and draws on an H200 of which no rows divide.
-_TALL_PAIR_US = -0.065
+_TALL_PAIR_US = -0.04
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
 #: 11, 1 and 16 rows by 14336 x 4096 took 2 to 3 % less on an H200, and are predicted to take more. The same of
 #: cooperative CTAs by themselves: with 5 stages instead of 6, 128 rows took 3 % less.
@@ -92,8 +103,11 @@ def promote_us(operation: Operation, rates: TileRates) -> Numbers:
 
 def _columns_us(config: HopperGemmConfig) -> float:
     """Return the time that a k-tile takes longer by its columns, in CTAs by themselves."""
-    alone = config.cluster_size == 1 and config.tile_m == BLOCK
-    return _COLUMNS_US.get(config.tile_n, 0.0) if alone else 0.0
+    if config.cluster_size > 1 or config.tile_m != BLOCK:
+        return 0.0
+    if config.tile_n > MAX_PROMOTED_N and config.group == _RASTER:
+        return _RASTER_US
+    return _COLUMNS_US.get(config.tile_n, 0.0)
 
 
 def _narrow_us(config: HopperGemmConfig) -> float:
@@ -115,6 +129,7 @@ def scaled_us(operation: Operation, rates: TileRates, lines: tuple[int, int]) ->
     """
     columns = np.minimum(rates.tile[1], BLOCK) / BLOCK
     by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(rates.tile[1] - BLOCK, 0)
+    by_columns -= _AHEAD_US * (rates.tile[1] == COLUMN_SCALED_N)
     whole = (rates.tile[1] > BLOCK) & (rates.tile[1] % HALVED_N > 0)
     halves = (rates.tile[1] > BLOCK) & (rates.tile[1] <= MAX_OVERLAPPED_N)
     by_blocks = np.select([whole, halves], [_SCALED_US["whole"], _SCALED_US["halves"]], _SCALED_US["blocks"])

@@ -27,11 +27,14 @@ FOR_FLOAT8 = (
     HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, swap_ab=1),
     # An odd multiple of 16 columns, written in two epilogue tiles.
     HopperGemmConfig(tile_m=128, tile_n=176, stages=4, cluster_m=1),
+    # A raster of 16 rows of tiles: a wave of wide tiles is nearly a square then.
+    HopperGemmConfig(tile_m=128, tile_n=256, stages=4, cluster_m=1, group=16),
+    # With a scale for each column.
+    HopperGemmConfig(tile_m=128, tile_n=144, stages=4, cluster_m=1),
     # With shared memory left for block scales.
     HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1, group=16),
     HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1),
     # With a scale for each column, of which tall tiles load fewer per FLOP.
-    HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=1),
     HopperGemmConfig(tile_m=256, tile_n=112, stages=4, cluster_m=2, group=4),
     # Skinny GEMMs: a tile has 128 columns of D. Many CTAs read memory faster with fewer loads in flight, few with more.

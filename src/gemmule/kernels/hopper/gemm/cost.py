@@ -16,6 +16,7 @@ from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import epilogue_us, fp8_contention, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, positions_among, times_at
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
+from gemmule.kernels.hopper.tile_config import COLUMN_SCALED_N
 from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
@@ -59,13 +60,18 @@ def costs_of_each(
             times += scaled_us(operation, rates, lines)
         times *= fp8_contention(operation, rates)
         if lines is None or lines[1] != 1:
-            # Only with a scale for each column were tall tiles found to pay.
-            times += rates.cached("tall", lambda: rates.each(lambda one: math.inf if one.mma_tiles_m > 1 else 0.0))
+            times += rates.cached("columns_only", lambda: rates.each(_only_for_columns))
     if dtype == FLOAT32 and any(mn_major):
         times *= _registers_factors(mn_major, rates)
     if problem.epilogue is not None or problem.c is not None:
         times += epilogue_us(operation, rates)
     return [times_at(times, one) for one in positions]
+
+
+def _only_for_columns(config: HopperGemmConfig) -> float:
+    """Return an infinite time for tiles that were found to pay with a scale for each column only, else 0."""
+    only = config.mma_tiles_m > 1 or (config.tile_n == COLUMN_SCALED_N and not config.pingpong)
+    return math.inf if only else 0.0
 
 
 class _Offered(NamedTuple):

@@ -101,11 +101,12 @@ class HopperGemm:
             multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m, num_b=self.num_b,
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
-        mainloop: Any = PromotedMainloop if promotes else Mainloop
+        tile = {"tile_m": self.tile_m, "tile_n": self.mma_n}
+        mainloop: Any = functools.partial(PromotedMainloop, **tile) if promotes else Mainloop
         if elements[0] is cutlass.TFloat32 and types["a_major"] != "k":
             mainloop = RegisterOperandMainloop
         if (lines := block_lines(types)) is not None:
-            mainloop = functools.partial(ScaledMainloop, lines=lines, tile_m=self.tile_m, tile_n=self.tile_n)
+            mainloop = functools.partial(ScaledMainloop, lines=lines, **tile)
         stage_bytes = self.operands.stage_bytes
         self.mainloop = mainloop(config.stages, stage_bytes, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         mma_tiles_m = config.mma_tiles_m

@@ -79,11 +79,13 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 _BY_TMA = ("a", "b", "c", "d", SECOND)
 #: Bytes of operands that stay in the L2 cache, and rows and columns of products that memory does not limit.
 _L2_RESIDENT_BYTES, _COMPUTE_BOUND_ROWS = 40 << 20, 1024
-#: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip; rows of a product of 8-bit
-#: floats that precomputes divisors.
-_SKINNY_ROWS, _MAX_IDLE_SMS, _PRECOMPUTED_ROWS = 64, 8, 128
+#: Rows of a skinny product, and SMs that a launch may leave idle if it still fills the chip.
+_SKINNY_ROWS, _MAX_IDLE_SMS = 64, 8
 #: Rows below which, and bytes from which, memory limits products whose launches overlap or not by their clusters.
 _MEMORY_BOUND_ROWS, _MEMORY_BOUND_BYTES = 256, 16 << 20
+#: Rows of a product of 8-bit floats that is a dependent launch if each CTA has one tile: more than the first number,
+#: or any with precomputed divisors, and at most the second.
+_FEWEST_OVERLAPPED_ROWS, _OVERLAPPED_ROWS = 32, 128
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
@@ -297,8 +299,8 @@ def _uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGem
     """Return whether to launch with programmatic dependent launch (PDL), which saves tenths of a microsecond.
 
     Memory-bound CTAs that begin one by one read memory less in order: there PDL pays for skinny products only, where
-    every CTA has one tile and the CTAs fill the chip, or not even half of it. With precomputed divisors it pays however
-    many there are. absmax is zeroed by a memset, which PDL does not wait for.
+    every CTA has one tile and the CTAs fill the chip, or not even half of it. Of 8-bit floats it pays however many
+    there are, of few rows with precomputed divisors only. absmax is zeroed by a memset, which PDL does not wait for.
     """
     if problem.epilogue is not None and problem.epilogue.absmax:
         return False
@@ -309,7 +311,8 @@ def _uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGem
         return False
     if problem.bytes_min <= _L2_RESIDENT_BYTES or min(problem.m, problem.n) >= _COMPUTE_BOUND_ROWS:
         return True
-    if problem.a.dtype.is_float8 and config.precomputes_divisors and tiles <= clusters and few <= _PRECOMPUTED_ROWS:
+    overlaps = config.precomputes_divisors or few > _FEWEST_OVERLAPPED_ROWS
+    if problem.a.dtype.is_float8 and overlaps and tiles <= clusters and few <= _OVERLAPPED_ROWS:
         return True
     idle = config.ctas - clusters * config.cluster_size
     fills = idle <= _MAX_IDLE_SMS or 2 * idle >= config.ctas

@@ -75,7 +75,9 @@ class HopperGroupedGemm(HopperGemm):
             self.scheduler = GroupedScheduler("mn".index(self.axis), MAX_GROUPS, self.dynamic, *shape)
             if self.by_rows:
                 self.scheduler = RowScheduler(self.dynamic, *shape)
-            mainloop = PromotedMainloop if types["a"].startswith("float8") else ZeroFillMainloop
+            mainloop: Any = ZeroFillMainloop
+            if types["a"].startswith("float8"):
+                mainloop = functools.partial(PromotedMainloop, tile_m=self.tile_m, tile_n=self.mma_n)
             self.mainloop = mainloop(*pipeline, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         self.epilogue: Any = LimitedStore(self.epi_layout, self.by_tma, self.fusion, self.num_b)
 

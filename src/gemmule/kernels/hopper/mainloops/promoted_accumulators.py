@@ -17,6 +17,7 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import warpgroup
 
+from gemmule.core.block_scales import BLOCK
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MAX_OVERLAPPED_N, promoted_in_halves
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
@@ -39,10 +40,26 @@ class PromotedFragments(NamedTuple):
 
 
 class PromotedMainloop(Mainloop):
-    """As `Mainloop`, with each k-tile's accumulators added to float32 ones on CUDA cores."""
+    """As `Mainloop`, with each k-tile's accumulators added to float32 ones on CUDA cores.
+
+    Parameters
+    ----------
+    num_stages, stage_bytes, pingpong, order_barrier
+        As of `Mainloop`.
+    tile_m, tile_n : int
+        Rows and columns of a tile.
+    """
 
     #: Whether one half of the columns may be promoted while the other is multiplied.
     overlapped = False
+    #: K-tiles that an iteration of the loop multiplies.
+    k_tiles_of_iteration = 1
+
+    def __init__(self, num_stages: int, stage_bytes: int, *, tile_m: int, tile_n: int, **options: Any) -> None:
+        super().__init__(num_stages, stage_bytes, **options)
+        self.tile_m, self.tile_n = tile_m, tile_n
+        # The answer arrives while a k-tile is promoted; small tiles are of skinny products, which memory limits.
+        self.tests_ahead = not self.pingpong and tile_m * tile_n >= BLOCK * BLOCK
 
     def fragments(
         self, operands: OperandStages, make_tiled_mma: Callable[..., Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
@@ -55,7 +72,9 @@ class PromotedMainloop(Mainloop):
         mma_init, mma_acc = (make_tiled_mma(n // col_parts) for _ in range(2))
         in_flight = col_parts if n <= MAX_OVERLAPPED_N and row_parts == 1 else 1
         shape = mma_init.partition_shape_C((m // row_parts, n // col_parts))
-        k_tile_accumulators = tuple(cute.make_rmem_tensor(shape, acc) for _ in range(in_flight))
+        # Those of an iteration's k-tiles alternate, so that one is promoted while the next is multiplied.
+        count = 2 if row_parts * col_parts == 1 and self.k_tiles_of_iteration > 1 else in_flight
+        k_tile_accumulators = tuple(cute.make_rmem_tensor(shape, acc) for _ in range(count))
         own = mma_init.get_slice(warpgroup_idx * WARPGROUP)
         of_a, of_b = (
             [cute.local_tile(smem, (lines // parts, k), (part, 0, None)) for part in range(parts)]
@@ -69,58 +88,99 @@ class PromotedMainloop(Mainloop):
 
     @cute.jit
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
-        """Multiply k-tiles as `Mainloop.multiply` does; none is in flight from one to the next.
+        """Multiply k-tiles as `Mainloop.multiply` does; none is in flight from one iteration to the next.
 
-        With one in flight ptxas would report "wgmma.mma_async instructions are serialized", and wait after each.
+        With one in flight ptxas would report "wgmma.mma_async instructions are serialized", and wait after each. Within
+        an iteration of several k-tiles it promotes one while the next is multiplied, into other registers.
         """
-        mma_init, mma_acc, k_tile_accumulators, a, b, accumulators = fragments[:6]
         self.order_barrier_wait(warpgroup_idx)
-        accumulators.fill(0)
-        col_parts, in_flight = cutlass.const_expr(len(b)), cutlass.const_expr(len(k_tile_accumulators))
-        parts = cutlass.const_expr(len(a) * col_parts)
+        fragments.accumulators.fill(0)
+        count = cutlass.const_expr(self.k_tiles_of_iteration)
+        ready = self.test_full(barriers, state)
+        if cutlass.const_expr(count > 1):
+            for _ in cutlass.range(num_k_tiles // count, unroll=1):
+                for number in cutlass.range_constexpr(count):
+                    state, ready = self.multiply_k_tile(
+                        fragments, number, barriers, (state, ready), warpgroup_idx, release
+                    )
+            num_k_tiles = num_k_tiles % count
         for _ in cutlass.range(num_k_tiles):
-            stage = state.stage
-            cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            scales = None if cutlass.const_expr(self.overlapped) else self.read_scales(fragments, stage)
-            for part in cutlass.range_constexpr(parts):
-                if cutlass.const_expr(self.takes_turns and not self.pingpong):
-                    cute.arch.barrier(
-                        barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
-                    )
-                found = k_tile_accumulators[part % in_flight]
-                issue_group(k_block_mmas(mma_init, a[part // col_parts], b[part % col_parts], stage, mma_acc), found)
-                if cutlass.const_expr(self.takes_turns and not self.pingpong):
-                    cute.arch.barrier_arrive(
-                        barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
-                    )
-                if cutlass.const_expr(self.overlapped and part == in_flight - 1):
-                    # Wide tiles leave time for it while wgmma is running.
-                    scales = self.read_scales(fragments, stage)
-                if cutlass.const_expr(parts > in_flight and part < parts - 1):
-                    warpgroup.wait_group(0)
-                    self.promote(fragments, scales, part)
-            if cutlass.const_expr(in_flight > 1):
-                warpgroup.wait_group(1)
-                self.promote(fragments, scales, 0)
-            wait_group_and_release(0, release, barriers.empty, (stage,))
-            self.promote(fragments, scales, parts - 1)
-            state = self.advance(state)
+            state, ready = self.multiply_k_tile(fragments, 0, barriers, (state, ready), warpgroup_idx, release)
         self.order_barrier_arrive(warpgroup_idx)
         return state
+
+    @cute.jit
+    def multiply_k_tile(self, fragments, number: cutlass.Constexpr[int], barriers, state, warpgroup_idx, release):
+        """Multiply and promote a k-tile, the `number`-th of an iteration; return the next state.
+
+        The state has, besides the pipeline's, whether the stage was found to be full.
+        """
+        mma_init, mma_acc, k_tile_accumulators, a, b = fragments[:5]
+        col_parts = cutlass.const_expr(len(b))
+        parts = cutlass.const_expr(len(a) * col_parts)
+        in_flight = cutlass.const_expr(len(k_tile_accumulators) if parts > 1 else 1)
+        state, ready = state
+        stage = state.stage
+        if cutlass.const_expr(self.tests_ahead):
+            if ready == 0:
+                cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
+        else:
+            cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
+        scales = None if cutlass.const_expr(self.overlapped) else self.read_scales(fragments, stage)
+        for part in cutlass.range_constexpr(parts):
+            if cutlass.const_expr(self.takes_turns and not self.pingpong):
+                cute.arch.barrier(
+                    barrier_id=self.order_barrier + warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
+                )
+            found = accumulators_of(fragments, part, number)
+            issue_group(k_block_mmas(mma_init, a[part // col_parts], b[part % col_parts], stage, mma_acc), found)
+            if cutlass.const_expr(self.takes_turns and not self.pingpong):
+                cute.arch.barrier_arrive(
+                    barrier_id=self.order_barrier + 1 - warpgroup_idx, number_of_threads=CONSUMERS * WARPGROUP
+                )
+            if cutlass.const_expr(self.overlapped and part == in_flight - 1):
+                # Wide tiles leave time for it while wgmma is running.
+                scales = self.read_scales(fragments, stage)
+            if cutlass.const_expr(parts > in_flight and part < parts - 1):
+                warpgroup.wait_group(0)
+                self.promote(fragments, scales, part, number)
+        if cutlass.const_expr(in_flight > 1):
+            warpgroup.wait_group(1)
+            self.promote(fragments, scales, 0, number)
+        wait_group_and_release(0, release, barriers.empty, (stage,))
+        if cutlass.const_expr(self.tests_ahead):
+            state = self.advance(state)
+            ready = self.test_full(barriers, state)
+        self.promote(fragments, scales, parts - 1, number)
+        if cutlass.const_expr(not self.tests_ahead):
+            state = self.advance(state)
+        return state, ready
+
+    def test_full(self, barriers: Any, state: Any) -> Any:
+        """Return whether a stage is full already, if that is tested ahead."""
+        if not self.tests_ahead:
+            return cutlass.Boolean(False)
+        return cute.arch.mbarrier_test_wait(barriers.full + state.stage, state.phase)
 
     def read_scales(self, fragments: Any, stage: Any) -> Any:
         """Return what a full stage has for the promotion besides operands; here nothing."""
         del fragments, stage
 
-    def promote(self, fragments: Any, scales: Any, part: int) -> None:
-        """Add the accumulators of a k-tile and a part of the tile to those of all."""
+    def promote(self, fragments: Any, scales: Any, part: int, number: int) -> None:
+        """Add the accumulators of a part of the tile, and of an iteration's `number`-th k-tile, to those of all."""
         del scales
-        total, found = part_of(fragments, part)
+        total, found = part_of(fragments, part, number)
         total.store(total.load() + found.load())
 
 
-def part_of(fragments: PromotedFragments, part: int) -> tuple[Any, Any]:
-    """Return the accumulators of a part of the tile: of all k-tiles, and of one."""
-    found = flat(fragments.k_tile_accumulators[part % len(fragments.k_tile_accumulators)])
+def accumulators_of(fragments: PromotedFragments, part: int, number: int) -> Any:
+    """Return the accumulators of a part of the tile for an iteration's `number`-th k-tile."""
+    parts = len(fragments.a) * len(fragments.b)
+    return fragments.k_tile_accumulators[(number * parts + part) % len(fragments.k_tile_accumulators)]
+
+
+def part_of(fragments: PromotedFragments, part: int, number: int) -> tuple[Any, Any]:
+    """Return the accumulators of a part of the tile: of all k-tiles, and of an iteration's `number`-th."""
+    found = flat(accumulators_of(fragments, part, number))
     count = cute.size(found)
     return cute.make_tensor(fragments.accumulators.iterator + part * count, cute.make_layout(count)), found

@@ -23,12 +23,14 @@ from gemmule.kernels.hopper.scale_stages import (
     stage_scales,
     thread_columns,
 )
-from gemmule.kernels.hopper.tile_config import MMA_M
+from gemmule.kernels.hopper.tile_config import MAX_OVERLAPPED_N, MMA_M
 from gemmule.kernels.parts.async_copy import copy_vector_async
 
 from .promoted_accumulators import PromotedMainloop, part_of
 
 _WARP, _WARP_ROWS, _ROW_STEP, _BYTES = 32, MMA_M // 4, 8, 4
+#: K-tiles of an iteration, where registers suffice: ptxas promotes one while the next is multiplied.
+_UNROLLED = 4
 
 
 class LaneScales(NamedTuple):
@@ -65,14 +67,19 @@ class ScaledMainloop(PromotedMainloop):
     def __init__(
         self, num_stages: int, stage_bytes: int, *, lines: tuple[int, int], tile_m: int, tile_n: int, **options: Any
     ) -> None:
-        super().__init__(num_stages, stage_bytes, **options)
-        self.lines, self.tile_m, self.tile_n = lines, tile_m, tile_n
+        super().__init__(num_stages, stage_bytes, tile_m=tile_m, tile_n=tile_n, **options)
+        self.lines = lines
         self.same_columns = same_columns(lines[1], tile_n)
         self.rows, self.stage_scales = scales_of_rows(lines[0], tile_m), stage_scales(lines, tile_m, tile_n)
         self.thread_columns = thread_columns(tile_n)
         # Promotions of a scale for each column are long: left to themselves, warpgroups end up promoting at once.
         self.takes_turns = lines[1] == 1 and tile_m * tile_n >= BLOCK * BLOCK
         self.overlapped = lines[1] == BLOCK and tile_n > BLOCK
+        # Measured: with a scale for each column wide tiles gain, with one for a block of them whole halves of a block.
+        wide = tile_n > BLOCK if lines[1] == 1 else tile_n % (BLOCK // 2) == 0
+        self.tests_ahead = self.tests_ahead and tile_m == BLOCK and wide
+        if self.tests_ahead and lines[1] == BLOCK and tile_n <= MAX_OVERLAPPED_N:
+            self.k_tiles_of_iteration = _UNROLLED
         self.copied = tile_m if lines[0] == 1 else -(-tile_m // BLOCK), tile_n // self.same_columns
         # A producer's warp has registers for the addresses of some lines: those of tall tiles are for two.
         self.copiers = tuple(
@@ -191,9 +198,9 @@ class ScaledMainloop(PromotedMainloop):
         of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
         return [[a * b for b in of_b] for a in of_a] if self.lines[1] == BLOCK else (of_a, of_b)
 
-    def promote(self, fragments: Any, scales: Any, part: int) -> None:
+    def promote(self, fragments: Any, scales: Any, part: int, number: int) -> None:
         """Add a k-tile's accumulators of a part of the tile, scaled."""
-        total, found = part_of(fragments, part)
+        total, found = part_of(fragments, part, number)
         row_part, col_part = divmod(part, len(fragments.b))
         first = col_part * self.tile_n // len(fragments.b)
         for v in range(cute.size(found)):
