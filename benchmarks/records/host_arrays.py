@@ -18,7 +18,7 @@ import functools
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ import torch
 
 import gemmule as gm
 from gemmule.lab.experiment import experiment
-from gemmule.lab.records import write_records
+from gemmule.lab.records import RecordFile
 from gemmule.runtime.device import current, get_device
 from gemmule.runtime.driver import call
 from gemmule.runtime.round_trip import Staging, link_of
@@ -100,10 +100,10 @@ def measured(n: int, dtype: str, ways: dict[str, Callable[[Any, Any], Any]], bla
     return {name: statistics.median(each) for name, each in samples.items()}
 
 
-def records_of(dtype: str, most: int) -> list[dict[str, Any]]:
-    """Return the records of a type, of squares up to `most`."""
-    records, ways = [], dict(WAYS)
-    for n in (size for size in SIZES if size <= most):
+def records_of(dtype: str, least: int, most: int) -> Iterator[dict[str, Any]]:
+    """Yield the records of a type, of squares of sides from `least` to `most`."""
+    ways = dict(WAYS)
+    for n in (size for size in SIZES if least <= size <= most):
         a = np.empty((n, n), dtype)
         plan = gm.matmul.plan(a, a.copy())
         taken = measured(n, dtype, ways, BLAS | ({"gm"} if plan.executor == "cpu" else set()))
@@ -111,14 +111,13 @@ def records_of(dtype: str, most: int) -> list[dict[str, Any]]:
         record |= {f"{name}_ms": round(one * 1e3, 6) for name, one in taken.items()}
         other = min(one for name, one in taken.items() if name in ("round_trip", "numpy"))
         record |= {"ratio": round(other / taken["gm"], 3), "reason": plan.reason}
-        records.append(record)
         print(record, flush=True)
+        yield record
         if n >= FROM:
             best = min(taken.values())
             ways = {
                 name: way for name, way in ways.items() if name in ("gm", "round_trip") or taken[name] < HOPELESS * best
             }
-    return records
 
 
 def rate(nbytes: int, call: Callable[[], Any]) -> float:
@@ -178,14 +177,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder for the records")
     parser.add_argument("--parts", action="store_true", help="print what copies take, and write nothing")
+    parser.add_argument("--least", type=int, default=SIZES[0], help="side of the smallest square")
     parser.add_argument("--most", type=int, default=SIZES[-1], help="side of the largest square")
     arguments = parser.parse_args()
     if arguments.parts:
         print_parts()
         return
-    records = [record for dtype in ("float32", "float64") for record in records_of(dtype, arguments.most)]
-    command = f"python benchmarks/records/host_arrays.py RESULTS_FOLDER --most {arguments.most}"
-    print(write_records(arguments.results, experiment(command, get_device(0).pci_bus_id), records))
+    command = (
+        f"python benchmarks/records/host_arrays.py RESULTS_FOLDER --least {arguments.least} --most {arguments.most}"
+    )
+    with RecordFile(arguments.results, experiment(command, get_device(0).pci_bus_id)) as file:
+        for dtype in ("float32", "float64"):
+            for record in records_of(dtype, arguments.least, arguments.most):
+                file.write(record)
+    print(file.path)
 
 
 if __name__ == "__main__":
