@@ -7,7 +7,8 @@ other way round, below a side of 4096 twice: what else a machine does lasts long
 medians are written, by their `executor` also those of gemmule's two ways. NumPy is left out where it took three times
 as long as the best of the size before, as are samples for which there is no time.
 ``--parts`` prints, instead, what the copies of a round trip take: by the driver from pageable memory, and staged by
-gemmule.
+gemmule. ``--small`` times small products and batches instead, beside NumPy and PyTorch on the host, in turns; it needs
+no GPU, and writes `overhead` records.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import functools
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ import torch
 
 import gemmule as gm
 from gemmule.lab.experiment import experiment
-from gemmule.lab.records import write_records
-from gemmule.runtime.device import current, get_device
+from gemmule.lab.records import RecordFile
+from gemmule.runtime.device import current, device_count, get_device
 from gemmule.runtime.driver import call
 from gemmule.runtime.round_trip import Staging, link_of
 
@@ -42,6 +43,9 @@ SPINNING_S, BLAS = 0.15, {"numpy", "cpu"}
 HOPELESS, FROM = 3.0, 4096
 #: Side up to which a sample is the mean of ten calls, and how often all ways are called to and fro below `FROM`.
 SEVERAL, TURNS = 256, 2
+#: Small products: library, batch, side; how often their ways take turns, and calls of a sample.
+SMALL = (("numpy", (), 4), ("torch", (), 16), ("numpy", (16,), 2), ("numpy", (1024,), 2))
+SMALL_ROUNDS, SMALL_CALLS = 41, 200
 
 
 def round_trip(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -100,10 +104,10 @@ def measured(n: int, dtype: str, ways: dict[str, Callable[[Any, Any], Any]], bla
     return {name: statistics.median(each) for name, each in samples.items()}
 
 
-def records_of(dtype: str, most: int) -> list[dict[str, Any]]:
-    """Return the records of a type, of squares up to `most`."""
-    records, ways = [], dict(WAYS)
-    for n in (size for size in SIZES if size <= most):
+def records_of(dtype: str, least: int, most: int) -> Iterator[dict[str, Any]]:
+    """Yield the records of a type, of squares of sides from `least` to `most`."""
+    ways = dict(WAYS)
+    for n in (size for size in SIZES if least <= size <= most):
         a = np.empty((n, n), dtype)
         plan = gm.matmul.plan(a, a.copy())
         taken = measured(n, dtype, ways, BLAS | ({"gm"} if plan.executor == "cpu" else set()))
@@ -111,14 +115,39 @@ def records_of(dtype: str, most: int) -> list[dict[str, Any]]:
         record |= {f"{name}_ms": round(one * 1e3, 6) for name, one in taken.items()}
         other = min(one for name, one in taken.items() if name in ("round_trip", "numpy"))
         record |= {"ratio": round(other / taken["gm"], 3), "reason": plan.reason}
-        records.append(record)
         print(record, flush=True)
+        yield record
         if n >= FROM:
             best = min(taken.values())
             ways = {
                 name: way for name, way in ways.items() if name in ("gm", "round_trip") or taken[name] < HOPELESS * best
             }
-    return records
+
+
+def small_records() -> Iterator[dict[str, Any]]:
+    """Yield the records of small products on the host: microseconds of a call, gemmule's and the library's in turns."""
+    for dtype, (library, batch, side) in itertools.product(("float32", "float64"), SMALL):
+        x: Any = np.random.default_rng(side).standard_normal((*batch, side, side)).astype(dtype)
+        x = torch.from_numpy(x) if library == "torch" else x
+        ways = {
+            f"matmul_{library}_host": gm.matmul,
+            f"{library}_host": torch.matmul if library == "torch" else np.matmul,
+        }
+        samples: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(SMALL_ROUNDS):
+            for name, way in ways.items():
+                samples[name].append(1e6 * seconds(way, x, x, SMALL_CALLS))
+        for name, each in samples.items():
+            record = {
+                "record": "overhead",
+                "path": name,
+                "dtype": dtype,
+                **dict.fromkeys("mnk", side),
+                "batch": [*batch],
+            }
+            record |= {"host_us": round(statistics.median(each), 3), "samples_us": [round(one, 3) for one in each]}
+            print({name: value for name, value in record.items() if name != "samples_us"}, flush=True)
+            yield record
 
 
 def rate(nbytes: int, call: Callable[[], Any]) -> float:
@@ -178,14 +207,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder for the records")
     parser.add_argument("--parts", action="store_true", help="print what copies take, and write nothing")
+    parser.add_argument("--small", action="store_true", help="small products on the host")
+    parser.add_argument("--least", type=int, default=SIZES[0], help="side of the smallest square")
     parser.add_argument("--most", type=int, default=SIZES[-1], help="side of the largest square")
     arguments = parser.parse_args()
     if arguments.parts:
         print_parts()
         return
-    records = [record for dtype in ("float32", "float64") for record in records_of(dtype, arguments.most)]
-    command = f"python benchmarks/records/host_arrays.py RESULTS_FOLDER --most {arguments.most}"
-    print(write_records(arguments.results, experiment(command, get_device(0).pci_bus_id), records))
+    command = "python benchmarks/records/host_arrays.py RESULTS_FOLDER "
+    records: Iterator[dict[str, Any]]
+    if arguments.small:
+        command, records = f"{command}--small", small_records()
+    else:
+        command = f"{command}--least {arguments.least} --most {arguments.most}"
+        records = (
+            record for dtype in ("float32", "float64") for record in records_of(dtype, arguments.least, arguments.most)
+        )
+    gpu = get_device(0).pci_bus_id if device_count() else None
+    with RecordFile(arguments.results, experiment(command, gpu)) as file:
+        for record in records:
+            file.write(record)
+    print(file.path)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,10 @@ class Cell:
     rows: int
     tokens: int
 
+    def is_among(self, names: list[str] | None) -> bool:
+        """Whether it is one of some, named by the phase and its rows or tokens; of None every one is."""
+        return names is None or f"{self.phase}:{max(self.rows, self.tokens)}" in names
+
 
 @dataclasses.dataclass(frozen=True)
 class Protocol:
@@ -301,6 +305,7 @@ def main(arguments: list[str], protocol: Protocol = Protocol()) -> None:
     parser.add_argument("--mixtures", action="store_true", help="mixtures of experts instead, in eager mode")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--modes", nargs="+", choices=["eager", "graph", "compiled"], default=["eager", "graph"])
+    parser.add_argument("--cells", nargs="+", metavar="PHASE:NUMBER", help="these alone, such as decode:256 train:2048")
     parser.add_argument("--widths", nargs="+", type=int, choices=[size.width for size in protocol.sizes])
     options = parser.parse_args(arguments)
     on_gpu = options.device == "cuda"
@@ -314,7 +319,8 @@ def main(arguments: list[str], protocol: Protocol = Protocol()) -> None:
     with RecordFile(options.folder, experiment(command.strip(), gpu)) as file:
         for size in sizes:
             if size.width in widths:
-                for record in run.of(size, list(protocol.cells(modes, size))):
+                cells = [cell for cell in protocol.cells(modes, size) if cell.is_among(options.cells)]
+                for record in run.of(size, cells):
                     file.write(record)
     sys.stdout.write(f"{file.path}\n")
 

@@ -44,6 +44,13 @@ def test_a_record_is_written(tmp_path, capsys):
     assert "ratio" in capsys.readouterr().out
 
 
+def test_cells_can_be_named(tmp_path):
+    models.main([str(tmp_path), "--device", "cpu", "--cells", "decode:3", "prefill:5"], SHORT)
+    assert [(one["phase"], one["rows"], one["tokens"]) for one in written(tmp_path)] == [
+        ("decode", 3, 1), ("prefill", 1, 5),
+    ]  # fmt: skip
+
+
 def test_mixtures_run_beside_the_fastest_experts(tmp_path):
     models.main([str(tmp_path), "--mixtures", "--device", "cpu"], SHORT)
     records = written(tmp_path)

@@ -42,6 +42,10 @@ _PATHS: dict[str, tuple[str, str | None]] = {
     "matmul_out_cupy": ("`gm.matmul(a, b, out=c)`, CuPy's arrays", "cupy_matmul_out"),
     "matmul_cupy": ("`gm.matmul(a, b)`, CuPy's arrays", "cupy_matmul_out"),
     "matmul_other_stream_cupy": ("`gm.matmul(a, b, out=c, stream=another)`, CuPy's arrays", "cupy_matmul_out"),
+    "numpy_host": ("`numpy.matmul(a, b)`", None),
+    "matmul_numpy_host": ("`gm.matmul(a, b)`, NumPy's arrays", "numpy_host"),
+    "torch_host": ("`torch.matmul(a, b)` on the host", None),
+    "matmul_torch_host": ("`gm.matmul(a, b)`, PyTorch's tensors on the host", "torch_host"),
     "first_call": ("first call of a process, kernel in the cache on disk", None),
     "second_call": ("second call of a process", None),
     "first_call_pack": ("first call of a process, kernel in a pack, no compiler installed", None),
@@ -72,8 +76,11 @@ def overhead_table(records: Sequence[Mapping[str, Any]]) -> str:
 def _product(record: Mapping[str, Any]) -> str:
     if "problems" in record:
         return f"{len(record['problems'])} random ones; {record['slower_than_300_ms']} over 300 ms"
-    return f"{record['m']} x {record['n']} x {record['k']} {record['dtype']}" if "m" in record else ""
+    if "m" not in record:
+        return ""
+    batch = "".join(f"{extent} of " for extent in record.get("batch", []))
+    return f"{batch}{record['m']} x {record['n']} x {record['k']} {record['dtype']}"
 
 
 def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (record["path"], *(record.get(name) for name in ("dtype", "m", "n", "k")))
+    return (record["path"], *(record.get(name) for name in ("dtype", "m", "n", "k")), *record.get("batch", []))

@@ -28,8 +28,8 @@ _QUOTES = '"""'
 _COMMENT = re.compile(r"""\n([^\n"'#]*+)#[^\n]*""")
 #: Digest of a module's code, and the modules that it may import.
 _Module = tuple[bytes, tuple[str, ...]]
-#: An import statement, on one line or in parentheses.
-_IMPORT = re.compile(r"^\s*from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)", re.MULTILINE)
+#: An import statement, on one line or in parentheses. A pattern that begins with letters is found faster.
+_IMPORT = re.compile(r"from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)")
 
 
 def artifact_key(
@@ -146,7 +146,11 @@ def _compiler_modules() -> tuple[str, ...]:
 def _imports(content: str, package: str) -> tuple[str, ...]:
     """Return the modules that a source may import; a name after `import` may be a module, unless its base is a file."""
     found = []
-    for dots, module, names in _IMPORT.findall(content):
+    for statement in _IMPORT.finditer(content):
+        begin = statement.start()
+        if content[content.rfind("\n", 0, begin) + 1 : begin].strip():
+            continue
+        dots, module, names = statement.groups()
         parents = package.split(".")[: package.count(".") + 2 - len(dots)] if dots else []
         base = ".".join([*parents, *([module] if module else [])])
         found.append(base)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -17,17 +18,21 @@ from .device import current
 _Piece = TypeVar("_Piece")
 
 
+#: Seconds between two looks at whether threads have ended what an interrupted call began.
+_LOOK_S = 1e-4
+
+
 class _Work(Generic[_Piece]):
     """Pieces that threads take one by one; who ends the last one says so."""
 
     def __init__(self, copy: Callable[[_Piece], None], pieces: Sequence[_Piece]) -> None:
         self._copy, self._left = copy, iter(pieces)
         self._count, self._done = len(pieces), itertools.count(1)
-        self._ended, self._is_complete = threading.Lock(), False
+        self._ended, self._inside = threading.Lock(), list[None]()
         self._ended.acquire()
         self._error: BaseException | None = None
 
-    def help(self) -> None:
+    def copy_rest(self) -> None:
         """Copy what nobody has begun with."""
         for piece in self._left:
             try:
@@ -35,22 +40,27 @@ class _Work(Generic[_Piece]):
             except BaseException as error:
                 self._error = self._error or error
             if next(self._done) == self._count:
-                self._is_complete = True
                 self._ended.release()
+
+    def help(self) -> None:
+        """Copy in a thread of its own, which no interrupt reaches."""
+        self._inside.append(None)
+        self.copy_rest()
+        self._inside.pop()
 
     def wait(self) -> None:
         """Wait for the last piece; raise what a copy has raised."""
-        interrupt: KeyboardInterrupt | None = None
-        while not self._is_complete:
-            try:
-                self._ended.acquire()
-            except KeyboardInterrupt as error:
-                # Copies that go on would meet those of the next call. It may be held already.
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
+        self._ended.acquire()
         if self._error is not None:
             raise self._error
+
+    def abandon(self) -> None:
+        """Leave out what nobody has begun with, and wait for the threads that copy."""
+        # The interrupted thread may have taken a piece that it never counts.
+        for _ in self._left:
+            pass
+        while self._inside:
+            time.sleep(_LOOK_S)
 
 
 class CopyThreads:
@@ -81,10 +91,16 @@ class CopyThreads:
                 copy(piece)
             return
         work = _Work(copy, pieces)
-        for _ in range(helpers):
-            self._waiting.put(work)
-        work.help()
-        work.wait()
+        try:
+            for _ in range(helpers):
+                self._waiting.put(work)
+            work.copy_rest()
+            work.wait()
+        except BaseException:
+            # Copies that go on would meet those of the next call.
+            while not _uninterrupted(work.abandon):
+                pass
+            raise
 
     def _help(self) -> None:
         with current(self._ordinal):
@@ -99,3 +115,12 @@ class CopyThreads:
             self._waiting.put(None)
         for thread in self._threads:
             thread.join()
+
+
+def _uninterrupted(wait: Callable[[], None]) -> bool:
+    """Call a function, and return whether no interrupt ended it."""
+    try:
+        wait()
+    except KeyboardInterrupt:
+        return False
+    return True

@@ -75,23 +75,32 @@ _Piece: TypeAlias = tuple[int, int, Array]
 class _Half:
     """Half of the pinned memory, and events: of all copies that use it, and of each piece that comes back."""
 
-    __slots__ = ("_address", "_copied", "_memory", "_queued", "received")
+    __slots__ = ("_address", "_copied", "_is_recorded", "_memory", "_stream", "received")
 
     def __init__(self, memory: Array, pieces: int) -> None:
         untimed = int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING)
-        self._memory, self._address, self._queued = memory, int(memory.ctypes.data), False
+        self._memory, self._address = memory, int(memory.ctypes.data)
+        self._stream: int | None = None
+        self._is_recorded = False
         self._copied, *self.received = (call("cuEventCreate", untimed) for _ in range(1 + pieces))
 
     def wait(self) -> None:
         """Wait until no copy uses it."""
-        if self._queued:
-            call("cuEventSynchronize", self._copied)
-            self._queued = False
+        if self._stream is not None:
+            if self._is_recorded:
+                call("cuEventSynchronize", self._copied)
+            else:
+                call("cuStreamSynchronize", self._stream)
+            self._stream = None
 
-    def record(self, stream: int) -> None:
+    def use(self, stream: int) -> None:
+        """Let `wait` wait for the stream: of copies that an interrupt leaves behind there is no event."""
+        self._is_recorded, self._stream = False, stream
+
+    def record(self) -> None:
         """Let `wait` wait for the copies that were queued so far."""
-        call("cuEventRecord", self._copied, stream)
-        self._queued = True
+        call("cuEventRecord", self._copied, self._stream)
+        self._is_recorded = True
 
     def close(self) -> None:
         self.wait()
@@ -154,10 +163,9 @@ class Staging:
                 call("cuMemcpyHtoDAsync", address, pinned, piece.nbytes, stream)
 
             half.wait()
-            try:
-                self._threads.run(fill, part)
-            finally:
-                half.record(stream)
+            half.use(stream)
+            self._threads.run(fill, part)
+            half.record()
 
     def receive(self, target: Array, address: int, stream: int) -> None:
         """Copy device memory into an array, whose elements lie there in C order; wait until it is complete."""
@@ -170,12 +178,13 @@ class Staging:
         coming: list[tuple[Any, Array, Array]] = []
         for half, part in self._parts([(target, address)]):
             queued = []
+            half.use(stream)
             for event, (begin, source, piece) in zip(half.received[: len(part)], part, strict=True):
                 pinned, memory = half.at(begin, piece)
                 call("cuMemcpyDtoHAsync", pinned, source, piece.nbytes, stream)
                 call("cuEventRecord", event, stream)
                 queued.append((event, memory, piece))
-            half.record(stream)
+            half.record()
             self._threads.run(empty, coming)
             coming = queued
         self._threads.run(empty, coming)

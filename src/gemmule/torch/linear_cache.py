@@ -28,9 +28,9 @@ from .product import (
     adds_in_the_kernel,
     as_factor,
     compute,
+    is_seen_past_guards,
     lies_in_columns,
     may_skip_operator,
-    operators_are_seen,
     product_like,
     rows_of,
 )
@@ -84,6 +84,9 @@ class _Forward:
     device: int  #: The GPU.
     #: The precision, and whether the input and the weight are column-major, as their gradients are then.
     options: tuple[str | None, bool, bool]
+    #: Whether a tensor requires a gradient, and whether the input does: the guard tells both.
+    requires_grad: bool
+    of_input: bool
 
     def run(self, x: Any, weight: Any, bias: Any) -> Any:
         """Queue the product and return its result; None where the addresses need a plan of their own."""
@@ -194,14 +197,15 @@ def repeated(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool =
     except (RuntimeError, TypeError):
         # Nested tensors have no shape, and a precision may be anything.
         return None
-    if known is None or operators_are_seen():
+    if known is None:
         return None
     for call in known:
         if call.check(x, weight) if bias is None else call.check(x, weight, bias):
-            if _is_grad_enabled() and (
-                _any_requires_grad(x, weight) if bias is None else _any_requires_grad(x, weight, bias)
-            ):
-                return _Linear.apply(x, _saved(x, weight), bias, precision, call)
+            if is_seen_past_guards():
+                return None
+            if call.requires_grad and _is_grad_enabled():
+                # As `_saved`.
+                return _Linear.apply(x, weight.view_as(weight) if call.of_input else weight, bias, precision, call)
             return call.run(x, weight, bias)
     return None
 
@@ -278,7 +282,7 @@ class _Linear(torch.autograd.function._SingleLevelFunction):
         x, weight = ctx.saved_tensors
         given: tuple[Any, ...] = (grad, x, weight) if of_input and of_weight else (grad, x if of_weight else weight)
         key = (grad.shape, given[-1].shape, grad.dtype, of_input, of_weight, precision)
-        repeats = not (_is_grad_enabled() or operators_are_seen())
+        repeats = not (_is_grad_enabled() or is_seen_past_guards())
         if repeats:
             for both in _backwards.get(key, ()):
                 if both.check(*given):
@@ -337,7 +341,8 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | Non
     serial = serial_queue(queue)
     # A bias is copied into the result by a kernel of PyTorch's right before.
     queue = serial if bias == "result" else queue
-    return _Forward(_guards(*given), _maker(result), queue, serial, bias, x.get_device(), options)
+    gradients = any(one.requires_grad for one in given), given[0].requires_grad
+    return _Forward(_guards(*given), _maker(result), queue, serial, bias, x.get_device(), options, *gradients)
 
 
 def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -> _Into | None:

@@ -151,11 +151,14 @@ def may_skip_operator(given: tuple[Any, ...]) -> bool:
 
 def operators_are_seen() -> bool:
     """Return whether a mode, a transform, a trace or a profiler sees each operator, or there are tangents."""
+    return bool(torch._C._len_torch_dispatch_stack() or forward_ad._current_level >= 0 or is_seen_past_guards())
+
+
+def is_seen_past_guards() -> bool:
+    """Return whether something sees each operator that PyTorch's guards of tensors (`tensor_guards`) let pass."""
     return bool(
-        torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
+        torch._C._len_torch_function_stack()
         or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
         or torch._C._autograd._profiler_enabled()
         or torch._C._get_tracing_state() is not None
     )

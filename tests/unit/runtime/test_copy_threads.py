@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import sys
 import threading
 import time
 import weakref
 
 import pytest
 
-from gemmule.runtime.copy_threads import CopyThreads, _Work
+from gemmule.runtime import copy_threads
+from gemmule.runtime.copy_threads import CopyThreads
 from support.fakes.cuda import installed
 from support.fakes.device_memory import FakeMemory
 
@@ -95,27 +98,46 @@ def test_two_callers_share_the_threads():
     assert [sorted(mine) for mine in sums] == [sorted(list(range(9)) * 50)] * 2
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["before the lock is held", "after"])
-def test_an_interrupt_waits_for_the_last_piece_and_no_longer(held):
-    work, copied = _Work(lambda piece: (time.sleep(0.05), copied.append(piece)), range(2)), []
-    lock, interrupts = work._ended, iter([KeyboardInterrupt])
+def interrupted(call, at):
+    """Call a function, interrupt it at an instruction of its module, and return whether it was."""
+    left = itertools.count(at, -1)
 
-    class Interrupted:
-        """The lock of a thread that a signal reaches while it waits, or once it has it."""
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename != copy_threads.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(left) == 0:
+            raise KeyboardInterrupt
+        return trace
 
-        release = lock.release
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
-        def acquire(self):
-            interrupt = next(interrupts, None)
-            if interrupt is None or held:
-                assert lock.acquire(timeout=5)
-            if interrupt is not None:
-                raise interrupt
 
-    work._ended = Interrupted()
-    helper = threading.Thread(target=work.help)
-    helper.start()
-    with pytest.raises(KeyboardInterrupt):
-        work.wait()
-    assert copied == [0, 1]
-    helper.join()
+def test_an_interrupt_at_any_instruction_leaves_no_copy_behind():
+    begun, ended = [], []
+
+    def copy(piece):
+        begun.append(piece)
+        time.sleep(1e-3)
+        ended.append(piece)
+
+    with installed(FakeMemory()):
+        made = CopyThreads(0, 2)
+        for at in itertools.count():
+            if not interrupted(lambda: made.run(copy, range(4)), at):
+                break
+            assert len(begun) == len(ended), at
+            time.sleep(1e-4)
+            assert len(begun) == len(ended), at
+        assert at > 50
+        made.run(copy, range(4))
+        assert sorted(ended[-4:]) == [0, 1, 2, 3]
+        made.close()

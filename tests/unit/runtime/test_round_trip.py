@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import platform
 import sys
@@ -109,6 +110,31 @@ def test_a_copy_that_fails_spoils_no_later_one(gpu):
         back = np.zeros(4096, np.uint8)
         link.send([(2 * x, address + 4096)], staging)
         link.receive(back, address + 4096, staging)
+    assert (back == 2).all()
+
+
+@pytest.mark.parametrize("name", ["cuMemcpyDtoHAsync", "cuEventRecord"])
+@pytest.mark.parametrize("number", range(6))
+def test_an_interrupt_while_copies_are_queued_spoils_no_later_one(gpu, monkeypatch, name, number):
+    """What was queued still comes into the pinned memory that the next call fills."""
+
+    def call(called, *arguments):
+        found = round_trip_call(called, *arguments)
+        if called == name and next(left) == 0:
+            raise KeyboardInterrupt
+        return found
+
+    link, staging = Link(0), Staging(0, nbytes=8192, chunk=1024, threads=0)
+    x, back = np.full(8192, 1, np.uint8), np.zeros(8192, np.uint8)
+    with link.room(16384) as address:
+        link.send([(x, address)], staging)
+        round_trip_call, left = round_trip.call, itertools.count(number, -1)
+        with monkeypatch.context() as patched:
+            patched.setattr(round_trip, "call", call)
+            with pytest.raises(KeyboardInterrupt):
+                link.receive(back, address, staging)
+        link.send([(2 * x, address + 8192)], staging)
+        link.receive(back, address + 8192, staging)
     assert (back == 2).all()
 
 

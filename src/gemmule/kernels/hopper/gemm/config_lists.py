@@ -292,10 +292,16 @@ CONFIGS = (
 )
 
 
+#: Every config is looked up in these at the first call of a process.
+SHARED_ROWS = frozenset(FOR_SHARED_ROWS)
+_FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
+_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *FOR_SHARED_ROWS))
+
+
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
     """Return whether the cost model offers a config, for the SMs of an H100, to elements of a type."""
-    if config in FOR_FLOAT8:
+    if config in _FLOAT8:
         return dtype.is_float8
-    if config in FOR_LONG_K:
+    if config in _LONG_K:
         return dtype.itemsize == 2 or dtype == FLOAT32
-    return dtype.itemsize == 2 or config not in (*FOR_16_BIT, *FOR_ANY_ROWS, *FOR_SHARED_ROWS)
+    return dtype.itemsize == 2 or config not in _16_BIT

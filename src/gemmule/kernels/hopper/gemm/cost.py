@@ -21,7 +21,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig
-from .config_lists import FOR_SHARED_ROWS, offered_to
+from .config_lists import SHARED_ROWS, offered_to
 
 #: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
 #: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
@@ -50,7 +50,7 @@ def costs_of_each(
     times = times_us(operation, rates)
     if operation.k_tiles < _LEAST_K_TILES:
         times += rates.cached(
-            "few k-tiles", lambda: rates.each(lambda one: math.inf if one.on(SMS) in FOR_SHARED_ROWS else 0.0)
+            "few k-tiles", lambda: rates.each(lambda one: math.inf if one.on(SMS) in SHARED_ROWS else 0.0)
         )
     if dtype.is_float8:
         times += promote_us(operation, rates)
@@ -93,7 +93,7 @@ def _offered(
 
     def supports(one: HopperGemmConfig, mn_major: tuple[bool, bool]) -> bool:
         k_major = not mn_major[one.swap_ab], not mn_major[1 - one.swap_ab]
-        if one.on(SMS) in FOR_SHARED_ROWS and not all(k_major):
+        if one.on(SMS) in SHARED_ROWS and not all(k_major):
             return False
         return not why_not_columns(dtype, k_major, one) and offered_to(dtype, one.on(SMS))
 
