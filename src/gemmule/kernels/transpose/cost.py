@@ -12,17 +12,8 @@ from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import TransposeProblem
 
 from .refusals import rows_are_aligned
-from .tile_config import (
-    LONG_ROW,
-    SECTOR,
-    WARP,
-    WORD,
-    ByteTileConfig,
-    SectorTileConfig,
-    SkinnyConfig,
-    packed_rows,
-    structures_side,
-)
+from .skinny.config import SkinnyConfig, structures_side
+from .tile_config import LONG_ROW, SECTOR, WARP, WORD, ByteTileConfig, SectorTileConfig, packed_rows
 
 # What an SM of an H200 holds at once.
 _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32

@@ -14,8 +14,9 @@ from gemmule.core.dtype import opaque_dtype
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
+from gemmule.kernels.transpose.banks import most_words_of_a_bank
 from gemmule.kernels.transpose.rows.runs import unit_of_rows
-from gemmule.kernels.transpose.tile_config import LINE, WORD, most_words_of_a_bank
+from gemmule.kernels.transpose.tile_config import LINE, WORD
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 8, 4

@@ -19,8 +19,9 @@ from gemmule.kernels.transpose.refusals import (
     why_not_itemsize,
     why_not_separate,
 )
+from gemmule.kernels.transpose.skinny.config import SkinnyConfig, structures_side
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, launch_tiles, transpose_spec
-from gemmule.kernels.transpose.tile_config import WORD, SkinnyConfig, structures_side
+from gemmule.kernels.transpose.tile_config import WORD
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
 # fast.

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
+from gemmule.kernels.transpose.banks import most_words_of_a_bank
 from gemmule.kernels.transpose.blocks.block import Axis, Extents, Side, axes_of, in_units, sides_of
 from gemmule.kernels.transpose.blocks.block_choice import SHARED, tried_blocks
-from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD, most_words_of_a_bank
+from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD
 
 #: Bytes of a table's entry: a run's offset in device memory, and its place in shared memory.
 ENTRY = 8
