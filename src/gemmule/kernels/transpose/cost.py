@@ -70,12 +70,12 @@ class _Tile(NamedTuple):
 
 
 def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
-    """Return about the seconds that byte tiles of each config take.
+    """Return about the microseconds that byte tiles of each config take.
 
     The larger of two: the sectors between the L2 cache and the SMs, or the instructions of all threads, those outside
     of the matrix too; and the waves of CTAs, each of which waits for its reads.
     """
-    return total_tile_costs((problem,), configs, gpu)
+    return [1e6 * seconds for seconds in total_tile_costs((problem,), configs, gpu)]
 
 
 def least_seconds(nbytes: int, gpu: GpuRates) -> float:
@@ -174,7 +174,7 @@ def _use(number: int, config: ByteTileConfig, item: int, multiprocessors: int) -
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that sector tiles of a config take: their bytes, or the CTAs' latencies."""
+    """Return about the microseconds that sector tiles of a config take: their bytes, or the CTAs' latencies."""
     item = problem.itemsize
     ctas = math.prod((*config.tiles(problem), *problem.batch))
     row = config.columns(item) * max(item, WORD)
@@ -194,11 +194,11 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
         preferred *= 1.1
     if item in _FASTEST_TILES and (config.spans, config.write_bytes) != _FASTEST_TILES[item]:
         preferred *= 1.02
-    return preferred * (max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2)
+    return 1e6 * preferred * (max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2)
 
 
 def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that spans of a config take: their bytes or instructions, or the CTAs' latencies."""
+    """Return about the microseconds that spans of a config take: their bytes or instructions, or the CTAs' latencies."""
     item, short = problem.itemsize, min(problem.rows, problem.cols)
     ctas = math.prod(config.grid(problem))
     # A span is read with the sectors around it, which adjacent CTAs read too.
@@ -214,7 +214,7 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     of_sm = max(instructions, moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
     preferred = (1 + waiting * max(units - many, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
     # The first CTAs only read, and the last ones only write.
-    return preferred * (ctas / gpu.multiprocessors * of_sm + alone)
+    return 1e6 * preferred * (ctas / gpu.multiprocessors * of_sm + alone)
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

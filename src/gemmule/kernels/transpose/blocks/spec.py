@@ -37,8 +37,8 @@ from gemmule.kernels.transpose.whole_sectors.spec import refuse_sector_tiles
 _LONG, _LARGE = 512, 64 << 10
 # Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on tiles are slower.
 _NARROW, _MANY = 128, 64
-# What other configs must gain to be chosen; what tiles take longer than predicted, as a factor and in seconds.
-_OTHERS, _TILES, _LATENCY = 1.03, 1.05, 1.5e-6
+# What other configs must gain to be chosen; what tiles take longer than predicted, as a factor and in microseconds.
+_OTHERS, _TILES, _LATENCY = 1.03, 1.05, 1.5
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
@@ -56,8 +56,8 @@ def refuse_blocks(problem: TransposeProblem) -> str | None:
     return None
 
 
-def blocks_seconds(problem: TransposeProblem, gpu: GpuRates) -> float | None:
-    """Return about the seconds of a transpose in blocks, or None where there are no blocks for it."""
+def blocks_us(problem: TransposeProblem, gpu: GpuRates) -> float | None:
+    """Return about the microseconds of a transpose in blocks, or None where there are no blocks for it."""
     if refuse_blocks(problem) is not None:
         return None
     return min(_cost(problem, config, gpu) for config in _CONFIGS)
@@ -65,7 +65,7 @@ def blocks_seconds(problem: TransposeProblem, gpu: GpuRates) -> float | None:
 
 def _cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> float:
     preferred = 1.0 if config == _CONFIGS[0].on(gpu.multiprocessors) else _OTHERS
-    return preferred * predicted_us(problem, config.threads, config.held) * 1e-6 * SMS / gpu.multiprocessors
+    return preferred * predicted_us(problem, config.threads, config.held) * SMS / gpu.multiprocessors
 
 
 def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -75,13 +75,13 @@ def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str |
     if min(problem.rows, problem.cols) * problem.itemsize <= _NARROW and math.prod(problem.batch) >= _MANY:
         return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
-        if refuse(problem) is None and (least := _least_seconds(spec, problem, gpu)) is not None:
+        if refuse(problem) is None and (least := _least_us(spec, problem, gpu)) is not None:
             return spec.name if _TILES * least + _LATENCY < cost else None
     return None
 
 
-def _least_seconds(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> float | None:
-    """Return the seconds of a kernel's fastest config by prediction, or None where no config takes a problem."""
+def _least_us(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> float | None:
+    """Return the microseconds of a kernel's fastest config by prediction, or None where no config takes a problem."""
     assert spec.cost is not None
     taken = (
         config for config in spec.configs_on(gpu) if isinstance(config, TileConfig) and not config.why_not(problem)

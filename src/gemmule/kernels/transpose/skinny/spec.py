@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
-from gemmule.kernels.transpose.blocks.spec import blocks_seconds
+from gemmule.kernels.transpose.blocks.spec import blocks_us
 from gemmule.kernels.transpose.cost import skinny_cost
 from gemmule.kernels.transpose.refusals import (
     ITEMSIZES,
@@ -59,7 +59,7 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
     """Return the kernel of blocks where matrices are small and it is predicted to be faster."""
     if problem.rows * problem.cols * problem.itemsize > _SMALL:
         return None
-    blocks = blocks_seconds(problem, gpu)
+    blocks = blocks_us(problem, gpu)
     return "transpose_blocks" if blocks is not None and blocks < _BLOCKS * cost else None
 
 

@@ -15,7 +15,7 @@ from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, axes_of, in_units
 from gemmule.kernels.transpose.blocks.spec import (
-    blocks_seconds,
+    blocks_us,
     divisor_of,
     faster_tiles,
     filled,
@@ -46,12 +46,12 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 def _cost(problem: TransposeProblem, config: WordBlocksConfig, gpu: GpuRates) -> float:
     found = config.predicted(problem)
-    return math.inf if found is None else found[1] * 1e-6 * SMS / gpu.multiprocessors
+    return math.inf if found is None else found[1] * SMS / gpu.multiprocessors
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of blocks or tiles that is predicted to be faster, or None."""
-    blocks = blocks_seconds(problem, gpu)
+    blocks = blocks_us(problem, gpu)
     assert blocks is not None
     return "transpose_blocks" if _MARGIN * blocks < cost else faster_tiles(problem, cost, gpu)
 
