@@ -168,7 +168,7 @@ def drawn_permutations(count: int, seed: int = SEED + 1) -> Iterator[Case]:
         shape = tuple(max(2, round(size**share)) for share in rng.dirichlet([3.0] * rank))
         axes = tuple(map(int, rng.permutation(rank)))
         if axes != tuple(range(rank)):
-            yield Case(shape, axes, itemsize)
+            yield Case(shape, axes, itemsize, seed=seed)
 
 
 #: Bytes of drawn layouts: the logarithms of the least and the most.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import itertools
 import math
 import statistics
 import time
@@ -286,7 +287,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=0.03, help="of each kernel at each shape")
     parser.add_argument("--drawn", type=int, default=20, help="random matrices with a short side")
     parser.add_argument("--named", action="store_true", help="only permutations with a name, and random ones")
-    parser.add_argument("--layouts", type=int, default=0, help="only the bar, odd tensors and so many random layouts")
+    parser.add_argument(
+        "--layouts", type=int, default=0, help="only the bar, odd tensors, and so many random layouts and permutations"
+    )
     parser.add_argument("--seed", type=int, default=SEED, help="of the random layouts")
     parser.add_argument("--until", type=float, default=math.inf, help="seconds after which no case begins")
     parser.add_argument("--chosen", action="store_true", help="run only what a call chooses, and the next span")
@@ -302,7 +305,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with RecordFile(given.record, block) as file:
             cases = (*named(), *drawn_permutations(given.drawn))
             if given.layouts:
-                cases = (*bar(), *odd(), *drawn_layouts(given.layouts, given.seed))
+                layouts = drawn_layouts(given.layouts, given.seed)
+                drawn_ones = zip(layouts, drawn_permutations(given.layouts * 2, given.seed), strict=False)
+                cases = (*bar(), *odd(), *itertools.chain.from_iterable(drawn_ones))
             elif not given.named:
                 cases = (*matrices(), *permutations(), *misaligned(), *drawn(given.drawn), *cases)
             compile_kernels(cases, gpu, not given.chosen)

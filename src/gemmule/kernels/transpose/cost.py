@@ -198,7 +198,7 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
 
 
 def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) -> float:
-    """Return about the microseconds that spans of a config take: their bytes or instructions, or the CTAs' latencies."""
+    """Return about the microseconds that spans of a config take: bytes or instructions, or the CTAs' latencies."""
     item, short = problem.itemsize, min(problem.rows, problem.cols)
     ctas = math.prod(config.grid(problem))
     # A span is read with the sectors around it, which adjacent CTAs read too.

@@ -32,7 +32,7 @@ from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 # Elements that a part of an axis is larger than the next smaller one that is tried, as a factor.
 _FINE = 1.2
 #: Bytes of a block of any config, at most.
-LARGEST = 256 * 64
+LARGEST = 512 * 64
 # Microseconds of an H200, fitted to 80 permutations: of a launch, of 16 places that a thread computes, and of a byte
 # that is read or written.
 _LAUNCH, _PLACES, _BYTE = 1.9, 0.44, 0.245e-6
@@ -65,7 +65,7 @@ class TriedBlocks(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[Block, float]:
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
-    found = tried_blocks(problem, max(threads * held, LARGEST))
+    found = tried_blocks(problem)
     times, vectors = _microseconds(axes, found, sides, (threads, held, item))
     # Of equal predictions the first.
     best = int(times.argmin())
@@ -92,10 +92,10 @@ def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[Block,
 
 # Cached, as all configs choose from the same blocks.
 @functools.lru_cache(maxsize=16)
-def tried_blocks(problem: TransposeProblem, most_bytes: int) -> TriedBlocks:
-    """Return the blocks of at most so many bytes that are compared."""
+def tried_blocks(problem: TransposeProblem) -> TriedBlocks:
+    """Return the blocks that are compared, of any config."""
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
-    most = most_bytes // item
+    most = LARGEST // item
     source, target = (_prefixes(axes, side.order, most, max(SECTOR // item, 1)) for side in sides)
     found = np.maximum(source[:, None], target).reshape(-1, len(axes))
     allowed = found.prod(axis=1) <= most

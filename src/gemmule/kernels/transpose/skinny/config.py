@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
-
-import numpy as np
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.core.problem import TransposeProblem
-from gemmule.kernels.transpose.banks import most_words_of_a_bank
-from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, SECTOR, WARP, WORD, TileConfig, packed_rows
+from gemmule.kernels.transpose.skinny.paddings import padding_of, row_units
+from gemmule.kernels.transpose.tile_config import MAX_SHARED, SECTOR, WARP, WORD, TileConfig
 
 # Rows of which a thread holds words, at most.
 _WOVEN = 8
@@ -85,12 +82,12 @@ class SkinnyConfig(TileConfig):
 
     def padding(self, short: int, itemsize: int) -> int | None:
         """Return the power of 2 of the units of structures after which one of padding follows, None for no padding."""
-        return _padding(short, self.unit(itemsize))
+        return padding_of(short, self.unit(itemsize))
 
     def pitch(self, problem: TransposeProblem) -> int:
         """Return the bytes in shared memory from a long row of the source to the next."""
         unit, line = self.unit(problem.itemsize), problem.source.col_stride * problem.itemsize
-        return _row_units(problem.cols, problem.itemsize, self.span_bytes) * unit + line % unit
+        return row_units(problem.cols, problem.itemsize, self.span_bytes) * unit + line % unit
 
     def span_shared_bytes(self, problem: TransposeProblem) -> int:
         """Return the shared memory of a CTA: long rows, or structures with padding."""
@@ -109,26 +106,3 @@ class SkinnyConfig(TileConfig):
         if (size := self.span_shared_bytes(problem)) > MAX_SHARED:
             return f"a span takes {size} bytes of shared memory, more than {MAX_SHARED}"
         return super().why_not(problem)
-
-
-@functools.lru_cache(maxsize=256)
-def _row_units(short: int, itemsize: int, span_bytes: int) -> int:
-    """Return the units from a long row to the next with which lanes that gather structures have fewest conflicts."""
-    unit, pack = max(itemsize, WORD), packed_rows(itemsize)
-    # The elements of a unit are read one after another.
-    rows, places = np.divmod(np.arange(WARP * WORD // unit) * pack + np.arange(pack)[:, None], short)[::-1]
-    least = span_bytes // unit
-    tried = np.arange(least, least + WARP)
-    conflicts = most_words_of_a_bank(rows * unit * tried[:, None, None] + places * itemsize)
-    return int(tried[conflicts.sum(axis=1).argmin()])
-
-
-@functools.lru_cache(maxsize=256)
-def _padding(short: int, unit: int) -> int | None:
-    """Return the padding with which lanes that read a unit of every structure have fewest conflicts, and the least."""
-    # Lanes of a row are half a warp at least, and structures of an odd number of units need none.
-    if short % 2:
-        return None
-    lanes, tried = np.arange(LINE // unit) * short, np.arange(5, 0, -1)
-    conflicts = most_words_of_a_bank((lanes + (lanes >> tried[:, None])) * unit)
-    return int(tried[conflicts.argmin()])

@@ -30,7 +30,7 @@ _LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 64, 2:
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
 # Bytes of matrices that a few spans hold, and the time of blocks of them below which those are used.
-_SMALL, _BLOCKS = 64 << 10, 0.715
+_SMALL, _BLOCKS = 64 << 10, 0.78
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 

@@ -142,12 +142,17 @@ class WordBlocksTranspose(TargetRuns):
             write_at, edges, within = queue[0]
             share = (row, word, abreast, counts), classes, (table, edge_table)
             begin, stage_at = target + write_at, stages + stage * stage_bytes + within
+            runs = (table, edge_table), targets, run
             if edges == 0:
-                self.write(share, (begin, Int32(0), run), (places, stage_at), None)
-                self.write_ends((tid, is_last, ends), (table, targets, run), begin, stage_at)
+                self.write(share, (begin, run), (places, stage_at), None)
+                self.write_ends((tid, is_last, ends), runs, begin, stage_at, None)
             else:
-                own = first if (edges & bit) != 0 else Int32(0)
-                self.write(share, (begin, own, run), (places, stage_at), edges)
+                own = first if (edges & bit) != 0 else Int32(0), edges
+                self.write(share, (begin, run), (places, stage_at), own)
+                # Where the run begins that has both own elements and others.
+                within_run = own[0] - own[0] // run * run
+                inner = [self.place_along(within_run + e, along) for e in range(self.pack - 1)]
+                self.write_ends((tid, is_last, ends), runs, begin, stage_at, (own, inner))
             queue = queue[1:]
             number += 1
             block += ctas

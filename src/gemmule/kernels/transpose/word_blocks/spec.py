@@ -25,11 +25,18 @@ from gemmule.kernels.transpose.blocks.spec import (
 from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
-from gemmule.kernels.transpose.word_blocks.word_block import classes_of, pitches_of, stage_bytes, table_bytes, words_of
+from gemmule.kernels.transpose.word_blocks.word_block import (
+    classes_of,
+    least_us,
+    pitches_of,
+    stage_bytes,
+    table_bytes,
+    words_of,
+)
 
 _ITEMSIZES = (1, 2)
-# Share of the time of blocks below which words are chosen, by prediction.
-_MARGIN = 0.85
+# Share of the time of blocks below which words are chosen, by prediction; what the largest blocks take longer.
+_MARGIN, _LARGE = 0.9, 1.06
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -46,7 +53,15 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 def _cost(problem: TransposeProblem, config: WordBlocksConfig, gpu: GpuRates) -> float:
     found = config.predicted(problem)
-    return math.inf if found is None else found[1] * SMS / gpu.multiprocessors
+    preferred = _LARGE if config.block_bytes == _CONFIGS[-1].block_bytes else 1.0
+    return math.inf if found is None else preferred * found[1] * SMS / gpu.multiprocessors
+
+
+def _defers_to(problem: TransposeProblem, gpu: GpuRates) -> str | None:
+    """Return the kernel of blocks where words would not be faster if they only moved bytes: their choice takes long."""
+    blocks = blocks_us(problem, gpu)
+    assert blocks is not None
+    return "transpose_blocks" if _MARGIN * blocks < least_us(problem) * SMS / gpu.multiprocessors else None
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -139,11 +154,17 @@ def _signatures(arch: Arch) -> tuple[Signature, ...]:
     return tuple(element_signature(item) for item in _ITEMSIZES)
 
 
+_CONFIGS = (
+    WordBlocksConfig(),
+    WordBlocksConfig(256, 24 << 10, 2, 4, 4 * SMS),
+    WordBlocksConfig(256, 32 << 10, 2, 3, 3 * SMS),
+)
+
 SPEC = transpose_spec(
     name="transpose_word_blocks",
     summary="1- and 2-byte elements, odd rows, short axes: blocks by words",
     package=__package__,
-    configs=(WordBlocksConfig(),),
+    configs=_CONFIGS,
     archs=(Arch(9, 0, True), Arch(10, 0, True)),
     itemsizes=_ITEMSIZES,
     signatures=_signatures,
@@ -151,6 +172,7 @@ SPEC = transpose_spec(
     refuses=_refuses,
     launch=_launch,
     cost=_cost,
+    defers_to=_defers_to,
     faster_alternative=_faster_alternative,
     batch_dims=AXES - 2,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import cutlass
-from cutlass import Int32, Int64, Uint32, cute
+from cutlass import Boolean, Int32, Int64, Uint32, cute
 
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed, shifted
@@ -77,69 +77,78 @@ class TargetRuns:
         return place
 
     @cute.jit
-    def write(self, share, memory, stage, edges):
-        """Gather a thread's word of runs from shared memory, and write it; `edges` is None inside of a matrix."""
+    def write(self, share, memory, stage, own):
+        """Gather a thread's words of runs from shared memory, and write them; `own` is None inside of a matrix.
+
+        At the edge it has the first of a run's elements that the block owns, and the bits of edges.
+        """
         (row, word, abreast, counts), classes, (table, edge_table) = share
-        origin, first, run = memory
+        origin, run = memory
         for number in cutlass.range_constexpr(self.pack):
             # Runs of a class begin in the same place of a word.
             late = (Int32(origin & (WORD - 1)) // self.item + number) & (self.pack - 1)
             element = word * self.pack - late
-            begin = classes[number] + row
-            runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
-            at = origin + element * self.item
-            if cutlass.const_expr(edges is None):
-                if element >= 0 and element + self.pack <= run:
-                    self.write_words(runs, at, self.places_of(stage, late))
-            elif element < run:
-                self.write_parts(runs, at, (self.places_of(stage, late), element, first, run), edges)
+            if element >= 0 and element + self.pack <= run:
+                begin = classes[number] + row
+                runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
+                self.write_words(runs, origin + element * self.item, (self.places_of(stage, late), element), own)
 
     @cute.jit
-    def write_words(self, runs, origin, places):
-        """Write a thread's word of all runs of a class, which hold it."""
-        entries, _, count, abreast = runs
-        entry_at = Int32(entries)
+    def write_words(self, runs, origin, word, own):
+        """Write a thread's word of all runs of a class, which hold it; at the edge of those that own it."""
+        (entries, edge_entries, count, abreast), (places, element) = runs, word
+        entry_at, edge_at = Int32(entries), Int32(edge_entries)
         for _ in cutlass.range(count, unroll=4):
             entry = words_in_shared(entry_at, 2).load()
-            whole = device_memory(Uint32, origin + Int64(entry[0]))
-            whole[0] = Uint32(packed(self.gather(places, entry[1])))
+            is_own = Boolean(True)
+            if cutlass.const_expr(own is not None):
+                begin, is_own = self.owned(edge_at, own)
+                is_own = is_own and element >= begin
+                edge_at += abreast * WORD
+            if is_own:
+                whole = device_memory(Uint32, origin + Int64(entry[0]))
+                whole[0] = Uint32(packed(self.gather(places, entry[1])))
             entry_at += abreast * ENTRY
 
     @cute.jit
-    def write_parts(self, runs, origin, share, edges):
-        """Write what a thread's word has of all own runs of a class at the edge."""
-        entries, edge_entries, count, abreast = runs
-        places, element, first, run = share
-        entry_at, edge_at = Int32(entries), Int32(edge_entries)
-        for _ in cutlass.range(count, unroll=1):
-            entry = words_in_shared(entry_at, 2).load()
-            edge = Int32(words_in_shared(edge_at, 1)[0])
-            begin = cutlass.max(first - (edge >> BLOCK_AXES), Int32(0))
-            if (edge & edges) == 0:
-                elements, address = self.gather(places, entry[1]), origin + Int64(entry[0])
-                for e in cutlass.range_constexpr(self.pack):
-                    if element + e >= begin and element + e < run:
-                        one = device_memory(self.element, address + e * self.item)
-                        one[0] = elements[e]
-            entry_at += abreast * ENTRY
-            edge_at += abreast * WORD
+    def owned(self, edge_at, own):
+        """Return the first element of a run that the block owns, and whether it owns the run."""
+        (first, edges), edge = own, Int32(words_in_shared(edge_at, 1)[0])
+        return cutlass.max(first - (edge >> BLOCK_AXES), Int32(0)), (edge & edges) == 0
 
     @cute.jit
-    def write_ends(self, thread, runs, origin, base):
-        """Write the elements of runs' first or last words that have fewer: a thread of either, of many runs."""
+    def write_ends(self, thread, runs, origin, base, own):
+        """Write the elements of runs' first or last words that have fewer: a thread of either, of many runs.
+
+        At the edge the first word is that in which the elements begin that the block owns.
+        """
         tid, is_last, places = thread
-        table, count, run = runs
+        (table, edge_table), count, run = runs
         step = -self.item if is_last else Int32(self.item)
         for number in cutlass.range(tid, 2 * count, self.threads, unroll=1):
             entry = words_in_shared(table + (number // 2) * ENTRY, 2).load()
-            begin = origin + Int64(entry[0])
-            late = Int32(begin & (WORD - 1)) // self.item
-            held = late + run if is_last else -late
-            address = begin + ((run - 1) * self.item if is_last else Int32(0))
-            for e in cutlass.range_constexpr(self.pack - 1):
-                if e < (held & (self.pack - 1)):
-                    one = device_memory(self.element, address + e * step)
-                    one[0] = self.shared(base + places[e] + Int32(entry[1]))[0]
+            start, begin, is_own, inner = origin + Int64(entry[0]), Int32(0), Boolean(True), places
+            if cutlass.const_expr(own is not None):
+                at_edge, inner_places = own
+                begin, is_own = self.owned(edge_table + (number // 2) * WORD, at_edge)
+                inner = [
+                    within if begin > 0 and not is_last else place
+                    for within, place in zip(inner_places, places, strict=True)
+                ]
+            late = Int32(start & (WORD - 1)) // self.item
+            # Elements of the first word; those of the last one are none of these.
+            held = -(late + begin) & (self.pack - 1)
+            if cutlass.const_expr(own is not None):
+                left = run - begin - (held if is_last else Int32(0))
+                held = cutlass.min((late + run) & (self.pack - 1) if is_last else held, left)
+            elif is_last:
+                held = (late + run) & (self.pack - 1)
+            address = start + ((run - 1) * self.item if is_last else begin * self.item)
+            if is_own:
+                for e in cutlass.range_constexpr(self.pack - 1):
+                    if e < held:
+                        one = device_memory(self.element, address + e * step)
+                        one[0] = self.shared(base + inner[e] + Int32(entry[1]))[0]
 
     @cute.jit
     def gather(self, places, place):

@@ -21,11 +21,14 @@ from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD
 ENTRY = 8
 # Pitches that are tried along an axis.
 _PITCHES = 8
-# Microseconds of an H200: of a launch, of a byte that is read or written, of an instruction of a warp, and of words
-# that it reads from shared memory.
-_LAUNCH, _BYTE, _INSTRUCTION, _WAVEFRONT = 1.9, 0.245e-6, 1.8e-6, 6.0e-6
+# Microseconds of an H200: of a byte that is read or written, and of an instruction of a warp, by which extents are
+# compared.
+_BYTE, _INSTRUCTION = 0.245e-6, 1.8e-6
 # Instructions of a warp: for a run of the source, a word of a run, the ends of runs, a class of runs, and a block.
 _READ, _WRITE, _ENDS, _CLASS, _BLOCK = 12, {1: 20, 2: 14}, 25, 30, 130
+# Of the block that is chosen, fitted to 70 permutations: microseconds of a launch, what bytes take longer, and
+# microseconds of a word of a bank that a warp reads. Blocks at the edge read so much more for each word.
+_LAUNCH, _SLOWER, _WAVEFRONT, _EDGE = 4.0, 1.15, 2.95e-6, 1.3
 
 
 class WordBlock(NamedTuple):
@@ -76,12 +79,17 @@ def words_of(run: Any, itemsize: int) -> Any:
     return (run * itemsize + 2 * WORD - 1 - itemsize) // WORD
 
 
+def least_us(problem: TransposeProblem) -> float:
+    """Return about the microseconds in which an H200 moves blocks at least: a launch, and the bytes."""
+    return _LAUNCH + _SLOWER * _BYTE * problem.bytes_min
+
+
 @functools.lru_cache(maxsize=256)
-def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tuple[WordBlock, float] | None:
+def word_block(problem: TransposeProblem, threads: int, most_bytes: int, ctas: int) -> tuple[WordBlock, float] | None:
     """Return the block of predicted least time, and its microseconds on an H200; None if runs are short."""
     problem = in_units(problem)
     axes, item = axes_of(problem), problem.itemsize
-    tried = tried_blocks(problem, most_bytes)
+    tried = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
     bytes_us = np.full(len(tried.sizes), 2 * _BYTE * every * item)
     moved = tried.blocks * tried.sizes, np.full_like(tried.sizes, every)
@@ -97,8 +105,8 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
     of_warp = _WRITE[item] * passes + _ENDS * ends + _CLASS * classes + _BLOCK
     issued = tried.blocks * (_READ * (tried.sizes // source_run) + warps * of_warp)
     times = np.hypot(bytes_us, _INSTRUCTION * issued)
-    is_short = np.minimum(source_run, target_run) * item < SECTOR
-    times[is_short | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
+    is_unfit = (np.minimum(source_run, target_run) * item < SECTOR) | (tried.sizes * item > most_bytes)
+    times[is_unfit | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
     best = int(times.argmin())
     if not math.isfinite(times[best]):
         return None
@@ -106,8 +114,12 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
     source_axes, _ = _axes_of_run(source, extents, int(source_run[best]))
     target_axes, part = _axes_of_run(target, extents, int(target_run[best]))
     block = WordBlock(axes, extents, source_axes, target_axes, part)
-    read = int(tried.blocks[best] * warps * passes[best]) * classes * conflicts_of(block, item)
-    return block, _LAUNCH + max(float(times[best]), math.hypot(bytes_us[best], _WAVEFRONT * read))
+    every_block = int(tried.blocks[best])
+    whole = math.prod(axis.extent // extent for axis, extent in zip(axes, extents, strict=True))
+    # All CTAs wait for those with most blocks.
+    blocks = -(-every_block // ctas) * min(every_block, ctas) * (_EDGE - (_EDGE - 1) * whole / every_block)
+    read = blocks * warps * int(passes[best]) * classes * conflicts_of(block, item)
+    return block, _LAUNCH + math.hypot(_SLOWER * float(bytes_us[best]), _WAVEFRONT * read)
 
 
 def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[tuple[int, ...], int]:
@@ -131,8 +143,10 @@ def target_runs(axes: Sequence[Axis], extents: Extents, side: Side, most: int) -
             break
         part = extents[:, number]
         is_long = is_whole & (run * part >= most)
-        for row in np.flatnonzero(is_long).tolist():
-            run[row] *= _largest_divisor(int(part[row]), (most - 1) // int(run[row]))
+        if is_long.any():
+            pairs, which = np.unique((part[is_long], run[is_long]), axis=1, return_inverse=True)
+            divisors = [_largest_divisor(one, (most - 1) // before) for one, before in pairs.T.tolist()]
+            run[is_long] *= np.array(divisors)[which.ravel()]
         is_whole &= ~is_long
         run = np.where(is_whole, run * part, run)
         is_whole &= part == axes[number].extent
