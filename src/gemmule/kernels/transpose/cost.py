@@ -23,6 +23,8 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 # Threads that were fastest, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes of an
 # element.
 _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
+# What tiles take longer, and microseconds of a launch.
+_SLOWER, _LAUNCH = 1.05, 1.5
 # Seconds of an H100's SM for each CTA of byte tiles at least.
 _CTA = 0.15e-6
 # The same of an H200's for tiles in groups, whose places are divided.
@@ -75,7 +77,12 @@ def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu
     The larger of two: the sectors between the L2 cache and the SMs, or the instructions of all threads, those outside
     of the matrix too; and the waves of CTAs, each of which waits for its reads.
     """
-    return [1e6 * seconds for seconds in total_tile_costs((problem,), configs, gpu)]
+    return [_launched(seconds) for seconds in total_tile_costs((problem,), configs, gpu)]
+
+
+def _launched(seconds: float) -> float:
+    """Return about the microseconds of a launch, of the seconds that its CTAs' sum says."""
+    return _SLOWER * 1e6 * seconds + _LAUNCH
 
 
 def least_seconds(nbytes: int, gpu: GpuRates) -> float:
@@ -194,7 +201,8 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
         preferred *= 1.1
     if item in _FASTEST_TILES and (config.spans, config.write_bytes) != _FASTEST_TILES[item]:
         preferred *= 1.02
-    return 1e6 * preferred * (max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2)
+    seconds = max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2
+    return _launched(preferred * seconds)
 
 
 def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) -> float:

@@ -40,8 +40,6 @@ _LONG, _LONG_UNALIGNED, _LARGE = 512, 1024, 64 << 10
 _NARROW, _MANY = 128, 64
 # What CTAs of many threads take longer than predicted, a factor and microseconds, by the bytes of a unit.
 _MANY_THREADS = {1: (1.3, 1.0), 2: (1.05, 1.0), 4: (0.97, 0.0), 8: (0.97, 0.0), 16: (0.97, 0.0)}
-# What tiles take longer than predicted, as a factor and in microseconds.
-_TILES, _LATENCY = 1.05, 1.5
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
@@ -80,7 +78,7 @@ def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str |
         return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
         if refuse(problem) is None and (least := _least_us(spec, problem, gpu)) is not None:
-            return spec.name if _TILES * least + _LATENCY < cost else None
+            return spec.name if least < cost else None
     return None
 
 
@@ -213,6 +211,7 @@ SPEC = transpose_spec(
     refuses=refuse_blocks,
     launch=_launch,
     cost=_cost,
+    cost_in_us=True,
     faster_alternative=faster_tiles,
     batch_dims=AXES - 2,
 )

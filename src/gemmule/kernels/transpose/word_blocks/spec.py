@@ -172,6 +172,7 @@ SPEC = transpose_spec(
     refuses=_refuses,
     launch=_launch,
     cost=_cost,
+    cost_in_us=True,
     defers_to=_defers_to,
     faster_alternative=_faster_alternative,
     batch_dims=AXES - 2,
