@@ -65,6 +65,7 @@ def count_of(held: int, nbytes: int) -> int:
     return min(MOST_ACCESSES, held // nbytes)
 
 
+@functools.lru_cache(maxsize=64)
 def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
     """Return the axes of more than one element in the target's order."""
     source, target = problem.source, problem.target
@@ -75,6 +76,7 @@ def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
     return tuple(sorted(found, key=lambda axis: abs(axis.target)))
 
 
+@functools.lru_cache(maxsize=64)
 def in_units(problem: TransposeProblem) -> TransposeProblem:
     """Return the same permutation, of larger elements where rows of source and target are contiguous along one axis."""
     source, target = problem.source, problem.target
@@ -102,6 +104,7 @@ class Side(NamedTuple):
         return sum(abs(stride) * (extent - 1) for stride, extent in zip(self.strides, extents, strict=True))
 
 
+@functools.lru_cache(maxsize=64)
 def sides_of(problem: TransposeProblem) -> tuple[Side, Side]:
     """Return the source and the target of a problem."""
     axes = axes_of(problem)

@@ -62,12 +62,16 @@ def blocks_us(problem: TransposeProblem, gpu: GpuRates) -> float | None:
     """Return about the microseconds of a transpose in blocks, or None where there are no blocks for it."""
     if refuse_blocks(problem) is not None:
         return None
-    return min(_cost(problem, config, gpu) for config in _CONFIGS)
+    return min(_costs(problem, _CONFIGS, gpu))
 
 
-def _cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> float:
-    factor, more = _MANY_THREADS[in_units(problem).itemsize] if config.threads == _CONFIGS[-1].threads else (1.0, 0.0)
-    return (factor * predicted_us(problem, config.threads, config.held) + more) * SMS / gpu.multiprocessors
+def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
+    found = []
+    for config in configs:
+        many = config.threads == _CONFIGS[-1].threads
+        factor, more = _MANY_THREADS[in_units(problem).itemsize] if many else (1.0, 0.0)
+        found.append(factor * predicted_us(problem, config.threads, config.held) + more)
+    return [one * SMS / gpu.multiprocessors for one in found]
 
 
 def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -210,7 +214,7 @@ SPEC = transpose_spec(
     signature=_signature,
     refuses=refuse_blocks,
     launch=_launch,
-    cost=_cost,
+    costs=_costs,
     cost_in_us=True,
     faster_alternative=faster_tiles,
     batch_dims=AXES - 2,

@@ -51,10 +51,13 @@ def _refuses(problem: TransposeProblem) -> str | None:
     return None
 
 
-def _cost(problem: TransposeProblem, config: WordBlocksConfig, gpu: GpuRates) -> float:
-    found = config.predicted(problem)
-    preferred = _LARGE if config.block_bytes == _CONFIGS[-1].block_bytes else 1.0
-    return math.inf if found is None else preferred * found[1] * SMS / gpu.multiprocessors
+def _costs(problem: TransposeProblem, configs: Sequence[WordBlocksConfig], gpu: GpuRates) -> list[float]:
+    found = []
+    for config in configs:
+        predicted = config.predicted(problem)
+        preferred = _LARGE if config.block_bytes == _CONFIGS[-1].block_bytes else 1.0
+        found.append(math.inf if predicted is None else preferred * predicted[1] * SMS / gpu.multiprocessors)
+    return found
 
 
 def _defers_to(problem: TransposeProblem, gpu: GpuRates) -> str | None:
@@ -171,7 +174,7 @@ SPEC = transpose_spec(
     signature=_signature,
     refuses=_refuses,
     launch=_launch,
-    cost=_cost,
+    costs=_costs,
     cost_in_us=True,
     defers_to=_defers_to,
     faster_alternative=_faster_alternative,

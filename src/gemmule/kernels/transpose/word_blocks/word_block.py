@@ -84,10 +84,19 @@ def least_us(problem: TransposeProblem) -> float:
     return _LAUNCH + _SLOWER * _BYTE * problem.bytes_min
 
 
-@functools.lru_cache(maxsize=256)
-def word_block(problem: TransposeProblem, threads: int, most_bytes: int, ctas: int) -> tuple[WordBlock, float] | None:
-    """Return the block of predicted least time, and its microseconds on an H200; None if runs are short."""
-    problem = in_units(problem)
+class _WordTimes(NamedTuple):
+    """Of all blocks that are compared: runs of source and target, passes over a class, and predicted microseconds."""
+
+    source_run: Extents
+    target_run: Extents
+    passes: Extents
+    bytes_us: npt.NDArray[np.float64]
+    times: npt.NDArray[np.float64]  #: Infinite where runs are short.
+
+
+# Cached, as all configs choose from the same blocks.
+@functools.lru_cache(maxsize=16)
+def _times(problem: TransposeProblem, threads: int) -> _WordTimes:
     axes, item = axes_of(problem), problem.itemsize
     tried = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
@@ -96,7 +105,7 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int, ctas: i
     for (run, aligned), shared, count in zip(tried.runs, SHARED, moved, strict=True):
         rates = [rate * np.maximum(width - aligned, 0) for width, rate in shared.items()]
         bytes_us += count / run * np.sum(rates, axis=0)
-    source, target = sides_of(problem)
+    _, target = sides_of(problem)
     source_run, target_run = tried.runs[0][0], target_runs(axes, tried.extents, target, threads * WORD // item)
     words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
     abreast = np.maximum(threads // words, 1)
@@ -105,21 +114,31 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int, ctas: i
     of_warp = _WRITE[item] * passes + _ENDS * ends + _CLASS * classes + _BLOCK
     issued = tried.blocks * (_READ * (tried.sizes // source_run) + warps * of_warp)
     times = np.hypot(bytes_us, _INSTRUCTION * issued)
-    is_unfit = (np.minimum(source_run, target_run) * item < SECTOR) | (tried.sizes * item > most_bytes)
-    times[is_unfit | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
+    is_short = np.minimum(source_run, target_run) * item < SECTOR
+    times[is_short | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
+    return _WordTimes(source_run, target_run, passes, bytes_us, times)
+
+
+@functools.lru_cache(maxsize=256)
+def word_block(problem: TransposeProblem, threads: int, most_bytes: int, ctas: int) -> tuple[WordBlock, float] | None:
+    """Return the block of predicted least time, and its microseconds on an H200; None if runs are short."""
+    problem = in_units(problem)
+    axes, item, tried, found = axes_of(problem), problem.itemsize, tried_blocks(problem), _times(problem, threads)
+    times = np.where(tried.sizes * item > most_bytes, math.inf, found.times)
     best = int(times.argmin())
     if not math.isfinite(times[best]):
         return None
     extents = tuple(tried.extents[best].tolist())
-    source_axes, _ = _axes_of_run(source, extents, int(source_run[best]))
-    target_axes, part = _axes_of_run(target, extents, int(target_run[best]))
+    source, target = sides_of(problem)
+    source_axes, _ = _axes_of_run(source, extents, int(found.source_run[best]))
+    target_axes, part = _axes_of_run(target, extents, int(found.target_run[best]))
     block = WordBlock(axes, extents, source_axes, target_axes, part)
-    every_block = int(tried.blocks[best])
+    count = int(tried.blocks[best])
     whole = math.prod(axis.extent // extent for axis, extent in zip(axes, extents, strict=True))
     # All CTAs wait for those with most blocks.
-    blocks = -(-every_block // ctas) * min(every_block, ctas) * (_EDGE - (_EDGE - 1) * whole / every_block)
-    read = blocks * warps * int(passes[best]) * classes * conflicts_of(block, item)
-    return block, _LAUNCH + math.hypot(_SLOWER * float(bytes_us[best]), _WAVEFRONT * read)
+    blocks = -(-count // ctas) * min(count, ctas) * (_EDGE - (_EDGE - 1) * whole / count)
+    read = blocks * threads // WARP * int(found.passes[best]) * WORD // item * conflicts_of(block, item)
+    return block, _LAUNCH + math.hypot(_SLOWER * float(found.bytes_us[best]), _WAVEFRONT * read)
 
 
 def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[tuple[int, ...], int]:
