@@ -39,6 +39,8 @@ _SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.
 _SPAN_WORK = {True: (0.028e-6, 0.003e-6, 10, 0.062), False: (0.016e-6, 0.0015e-6, 0, 0.0)}
 # Few threads of a CTA, and their factor.
 _FEW_THREADS, _OF_FEW = 128, 1.02
+# Of equal times that of words whose structures, those that are moved at once, fill whole sectors: a factor.
+_OF_WHOLE = 0.999
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -221,6 +223,8 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE
     of_sm = max(instructions, moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
     preferred = (1 + waiting * max(units - many, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
+    if item == WORD and config.step(short, item) % (SECTOR // WORD) == 0:
+        preferred *= _OF_WHOLE
     # The first CTAs only read, and the last ones only write.
     return 1e6 * preferred * (ctas / gpu.multiprocessors * of_sm + alone)
 
