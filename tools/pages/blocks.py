@@ -28,7 +28,7 @@ shipped table, ``accuracy FILE [TYPE…]`` errors of guarded products and what r
 ``glance FILE …`` what calls run in every type beside it, ``draws FILE`` what untuned calls reach on random products
 and ``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two versions, ``batches FILE …`` products
 of small matrices in batches, ``grouped FILE …`` grouped products, ``transpose_shapes FILE …`` transposes of extreme
-shapes, ``transpose_layouts FILE FILE`` drawn ones by name, before and now, ``layers FILE`` the host's time of layers,
+shapes, ``transpose_layouts FILE …`` drawn ones by name, ``layers FILE`` the host's time of layers,
 and ``models FILE`` the times of models.
 """
 

@@ -33,27 +33,27 @@ def transpose_shapes_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def transpose_layouts_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return what calls reach on drawn layouts, by their names, before and now: of two files with the same cases."""
+    """Return what calls reach on drawn layouts, by their names: of a file, or of an earlier one and it."""
     files: list[dict[tuple[Any, ...], Mapping[str, Any]]] = []
     for one in records:
         if one["record"] == "experiment":
             files.append({})
         elif one["record"] == "transpose" and one["chosen_by"] == "dispatch":
             files[-1][tuple(one["shape"]), tuple(one["axes"]), one["itemsize"], one["seed"]] = one
-    before, now = files
     # A draw has a seed of its own.
-    seeds = {one["seed"] for one in now.values() if "name" in one}
-    layouts: dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
-    for case, one in now.items():
-        if one["seed"] in seeds and case in before:
-            layouts.setdefault(one.get("name", "random axes"), []).append((before[case], one))
+    seeds = {one["seed"] for one in files[-1].values() if "name" in one}
+    layouts: dict[str, list[tuple[Mapping[str, Any], ...]]] = {}
+    for case, one in files[-1].items():
+        if one["seed"] in seeds and all(case in file for file in files):
+            layouts.setdefault(one.get("name", "random axes"), []).append(tuple(file[case] for file in files))
     rows = []
-    every = [pair for pairs in layouts.values() for pair in pairs]
-    for name, pairs in (*sorted(layouts.items()), ("all", every)):
-        shares = [[one["faster_copy_ratio"] for one in side] for side in zip(*pairs, strict=True)]
+    every = [cases for of_layout in layouts.values() for cases in of_layout]
+    for name, found in (*sorted(layouts.items()), ("all", every)):
+        shares = [[one["faster_copy_ratio"] for one in side] for side in zip(*found, strict=True)]
         cells = [f"{statistics.median(side):.2f} ({min(side):.2f})" for side in shares]
-        cells.append(f"{statistics.median(old['median_us'] / new['median_us'] for old, new in pairs):.2f}")
-        cells += [f"{min(new[f'{other}_ratio'] for _, new in pairs):.2f}" for other in ("torch", "cupy")]
-        rows.append([name, str(len(pairs)), *cells])
-    header = ["layout", "cases", "of a copy before (least)", "now (least)", "faster", "least of PyTorch", "of CuPy"]
-    return markdown(header, rows)
+        if len(files) > 1:
+            cells.append(f"{statistics.median(one[0]['median_us'] / one[-1]['median_us'] for one in found):.2f}")
+        cells += [f"{min(one[-1][f'{other}_ratio'] for one in found):.2f}" for other in ("torch", "cupy")]
+        rows.append([name, str(len(found)), *cells])
+    now = ["of a copy before (least)", "now (least)", "faster"] if len(files) > 1 else ["of a copy (least)"]
+    return markdown(["layout", "cases", *now, "least of PyTorch", "of CuPy"], rows)

@@ -68,3 +68,4 @@ def test_drawn_layouts_have_a_row_for_each_name():
         "| random axes | 1 | 0.50 (0.50) | 1.00 (1.00) | 2.00 | 5.00 | 3.00 |",
         "| all | 3 | 0.50 (0.50) | 0.80 (0.50) | 1.60 | 2.50 | 3.00 |",
     ]
+    assert transpose_layouts_table(records[5:]).splitlines()[-1] == "| all | 3 | 0.80 (0.50) | 2.50 | 3.00 |"

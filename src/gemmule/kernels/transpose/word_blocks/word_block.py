@@ -28,7 +28,7 @@ _BYTE, _INSTRUCTION = 0.245e-6, 1.8e-6
 _READ, _WRITE, _ENDS, _CLASS, _BLOCK = 12, {1: 20, 2: 14}, 25, 30, 130
 # Of the block that is chosen, fitted to 70 permutations: microseconds of a launch, what bytes take longer, and
 # microseconds of a word of a bank that a warp reads. Blocks at the edge read so much more for each word.
-_LAUNCH, _SLOWER, _WAVEFRONT, _EDGE = 4.0, 1.15, 2.95e-6, 1.3
+_LAUNCH, _SLOWER, _WAVEFRONT, _EDGE = 4.0, 1.15, 2.95e-6, 2.0
 
 
 class WordBlock(NamedTuple):
