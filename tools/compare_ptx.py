@@ -148,16 +148,18 @@ def compare(
     listed : callable
         Lists a checkout, as `listing` does.
     """
-    olds, news = list(listed(base, "keys")), {canonical(key): key for key in listed(head, "keys")}
+    olds = list(listed(base, "keys", *kernels))
     registered = {key[0] for key in olds}
     if unknown := [name for name in kernels if name not in registered]:
         raise SystemExit(f"BASE has no kernel {', '.join(unknown)}; it has {', '.join(sorted(registered))}")
+    wanted = [names.get("kernels", {}).get(name, name) for name in kernels]
+    olds = [key for key in olds if not kernels or key[0] in kernels]
+    news = {canonical(key): key for key in listed(head, "keys", *wanted) if not kernels or key[0] in wanted}
     pairs = {renamed(key, names): key for key in olds}
     unpaired = [f"only in BASE: {key}" for new, key in pairs.items() if new not in news]
     unpaired += [f"only in HEAD: {key}" for new, key in news.items() if new not in pairs]
     paired = {json.dumps(key): news[new] for new, key in pairs.items() if new in news}
     chosen = [key for key in (olds if every else sampled(olds)) if json.dumps(key) in paired]
-    chosen = [key for key in chosen if not kernels or key[0] in kernels]
     if most:
         chosen = spread(chosen, most)
     before = {json.dumps(one["key"]): one for one in listed(base, "compile", keys=chosen)}
@@ -170,7 +172,7 @@ def compare(
         differing = differences(before[text], after[canonical(paired[text])])
         same += not differing
         found += [f"{key[0]} {key[1]} {dict(key[2])}: {one}" for one in differing]
-    print(f"{same} of {len(chosen)} compared are the same; {len(olds)} registered in BASE, {len(news)} in HEAD")
+    print(f"{same} of {len(chosen)} compared are the same; {len(olds)} listed in BASE, {len(news)} in HEAD")
     return unpaired + found
 
 

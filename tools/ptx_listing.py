@@ -2,8 +2,9 @@
 
 `compare_ptx.py` runs it once for each of two commits, with that commit's sources on ``PYTHONPATH``. A key is a JSON
 list of kernel, config and signature. ``keys`` prints those of every kernel and config that some product or transpose
-needs: registered kernels, and those that only run after one of them. ``compile`` prints, for each key that it reads,
-the normalised PTX and the launch recipes, as a JSON object a line.
+needs: registered kernels, and those that only run after one of them; of grouped products and quantisation those of all
+signatures, without launch recipes. Names after ``keys`` are the only kernels listed. ``compile`` prints, for each key
+that it reads, the normalised PTX and the launch recipes, as a JSON object a line.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from gemmule.core.block_triangle import STEP, BlockTriangle
 from gemmule.core.dtype import INT8_PRODUCTS, Kind, Precision, dtype_named, opaque_dtype
 from gemmule.core.errors import CompileError
 from gemmule.core.gpu_rates import H200_RATES
-from gemmule.core.layout import contiguous
-from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
+from gemmule.core.layout import compact_strides, contiguous
+from gemmule.core.permutation import transpose_problem
+from gemmule.core.problem import GemmProblem, TransposeProblem, inner_problem, mark_own_transpose
 from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.registry import REGISTRY
+from gemmule.dispatch.registry import REGISTRY, kernels_of
+from gemmule.kernels.quantize.spec import BY_TENSOR
+from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
 
 ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
 # Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides; and K so long that
@@ -53,6 +57,18 @@ _TYPES = {
     ("complex64", "complex64", "complex64"): (Precision.IEEE, Precision.OZAKI),
     ("complex128", "complex128", "complex128"): (Precision.IEEE, Precision.OZAKI),
 }
+# Permutations of several axes: their extents and order. Rows that stay, short ones too; many short axes; long runs of
+# odd axes; a long and a short side in a batch.
+_PERMUTATIONS = (
+    ((9, 40, 6, 128), (0, 2, 1, 3)),
+    ((9, 41, 6, 65), (0, 2, 1, 3)),
+    ((300, 8, 10, 6), (0, 2, 1, 3)),
+    ((16, 8, 16, 8, 16), (4, 3, 2, 1, 0)),
+    ((15, 5, 7, 9, 25), (4, 2, 0, 1, 3)),
+    ((601, 7, 11), (0, 2, 1)),
+    ((30, 29, 75, 13, 3), (1, 4, 2, 3, 0)),
+    ((5, 1001, 3), (0, 2, 1)),
+)
 # What a register, a label or a symbol is called.
 _NAME = re.compile(r"%[a-z]+\d+\b|\$L__BB\d+_\d+")
 _DROPPED = re.compile(r"\s*(//|\.loc\b|\.file\b|\.reg\b)")
@@ -121,11 +137,20 @@ def transposes() -> tuple[TransposeProblem, ...]:
         found += [TransposeProblem(rows, cols, (), source, one) for one in (contiguous(dtype, rows, cols), source)]
         square = contiguous(dtype, rows, rows)
         found.append(TransposeProblem(rows, rows, (), square.transposed(), square, in_place=True))
+    for itemsize, (extents, order) in itertools.product((1, 2, 4, 8, 16), _PERMUTATIONS):
+        shape, strides = tuple(extents[axis] for axis in order), compact_strides(extents)
+        source = tuple(strides[axis] for axis in order)
+        found.append(transpose_problem(shape, source, compact_strides(shape), itemsize, (16, 16)))
     return tuple(found)
 
 
+def unplanned() -> tuple[KernelSpec, ...]:
+    """Return the kernels of which all signatures are listed, without problems."""
+    return (*kernels_of("grouped"), QUANTIZE, BY_TENSOR)
+
+
 @functools.cache
-def launches(specs: tuple[KernelSpec, ...] = tuple(REGISTRY)) -> dict[Job, str]:
+def launches(specs: tuple[KernelSpec, ...] = (*REGISTRY, *unplanned())) -> dict[Job, str]:
     """Return what the problems have compiled of `specs`, each with a digest of its launch recipes.
 
     Kernels that only run after another one are compiled in all their configs, not only in the one that runs.
@@ -135,7 +160,8 @@ def launches(specs: tuple[KernelSpec, ...] = tuple(REGISTRY)) -> dict[Job, str]:
 
     def add(spec: KernelSpec, problems: Iterable[Any]) -> None:
         arch = arch_of(spec)
-        for problem in problems:
+        for given in problems:
+            problem = inner_problem(given, spec.batch_dims) if isinstance(given, TransposeProblem) else given
             if spec.refuses is not None and spec.refuses(problem, arch):
                 continue
             for config in spec.configs:
@@ -150,7 +176,12 @@ def launches(specs: tuple[KernelSpec, ...] = tuple(REGISTRY)) -> dict[Job, str]:
                                 followers.setdefault(one.spec, {})[one.problem] = None
 
     for spec in specs:
-        add(spec, products() if spec.operation == "gemm" else transposes())
+        if spec in unplanned():
+            arch = arch_of(spec)
+            for config, signature in itertools.product(spec.configs, spec.signatures(arch)):
+                digests.setdefault(Job(spec, config, signature, arch), hashlib.sha256())
+        else:
+            add(spec, products() if spec.operation == "gemm" else transposes())
     for spec, problems in followers.items():
         add(spec, problems)
     return {job: digest.hexdigest()[:16] for job, digest in digests.items()}
@@ -161,19 +192,29 @@ def key_of(job: Job) -> list[Any]:
     return [job.spec.name, job.config.as_dict(), [list(pair) for pair in job.signature]]
 
 
+def launches_of(names: set[str]) -> dict[Job, str]:
+    """Return the launches of kernels of those names; all where there are none, or one that another kernel is before."""
+    every = (*REGISTRY, *unplanned())
+    named = tuple(spec for spec in every if spec.name in names)
+    return launches(named) if names and names == {spec.name for spec in named} else launches()
+
+
 def compiled(wanted: list[list[Any]]) -> Iterator[dict[str, Any]]:
     """Compile keys in parallel; yield each with its PTX, or why there is none, and its launches."""
-    by_text = {json.dumps(key_of(job)): job for job in launches()}
+    digests = launches_of({key[0] for key in wanted})
+    by_text = {json.dumps(key_of(job)): job for job in digests}
     jobs = [by_text[json.dumps(key)] for key in wanted]
     for job, result in compile_all(jobs):
         ptx = f"error: {result}" if isinstance(result, CompileError) else normalised(result.ptx, result.entry)
-        yield {"key": key_of(job), "launches": launches()[job], "ptx": ptx}
+        yield {"key": key_of(job), "launches": digests[job], "ptx": ptx}
 
 
 def main() -> None:
     """Print keys, or what keys compile to."""
     found: Iterable[Any] = (
-        map(key_of, launches()) if sys.argv[1] == "keys" else compiled([json.loads(line) for line in sys.stdin])
+        map(key_of, launches_of(set(sys.argv[2:])))
+        if sys.argv[1] == "keys"
+        else compiled([json.loads(line) for line in sys.stdin])
     )
     for one in found:
         print(json.dumps(one), flush=True)

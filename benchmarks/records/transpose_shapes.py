@@ -13,12 +13,25 @@ import dataclasses
 import itertools
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
+from transpose_cases import (
+    SEED,
+    Case,
+    bar,
+    drawn,
+    drawn_layouts,
+    drawn_permutations,
+    matrices,
+    misaligned,
+    named,
+    odd,
+    permutations,
+)
 
 from gemmule.compiler.pool import Job, compile_all, jobs_of
 from gemmule.core.chip import Chip
@@ -42,152 +55,12 @@ from gemmule.runtime.driver import call
 from gemmule.runtime.rotation import Rotation
 from gemmule.runtime.workspaces import Workspaces
 
-SEED = 275
 #: Integers that PyTorch copies as it does floats of their size; 16 bytes are complex.
 _TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 # Bytes of the blocks of which the driver copies whole numbers fastest.
 _BLOCK = 2 << 20
 _POISON = 0x55
-
-
-class Case(NamedTuple):
-    """A transpose: the source's shape, the order of its axes, the bytes of an element, kernels with all configs.
-
-    Source and target begin `offset` elements after an aligned address. Some have a name.
-    """
-
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
-    itemsize: int
-    also: tuple[str, ...] = ()
-    offset: int = 0
-    name: str = ""
-
-
 _SKINNY = ("transpose_skinny",)
-_BLOCKS = ("transpose_blocks",)
-_LONG = 10_000_019
-
-
-def matrices() -> Iterator[Case]:
-    """Yield the matrices of the bar, and others with a short side."""
-    for itemsize in (1, 2, 4, 8, 16):
-        yield Case((3, _LONG), (1, 0), itemsize, _SKINNY)
-        yield Case((_LONG, 3), (1, 0), itemsize, _SKINNY)
-    for itemsize in (1, 2, 4, 8, 16):
-        yield Case((100_000, 33), (1, 0), itemsize, _SKINNY)
-        yield Case((33, 100_000), (1, 0), itemsize, _SKINNY)
-    yield Case((1000, 1001), (1, 0), 16, ("transpose_tiled",))
-    for short, itemsize in (
-        *((short, 1) for short in (2, 4, 5, 7, 8, 12, 16, 64)),
-        *((4, 4), (8, 2), (16, 2), (32, 4), (16, 8), (8, 16)),
-    ):
-        yield Case((short, 16_000_003 // (short * itemsize)), (1, 0), itemsize, _SKINNY)
-        yield Case((16_000_003 // (short * itemsize), short), (1, 0), itemsize, _SKINNY)
-
-
-def misaligned() -> Iterator[Case]:
-    """Yield matrices with a short side, and permutations, that begin one element after an aligned address."""
-    for itemsize in (1, 2, 4, 8):
-        for short in (3, 33):
-            long = 16_000_003 // (short * itemsize)
-            yield Case((short, long), (1, 0), itemsize, offset=1)
-            yield Case((long, short), (1, 0), itemsize, offset=1)
-    yield Case((8, 2048, 32, 128), (0, 2, 1, 3), 2, offset=1)
-    yield Case((16, 16, 16, 16, 16, 16), (5, 4, 3, 2, 1, 0), 2, offset=1)
-
-
-def drawn(count: int) -> Iterator[Case]:
-    """Yield matrices of a random short side, 2 to 64, and of 1 to 128 MiB."""
-    rng = np.random.default_rng(SEED)
-    for _ in range(count):
-        itemsize = int(rng.choice((1, 2, 4, 8, 16)))
-        short = round(2 ** rng.uniform(1, 6))
-        long = round(2 ** rng.uniform(20, 27) / (short * itemsize))
-        yield Case((short, long) if rng.integers(2) else (long, short), (1, 0), itemsize)
-
-
-def permutations() -> Iterator[Case]:
-    """Yield permutations of three axes and more, as models and images need them."""
-    for shape, axes, itemsize in (
-        ((8, 2048, 32, 128), (0, 2, 1, 3), 2),
-        ((8, 2048, 32, 128), (0, 2, 3, 1), 2),
-        ((8, 32, 2048, 128), (0, 2, 1, 3), 4),
-        ((8, 1025, 12, 65), (0, 2, 1, 3), 2),
-        ((32, 224, 224, 3), (0, 3, 1, 2), 1),
-        ((32, 3, 224, 224), (0, 2, 3, 1), 1),
-        ((32, 256, 56, 56), (0, 2, 3, 1), 2),
-        ((32, 56, 56, 256), (0, 3, 1, 2), 4),
-        ((400, 300, 200), (2, 1, 0), 4),
-        ((301, 203, 403), (1, 0, 2), 4),
-        ((301, 203, 403), (2, 0, 1), 8),
-        ((24, 23, 22, 21, 20), (4, 2, 0, 3, 1), 4),
-        ((16, 16, 16, 16, 16, 16), (5, 4, 3, 2, 1, 0), 2),
-        ((100_000, 8, 12), (0, 2, 1), 2),
-        ((3, 100_000, 40), (1, 0, 2), 4),
-        ((1000, 33, 3, 17), (3, 1, 0, 2), 4),
-        ((64, 8, 8, 8, 96), (0, 3, 2, 1, 4), 1),
-        ((4096, 16, 5), (1, 2, 0), 8),
-        ((25, 24, 23, 22, 8), (3, 0, 4, 1, 2), 16),
-        ((16, 3, 512, 513), (0, 2, 3, 1), 4),
-    ):
-        yield Case(shape, axes, itemsize, _BLOCKS)
-    for itemsize, axes in itertools.product((1, 2, 4, 8, 16), ((0, 2, 1), (2, 1, 0), (1, 0, 2))):
-        yield Case((256, 320, 6400 // (4 * itemsize)), axes, itemsize)
-
-
-def named() -> Iterator[Case]:
-    """Yield permutations of models, images and tensors by their names."""
-    for name, shape, axes, itemsize in (
-        ("attention heads, bfloat16", (8, 2048, 32, 128), (0, 2, 1, 3), 2),
-        ("attention heads, 577 patches, float16", (16, 577, 16, 80), (0, 2, 1, 3), 2),
-        ("attention heads of 8, bfloat16", (8, 4096, 16, 8), (0, 2, 1, 3), 2),
-        ("keys transposed, bfloat16", (8, 1500, 20, 64), (0, 2, 3, 1), 2),
-        ("Q, K and V, 197 patches, float32", (64, 197, 3, 12, 64), (2, 0, 3, 1, 4), 4),
-        ("Q, K and V, heads of 65, bfloat16", (8, 1025, 3, 12, 65), (2, 0, 3, 1, 4), 2),
-        ("NHWC to NCHW, 3 channels, uint8", (64, 224, 224, 3), (0, 3, 1, 2), 1),
-        ("NHWC to NCHW, 3 channels, odd, float32", (64, 255, 257, 3), (0, 3, 1, 2), 4),
-        ("NCHW to NHWC, 3 channels, odd, float16", (64, 3, 299, 299), (0, 2, 3, 1), 2),
-        ("NCHW to NHWC, 4 channels, odd, uint8", (64, 4, 333, 335), (0, 2, 3, 1), 1),
-        ("NCHW to NHWC, 17 channels, odd, float32", (32, 17, 255, 257), (0, 2, 3, 1), 4),
-        ("NHWC to NCHW, 17 channels, odd, float16", (32, 255, 257, 17), (0, 3, 1, 2), 2),
-        ("NCHW to NHWC, 7 x 7, float16", (128, 512, 7, 7), (0, 2, 3, 1), 2),
-        ("NHWC to NCHW, 14 x 14, float16", (64, 14, 14, 256), (0, 3, 1, 2), 2),
-        ("video, channels first, uint8", (16, 65, 112, 113, 3), (0, 4, 1, 2, 3), 1),
-        ("windows of 7 x 7, 96 channels, float16", (64, 8, 7, 8, 7, 96), (0, 1, 3, 2, 4, 5), 2),
-        ("windows of 7 x 7, 1 channel, float32", (256, 32, 7, 32, 7), (0, 1, 3, 2, 4), 4),
-        ("windows of 7 x 7, 3 channels, uint8", (64, 32, 7, 32, 7, 3), (0, 1, 3, 2, 4, 5), 1),
-        ("patches of 14 x 14, float16", (64, 3, 16, 14, 16, 14), (0, 2, 4, 1, 3, 5), 2),
-        ("patches of 14 x 14, channels last, float16", (64, 3, 16, 14, 16, 14), (0, 2, 4, 3, 5, 1), 2),
-        ("patches of 16 x 16, channels last, float32", (64, 3, 14, 16, 14, 16), (0, 2, 4, 3, 5, 1), 4),
-        ("images of patches of 16 x 16, float32", (64, 14, 14, 16, 16, 3), (0, 5, 1, 3, 2, 4), 4),
-        ("pixel shuffle by 2, float32", (16, 64, 2, 2, 128, 128), (0, 1, 4, 2, 5, 3), 4),
-        ("pixel shuffle by 3, odd, float32", (16, 16, 3, 3, 127, 129), (0, 1, 4, 2, 5, 3), 4),
-        ("pixel unshuffle by 3, float16", (16, 3, 128, 3, 128, 3), (0, 1, 3, 5, 2, 4), 2),
-        ("sequences first, 255 features, float32", (1001, 64, 255), (1, 0, 2), 4),
-        ("tensor of 5, 7, 9, float32", (1001, 5, 7, 9, 13), (4, 2, 0, 1, 3), 4),
-        ("tensor of 5, 7, 9, float64", (1001, 5, 7, 9, 13), (3, 1, 4, 2, 0), 8),
-        ("tensor of 5, 7, 9, bfloat16", (1001, 5, 7, 9, 13), (4, 2, 0, 1, 3), 2),
-        ("tensor of seven 9, float32", (9,) * 7, (6, 5, 4, 3, 2, 1, 0), 4),
-        ("tensor of 15 and 25, float32", (15, 25, 15, 25, 15, 25), (5, 3, 1, 4, 2, 0), 4),
-        ("matrices of 11 x 13, complex64", (20_000, 11, 13), (0, 2, 1), 8),
-        ("tensor of 7, 9, 11, complex128", (3000, 7, 9, 11), (3, 2, 0, 1), 16),
-        ("tensor of 7, 9, 11, int8", (20_000, 7, 9, 11), (0, 3, 2, 1), 1),
-        ("six qubits reversed, complex64", (2, 2, 2, 2, 2, 2, 1 << 18), (6, 5, 4, 3, 2, 1, 0), 8),
-    ):
-        yield Case(shape, axes, itemsize, name=name)
-
-
-def drawn_permutations(count: int) -> Iterator[Case]:
-    """Yield permutations of 3 to 6 random axes, of 4 to 64 MiB."""
-    rng = np.random.default_rng(SEED + 1)
-    for _ in range(count):
-        itemsize, rank = int(rng.choice((1, 2, 4, 8, 16))), int(rng.integers(3, 7))
-        size = 2 ** rng.uniform(22, 26) / itemsize
-        shape = tuple(max(2, round(size**share)) for share in rng.dirichlet([3.0] * rank))
-        axes = tuple(map(int, rng.permutation(rank)))
-        if axes != tuple(range(rank)):
-            yield Case(shape, axes, itemsize)
 
 
 def problem_of(case: Case) -> TransposeProblem:
@@ -357,7 +230,7 @@ def measured(case: Case, gpu: BenchGpu, chip: Chip | None, seconds: float, every
         median = statistics.median(samples)
         rate = TRANSPOSE.rate(problem, median, chip)
         record = timed(TRANSPOSE, problem, choice, by) | {"batch": list(problem.batch)}
-        record |= {"shape": list(case.shape), "axes": list(case.axes), "seed": SEED, "offset": case.offset}
+        record |= {"shape": list(case.shape), "axes": list(case.axes), "seed": case.seed, "offset": case.offset}
         record |= {"name": case.name} if case.name else {}
         record |= times(samples, timing.method) | rate
         record |= {"copy_us": us(statistics.median(rest[0])), "copy_gbps": copy_gbps} | ratio_fields(samples, rest[0])
@@ -414,10 +287,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=0.03, help="of each kernel at each shape")
     parser.add_argument("--drawn", type=int, default=20, help="random matrices with a short side")
     parser.add_argument("--named", action="store_true", help="only permutations with a name, and random ones")
+    parser.add_argument(
+        "--layouts", type=int, default=0, help="only the bar, odd tensors, and so many random layouts and permutations"
+    )
+    parser.add_argument("--seed", type=int, default=SEED, help="of the random layouts")
+    parser.add_argument("--until", type=float, default=math.inf, help="seconds after which no case begins")
     parser.add_argument("--chosen", action="store_true", help="run only what a call chooses, and the next span")
     given = parser.parse_args(arguments)
     from gemmule.commands.gpu import known_chip
 
+    began = time.monotonic()
     torch.manual_seed(SEED)
     with bench_gpu() as gpu:
         chip = known_chip(gpu.name)
@@ -425,10 +304,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warm_up(gpu)
         with RecordFile(given.record, block) as file:
             cases = (*named(), *drawn_permutations(given.drawn))
-            if not given.named:
+            if given.layouts:
+                layouts = drawn_layouts(given.layouts, given.seed)
+                drawn_ones = zip(layouts, drawn_permutations(given.layouts * 2, given.seed), strict=False)
+                cases = (*bar(), *odd(), *itertools.chain.from_iterable(drawn_ones))
+            elif not given.named:
                 cases = (*matrices(), *permutations(), *misaligned(), *drawn(given.drawn), *cases)
             compile_kernels(cases, gpu, not given.chosen)
             for case in cases:
+                if time.monotonic() - began > given.until:
+                    break
                 for record in measured(case, gpu, chip, given.seconds, not given.chosen):
                     file.write(record)
                     print(line(record), flush=True)

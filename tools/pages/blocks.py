@@ -28,7 +28,8 @@ shipped table, ``accuracy FILE [TYPE…]`` errors of guarded products and what r
 ``glance FILE …`` what calls run in every type beside it, ``draws FILE`` what untuned calls reach on random products
 and ``draw_plot FILE …`` their picture, ``versions FILE`` the same calls of two versions, ``batches FILE …`` products
 of small matrices in batches, ``grouped FILE …`` grouped products, ``transpose_shapes FILE …`` transposes of extreme
-shapes, ``layers FILE`` the host's time of layers, and ``models FILE`` the times of models.
+shapes, ``transpose_layouts FILE …`` drawn ones by name, ``layers FILE`` the host's time of layers,
+and ``models FILE`` the times of models.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ from .streams import (
     streamed_files_table,
 )
 from .timelines import timeline_block, timeline_plot
-from .transpose_shapes import transpose_shapes_table
+from .transpose_shapes import transpose_layouts_table, transpose_shapes_table
 from .tuned_cells import tuned_cells_block
 from .versions import versions_table
 
@@ -402,6 +403,7 @@ _OF_SEVERAL = {
     "quantized": quantized_table,
     "removals": checked_kernels.removals_table,
     "scaled": scaled_table,
+    "transpose_layouts": transpose_layouts_table,
     "transpose_shapes": transpose_shapes_table,
     "untuned": untuned_block,
     "versions": versions_table,

@@ -260,3 +260,16 @@ def test_every_chip_with_kernels_plans():
             assert gm.matmul.plan(a, b, chip=chip.name).device == chip.name
             planned += 1
     assert planned >= 5
+
+
+def test_a_transpose_in_tiles_or_blocks_has_a_predicted_time_on_a_chip_with_an_h200s_memory():
+    tiles, blocks = np.zeros((1000, 768), np.float32), np.zeros((77, 65, 11, 33), np.int16)
+    for plan_on in (
+        lambda chip: gm.matrix_transpose.plan(tiles, chip=chip),
+        lambda chip: gm.transpose.plan(blocks, (3, 1, 0, 2), chip=chip),
+    ):
+        plan = plan_on("h200")
+        assert plan.chosen_by == "cost"
+        assert plan.predicted_us > 1e6 * plan.bound_s
+        assert "; expected " in str(plan).splitlines()[0]
+        assert plan_on("h100").predicted_us is None

@@ -13,8 +13,8 @@ from gemmule.core.permutation import transpose_problem
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.rows.runs import RowsConfig, runs_of, unit_of_rows
 from gemmule.kernels.transpose.rows.spec import SPEC as ROWS
+from gemmule.kernels.transpose.skinny.config import SkinnyConfig
 from gemmule.kernels.transpose.skinny.spec import SPEC as SKINNY
-from gemmule.kernels.transpose.tile_config import SkinnyConfig
 from gemmule.lab.transposes import transpose_of
 
 HOPPER = Arch.parse("sm_90a")

@@ -12,8 +12,8 @@ from gemmule.core.errors import ArgumentError
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.gathered.spec import SPEC as GATHERED
 from gemmule.kernels.transpose.in_registers.spec import SPEC as IN_REGISTERS
-from gemmule.kernels.transpose.tile_config import GatheredConfig, WarpTileConfig, WordAlignedConfig
 from gemmule.kernels.transpose.word_aligned.spec import SPEC as WORD_ALIGNED
+from gemmule.kernels.transpose.word_tile_config import GatheredConfig, WarpTileConfig, WordAlignedConfig
 from gemmule.lab.transposes import transpose_of
 from support.batched_transposes import batched
 

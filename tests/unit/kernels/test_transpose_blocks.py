@@ -13,7 +13,7 @@ from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import inner_problem
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.blocks.block import block_bytes, in_units, pitches_of
-from gemmule.kernels.transpose.blocks.block_choice import LARGEST, tried_blocks
+from gemmule.kernels.transpose.blocks.block_choice import tried_blocks
 from gemmule.kernels.transpose.blocks.spec import SPEC, divisor_of
 from support.permutations import permutation_of
 
@@ -64,7 +64,7 @@ def test_few_blocks_are_compared(shape, itemsize):
     for config in SPEC.configs:
         config.of(problem)
     assert tried_blocks.cache_info().misses == 1
-    tried = tried_blocks(in_units(problem), LARGEST)
+    tried = tried_blocks(in_units(problem))
     assert tried_blocks.cache_info().misses == 1
     assert 10 < len(tried.sizes) < 8000
 

@@ -45,8 +45,9 @@ def offsets_of(extents, strides):
         ((3, 78, 167, 117, 7), (1, 0, 4, 3, 2), 1, "transpose_word_blocks"),
         ((600_001, 7, 11), (0, 2, 1), 2, "transpose_word_blocks"),
         ((9, 7, 942, 3, 6, 31), (5, 3, 2, 1, 4, 0), 1, "transpose_word_blocks"),
-        # Short runs of the target, lanes that share banks, and a small tensor.
-        ((15, 25, 15, 25, 15, 25), (5, 3, 1, 4, 2, 0), 2, "transpose_blocks"),
+        # Short runs of the target, and larger blocks.
+        ((77, 65, 55, 33), (3, 1, 0, 2), 1, "transpose_word_blocks"),
+        # Lanes that share banks, and a small tensor.
         ((1048, 20, 5, 5, 40), (4, 3, 1, 2, 0), 1, "transpose_blocks"),
         ((20_000, 7, 9, 11), (0, 3, 2, 1), 1, "transpose_blocks"),
         # Elements of 4 bytes.

@@ -137,3 +137,12 @@ def test_kernels_that_only_run_after_another_are_compiled_in_every_config_and_si
     for spec in after:
         assert {job.config for job in found[spec]} == set(spec.configs)
         assert {job.signature for job in found[spec]} == set(spec.signatures(arch))
+
+
+def test_every_kernel_of_transposes_grouped_products_and_quantisation_is_listed(tools):
+    _, listing = tools
+    every = (*listing.kernels_of("transpose"), *listing.unplanned())
+    assert {job.spec.name for job in listing.launches(every)} == {spec.name for spec in every}
+    assert {job.spec.name for job in listing.launches_of({"transpose_blocks", "quantize"})} == {
+        "transpose_blocks", "quantize",
+    }  # fmt: skip

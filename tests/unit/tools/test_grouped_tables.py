@@ -1,7 +1,7 @@
 """Tables of grouped products and of transposes of extreme shapes, of several GPUs' records."""
 
 from pages.grouped import grouped_table
-from pages.transpose_shapes import transpose_shapes_table
+from pages.transpose_shapes import transpose_layouts_table, transpose_shapes_table
 
 
 def test_grouped_products_stand_under_their_gpu():
@@ -40,3 +40,32 @@ def test_a_shape_has_a_row_and_a_gpu_columns():
         "| 2 x 3 x 4, axes 1, 0, 2 | 2 |  |  |  | 0.70 | 1.00 |  |",
         "| 2 x 3 x 4, axes 1, 0, 2, from element 1 | 2 |  |  |  | 0.60 | 0.90 |  |",
     ]
+
+
+def test_drawn_layouts_have_a_row_for_each_name():
+    drawn = {
+        "record": "transpose",
+        "chosen_by": "dispatch",
+        "axes": [1, 0],
+        "itemsize": 2,
+        "seed": 9,
+        "cupy_ratio": 3.0,
+    }
+    first, second = drawn | {"shape": [3, 100], "name": "matrix"}, drawn | {"shape": [4, 100], "name": "matrix"}
+    other, known = drawn | {"shape": [5, 100]}, drawn | {"shape": [5, 100], "seed": 1}
+
+    def timed(one, us, share):
+        return one | {"median_us": us, "faster_copy_ratio": share, "torch_ratio": 20 / us}
+
+    records = [
+        {"record": "experiment"},
+        *(timed(one, 8.0, 0.5) for one in (first, second, other, known)),
+        {"record": "experiment"},
+        *(timed(one, us, 4 / us) for one, us in ((first, 5.0), (second, 8.0), (other, 4.0), (known, 100.0))),
+    ]
+    assert transpose_layouts_table(records).splitlines()[2:] == [
+        "| matrix | 2 | 0.50 (0.50) | 0.65 (0.50) | 1.30 | 2.50 | 3.00 |",
+        "| random axes | 1 | 0.50 (0.50) | 1.00 (1.00) | 2.00 | 5.00 | 3.00 |",
+        "| all | 3 | 0.50 (0.50) | 0.80 (0.50) | 1.60 | 2.50 | 3.00 |",
+    ]
+    assert transpose_layouts_table(records[5:]).splitlines()[-1] == "| all | 3 | 0.80 (0.50) | 2.50 | 3.00 |"

@@ -14,7 +14,7 @@ from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import TransposeProblem, split_batch
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.kernels.transpose.tile_config import SkinnyConfig
+from gemmule.kernels.transpose.skinny.config import SkinnyConfig
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.arrays import virtual_address

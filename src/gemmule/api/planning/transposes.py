@@ -10,6 +10,7 @@ from typing import Any
 
 from gemmule.core.chip import Chip
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError, UnsupportedError, shown
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import TransposeProblem
@@ -125,18 +126,21 @@ def _planned(
         operation="transpose",
         executor="gpu",
         device=device.name,
-        kernel=choice.spec.name,
-        config=choice.config.as_dict(),
         reason="the array is on this GPU",
         refused=choice.refused,
-        problem=problem,
         flop=0,
         bytes_min=bytes_min,
         bound_s=least_seconds(problem, device.name, from_host=False),
         run=run,
-        choice=choice,
         execution=execution,
+        **_chosen_fields(choice, problem),
     )
+
+
+def _chosen_fields(choice: Choice, problem: TransposeProblem) -> dict[str, Any]:
+    """Return the fields of a plan that say which kernel runs; predicted times are of an H200's memory."""
+    fields = kernel_fields(choice, problem)
+    return fields if choice.gpu.memory == H200_RATES.memory else fields | {"predicted_us": None}
 
 
 def _chosen(
@@ -186,7 +190,7 @@ def _plan_for_chip(
         flop=0,
         bytes_min=bytes_min,
         run=refuse,
-        **kernel_fields(choice, problem),
+        **_chosen_fields(choice, problem),
     )
     return dataclasses.replace(plan, **predictions(problem, choice, chip))
 

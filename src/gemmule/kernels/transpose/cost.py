@@ -12,17 +12,8 @@ from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import TransposeProblem
 
 from .refusals import rows_are_aligned
-from .tile_config import (
-    LONG_ROW,
-    SECTOR,
-    WARP,
-    WORD,
-    ByteTileConfig,
-    SectorTileConfig,
-    SkinnyConfig,
-    packed_rows,
-    structures_side,
-)
+from .skinny.config import SkinnyConfig, structures_side
+from .tile_config import LONG_ROW, SECTOR, WARP, WORD, ByteTileConfig, SectorTileConfig, packed_rows
 
 # What an SM of an H200 holds at once.
 _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
@@ -32,6 +23,8 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 # Threads that were fastest, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes of an
 # element.
 _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
+# What tiles take longer, and microseconds of a launch.
+_SLOWER, _LAUNCH = 1.05, 1.5
 # Seconds of an H100's SM for each CTA of byte tiles at least.
 _CTA = 0.15e-6
 # The same of an H200's for tiles in groups, whose places are divided.
@@ -46,6 +39,8 @@ _SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.
 _SPAN_WORK = {True: (0.028e-6, 0.003e-6, 10, 0.062), False: (0.016e-6, 0.0015e-6, 0, 0.0)}
 # Few threads of a CTA, and their factor.
 _FEW_THREADS, _OF_FEW = 128, 1.02
+# Of equal times that of words whose structures, those that are moved at once, fill whole sectors: a factor.
+_OF_WHOLE = 0.999
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
 _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
@@ -79,12 +74,17 @@ class _Tile(NamedTuple):
 
 
 def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu: GpuRates) -> list[float]:
-    """Return about the seconds that byte tiles of each config take.
+    """Return about the microseconds that byte tiles of each config take.
 
     The larger of two: the sectors between the L2 cache and the SMs, or the instructions of all threads, those outside
     of the matrix too; and the waves of CTAs, each of which waits for its reads.
     """
-    return total_tile_costs((problem,), configs, gpu)
+    return [_launched(seconds) for seconds in total_tile_costs((problem,), configs, gpu)]
+
+
+def _launched(seconds: float) -> float:
+    """Return about the microseconds of a launch, of the seconds that its CTAs' sum says."""
+    return _SLOWER * 1e6 * seconds + _LAUNCH
 
 
 def least_seconds(nbytes: int, gpu: GpuRates) -> float:
@@ -183,7 +183,7 @@ def _use(number: int, config: ByteTileConfig, item: int, multiprocessors: int) -
 
 
 def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that sector tiles of a config take: their bytes, or the CTAs' latencies."""
+    """Return about the microseconds that sector tiles of a config take: their bytes, or the CTAs' latencies."""
     item = problem.itemsize
     ctas = math.prod((*config.tiles(problem), *problem.batch))
     row = config.columns(item) * max(item, WORD)
@@ -203,11 +203,12 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
         preferred *= 1.1
     if item in _FASTEST_TILES and (config.spans, config.write_bytes) != _FASTEST_TILES[item]:
         preferred *= 1.02
-    return preferred * (max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2)
+    seconds = max(moved / (gpu.multiprocessors * _SECTOR_BYTES_A_SECOND), waves * alone) + alone / 2
+    return _launched(preferred * seconds)
 
 
 def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) -> float:
-    """Return about the seconds that spans of a config take: their bytes or instructions, or the CTAs' latencies."""
+    """Return about the microseconds that spans of a config take: bytes or instructions, or the CTAs' latencies."""
     item, short = problem.itemsize, min(problem.rows, problem.cols)
     ctas = math.prod(config.grid(problem))
     # A span is read with the sectors around it, which adjacent CTAs read too.
@@ -222,8 +223,10 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE
     of_sm = max(instructions, moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
     preferred = (1 + waiting * max(units - many, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
+    if item == WORD and config.step(short, item) % (SECTOR // WORD) == 0:
+        preferred *= _OF_WHOLE
     # The first CTAs only read, and the last ones only write.
-    return preferred * (ctas / gpu.multiprocessors * of_sm + alone)
+    return 1e6 * preferred * (ctas / gpu.multiprocessors * of_sm + alone)
 
 
 def measured_cost(fastest: Mapping[int, Config], problem: TransposeProblem, config: Config, gpu: GpuRates) -> float:

@@ -11,8 +11,6 @@ from gemmule.core.row_major import VECTOR_BYTES
 
 #: Sizes of elements that tiles of vectors, and the reference, move.
 ITEMSIZES = (1, 2, 4, 8, 16)
-# Bytes of rows that are copied whole as fast as in blocks, and of both matrices up to which shorter ones are.
-_LONG_ROW, _FEW = 64, 12 << 20
 # Narrower matrices leave most of a CTA idle.
 _MIN_EXTENT = 16
 
@@ -32,12 +30,6 @@ def why_not_contiguous(problem: TransposeProblem) -> str | None:
     if (source, target) == (1, 1):
         return None
     return f"elements have a stride of {source} in the source and {target} in the target; the kernel takes 1 only"
-
-
-def rows_are_short(problem: TransposeProblem) -> bool:
-    """Return whether rows that keep their axis are so short that blocks of several axes move them faster."""
-    row = problem.cols * problem.itemsize
-    return row < VECTOR_BYTES or (row < _LONG_ROW and problem.bytes_min > _FEW)
 
 
 def why_not_small(problem: TransposeProblem, largest: Mapping[int, int]) -> str | None:

@@ -14,8 +14,9 @@ from gemmule.core.dtype import opaque_dtype
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
+from gemmule.kernels.transpose.banks import most_words_of_a_bank
 from gemmule.kernels.transpose.rows.runs import unit_of_rows
-from gemmule.kernels.transpose.tile_config import LINE, WORD, most_words_of_a_bank
+from gemmule.kernels.transpose.tile_config import LINE, WORD
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 8, 4
@@ -64,6 +65,7 @@ def count_of(held: int, nbytes: int) -> int:
     return min(MOST_ACCESSES, held // nbytes)
 
 
+@functools.lru_cache(maxsize=64)
 def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
     """Return the axes of more than one element in the target's order."""
     source, target = problem.source, problem.target
@@ -74,6 +76,7 @@ def axes_of(problem: TransposeProblem) -> tuple[Axis, ...]:
     return tuple(sorted(found, key=lambda axis: abs(axis.target)))
 
 
+@functools.lru_cache(maxsize=64)
 def in_units(problem: TransposeProblem) -> TransposeProblem:
     """Return the same permutation, of larger elements where rows of source and target are contiguous along one axis."""
     source, target = problem.source, problem.target
@@ -101,6 +104,7 @@ class Side(NamedTuple):
         return sum(abs(stride) * (extent - 1) for stride, extent in zip(self.strides, extents, strict=True))
 
 
+@functools.lru_cache(maxsize=64)
 def sides_of(problem: TransposeProblem) -> tuple[Side, Side]:
     """Return the source and the target of a problem."""
     axes = axes_of(problem)

@@ -18,7 +18,6 @@ from gemmule.kernels.transpose.blocks.block import (
     Axis,
     Block,
     Extents,
-    Side,
     axes_of,
     conflicts_of,
     count_of,
@@ -32,7 +31,7 @@ from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 # Elements that a part of an axis is larger than the next smaller one that is tried, as a factor.
 _FINE = 1.2
 #: Bytes of a block of any config, at most.
-LARGEST = 256 * 64
+LARGEST = 512 * 64
 # Microseconds of an H200, fitted to 80 permutations: of a launch, of 16 places that a thread computes, and of a byte
 # that is read or written.
 _LAUNCH, _PLACES, _BYTE = 1.9, 0.44, 0.245e-6
@@ -45,7 +44,7 @@ _READ, _NARROW, _WRITE, _GATHER, _BLOCK = 6.0e-6, 12.1e-6, 2.8e-6, 1.0e-6, 0.05e
 
 def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
     """Return the block that threads of so many bytes are predicted to move fastest."""
-    return _fastest(in_units(problem), threads, held)[0]
+    return _block(in_units(problem), threads, held)
 
 
 def predicted_us(problem: TransposeProblem, threads: int, held: int) -> float:
@@ -63,14 +62,20 @@ class TriedBlocks(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[Block, float]:
-    axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
-    found = tried_blocks(problem, max(threads * held, LARGEST))
-    times, vectors = _microseconds(axes, found, sides, (threads, held, item))
+def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[int, float]:
+    """Return the number of the block of least predicted time, and its microseconds."""
+    times = _microseconds(problem, threads, held)
     # Of equal predictions the first.
     best = int(times.argmin())
-    microseconds, extents = float(times[best]), tuple(found.extents[best].tolist())
-    read, write = (int(one[best]) for one in vectors)
+    return best, float(times[best])
+
+
+@functools.lru_cache(maxsize=256)
+def _block(problem: TransposeProblem, threads: int, held: int) -> Block:
+    axes, item, sides, found = axes_of(problem), problem.itemsize, sides_of(problem), tried_blocks(problem)
+    best, _ = _fastest(problem, threads, held)
+    extents = tuple(found.extents[best].tolist())
+    read, write = (int(one.vector[best]) for one in _moved(problem, held)[1])
     source, target = (tuple(number for number in side.order if extents[number] > 1) for side in sides)
     size = math.prod(extents)
 
@@ -87,15 +92,15 @@ def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[Block,
         if conflicts == 1:
             break
     assert block is not None
-    return block, microseconds
+    return block
 
 
 # Cached, as all configs choose from the same blocks.
 @functools.lru_cache(maxsize=16)
-def tried_blocks(problem: TransposeProblem, most_bytes: int) -> TriedBlocks:
-    """Return the blocks of at most so many bytes that are compared."""
+def tried_blocks(problem: TransposeProblem) -> TriedBlocks:
+    """Return the blocks that are compared, of any config."""
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
-    most = most_bytes // item
+    most = LARGEST // item
     source, target = (_prefixes(axes, side.order, most, max(SECTOR // item, 1)) for side in sides)
     found = np.maximum(source[:, None], target).reshape(-1, len(axes))
     allowed = found.prod(axis=1) <= most
@@ -135,37 +140,49 @@ def _prefixes(axes: Sequence[Axis], order: Sequence[int], most: int, sector: int
     return np.array(list(found))
 
 
-def _microseconds(
-    axes: Sequence[Axis], tried: TriedBlocks, sides: tuple[Side, Side], limits: tuple[int, int, int]
-) -> tuple[npt.NDArray[np.float64], list[Extents]]:
-    """Return about the times of all blocks of each size, and the elements of accesses to source and target.
+class _Accesses(NamedTuple):
+    """Accesses to blocks on a side."""
 
-    The time is infinite where threads do not suffice.
-    """
-    threads, held, item = limits
-    extents, size, blocks, runs = tried
+    vector: Extents  #: Elements of one.
+    most: Extents  #: Those of a thread, at most.
+    rate: npt.NDArray[np.float64]  #: Microseconds of a warp's.
+
+
+# Cached, as configs differ in the number of threads.
+@functools.lru_cache(maxsize=16)
+def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64], tuple[_Accesses, _Accesses]]:
+    """Return about the times of all blocks but for their accesses, and these, of source and target."""
+    axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
+    extents, size, blocks, runs = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
     times = np.asarray(2 * _BYTE * every * item + _BLOCK * blocks, np.float64)
-    vectors = []
-    times[size > threads * held // item] = math.inf
+    accesses = []
     # What blocks overlap is read again, and not written.
     for side, (run, aligned), shared, moved in zip(
         sides, runs, SHARED, (blocks * size, np.full_like(size, every)), strict=True
     ):
         known = lowest_bit(aligned | run * item)
         nbytes = np.where(known >= max(WORD, item), np.minimum(known, VECTOR_BYTES), item)
-        vector = nbytes // item
-        accesses = size // vector
-        count = np.minimum(MOST_ACCESSES, held // nbytes)
-        times[accesses > threads * count] = math.inf
-        vectors.append(vector)
+        vector, count = nbytes // item, np.minimum(MOST_ACCESSES, held // nbytes)
         rates = [rate * np.maximum(width - aligned, 0) for width, rate in shared.items()]
         times += moved / run * np.sum(rates, axis=0)
-        warps = blocks * (-(-accesses // threads) * threads // WARP)
         if side is sides[0]:
-            times += warps * np.where(nbytes >= WORD, _READ, _READ + _NARROW)
+            rate = np.where(nbytes >= WORD, _READ, _READ + _NARROW)
         else:
-            times += warps * (_WRITE + _GATHER * vector)
+            rate = _WRITE + _GATHER * vector
             # Vectors along the first axis only need no coordinates of their elements.
             times += np.where(extents[:, side.order[0]] % vector != 0, _PLACES / 16 * count * vector, 0.0)
-    return times, vectors
+        accesses.append(_Accesses(vector, count, rate))
+    return times, (accesses[0], accesses[1])
+
+
+def _microseconds(problem: TransposeProblem, threads: int, held: int) -> npt.NDArray[np.float64]:
+    """Return about the times of all blocks, infinite where threads do not suffice."""
+    tried = tried_blocks(problem)
+    moved, accesses = _moved(problem, held)
+    times = np.where(tried.sizes > threads * held // problem.itemsize, math.inf, moved)
+    for vector, most, rate in accesses:
+        count = -(-tried.sizes // vector // threads)
+        times += tried.blocks * count * (threads // WARP) * rate
+        times[count > most] = math.inf
+    return times

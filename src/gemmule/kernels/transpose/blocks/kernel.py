@@ -30,15 +30,16 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.async_copy import copy_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
-from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed
+from gemmule.kernels.transpose.blocks.accesses import Accesses, half_beyond
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
+from gemmule.kernels.transpose.blocks.origins import block_origin, of_lane, strided
 from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.tile_config import WARP, WORD, packed_rows
 
 
-class BlocksTranspose:
+class BlocksTranspose(Accesses):
     """D = S element by element, both of any strides.
 
     Parameters
@@ -50,13 +51,8 @@ class BlocksTranspose:
     """
 
     def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
-        self.element = cute_type(types["element"])
-        self.item = self.element.width // 8
-        self.threads, self.resident = config.threads, config.resident
-        self.read_bytes, write_bytes = int(types["read"]), int(types["write"])
-        # Accesses of a thread to source and target, and elements of them.
-        self.reads, self.writes = config.count(self.read_bytes), config.count(write_bytes)
-        self.vectors = self.read_bytes // self.item, write_bytes // self.item
+        super().__init__(config, types)
+        self.resident = config.resident
         # Narrower words are read into registers.
         self.asynchronous = self.read_bytes >= WORD
         self.stages = config.stages(self.read_bytes)
@@ -204,131 +200,8 @@ class BlocksTranspose:
                     )
                 device_memory(self.write_word, origin + Int64(targets[k]), vector // self.pack).store(words.load())
 
-    def has_axes(self, order: tuple[Int32, ...], axes: int):
-        """Return whether a block has so many axes, or up to 2; those that it lacks have no divisors."""
-        divisors = order[2:BLOCK_AXES]
-        if axes == 2:
-            return divisors[0] == 0
-        return divisors[axes - 3] != 0 if axes == BLOCK_AXES else (divisors[axes - 3] != 0) & (divisors[axes - 2] == 0)
-
-    @cute.jit
-    def bits_below(self, tid, count, accesses: cutlass.Constexpr[int]):
-        """Return the bits of a thread's accesses, of so many of all threads."""
-        found = Uint32(0)
-        for k in cutlass.range_constexpr(accesses):
-            found |= Uint32(1 << k) if tid + k * self.threads < count else Uint32(0)
-        return found
-
-    @cute.jit
-    def put_sources(self, accesses, tid, where, axes: cutlass.Constexpr[int]):
-        """Store the offsets of a thread's accesses to the source, and their places in shared memory."""
-        sources, puts = accesses
-        order, before = where
-        for k in cutlass.range_constexpr(self.reads):
-            coordinates = self.coordinates((tid + k * self.threads) * self.vectors[0], order, axes)
-            offset, place = self.offsets(coordinates, order)
-            sources[k] = Uint32(offset + before)
-            put_half(puts, k, place)
-
-    @cute.jit
-    def put_targets(self, accesses, tid, where, axes: cutlass.Constexpr[int]):
-        """Store the same of accesses to the target, the places of their elements, and bits of those that are own."""
-        targets, gets, owns = accesses
-        order, before, overlaps = where
-        vector = cutlass.const_expr(self.vectors[1])
-        for k in cutlass.range_constexpr(self.writes):
-            first = (tid + k * self.threads) * vector
-            coordinates = self.coordinates(first, order, axes)
-            offset, place = self.offsets(coordinates, order)
-            targets[k] = Uint32(offset + before)
-            put_half(gets, k * vector, place)
-            for axis in cutlass.range_constexpr(axes):
-                owns[axis] |= Uint32(1 << k) if coordinates[axis] >= overlaps[axis] else Uint32(0)
-            if cutlass.const_expr(vector > 1):
-                if order[BLOCK_AXES] % vector == 0:
-                    # All along the first axis.
-                    for e in cutlass.range_constexpr(1, vector):
-                        put_half(gets, k * vector + e, place + e * order[3 * BLOCK_AXES])
-                else:
-                    for e in cutlass.range_constexpr(1, vector):
-                        _, other = self.offsets(self.coordinates(first + e, order, axes), order)
-                        put_half(gets, k * vector + e, other)
-
-    @cute.jit
-    def coordinates(self, element, order: tuple[Int32, ...], axes: cutlass.Constexpr[int]):
-        """Return the coordinates of an element of a block along its axes in an order."""
-        rest, found = Uint32(element), []
-        for axis in cutlass.range_constexpr(axes - 1):
-            above = Uint32(cute.arch.mul_hi(rest, Uint32(order[axis])))
-            found.append(Int32(rest - above * Uint32(order[BLOCK_AXES + axis])))
-            rest = above
-        return (*found, Int32(rest))
-
-    @cute.jit
-    def offsets(self, coordinates, order: tuple[Int32, ...]):
-        """Return the offsets in bytes of an element in memory and in shared memory."""
-        memory, shared = Int32(0), Int32(0)
-        for axis in cutlass.range_constexpr(len(coordinates)):
-            memory += coordinates[axis] * order[2 * BLOCK_AXES + axis]
-            shared += coordinates[axis] * order[3 * BLOCK_AXES + axis]
-        return memory, shared
-
-
-def of_lane(values, lane):
-    """Return values of one of the warp's lanes."""
-    return tuple(cute.arch.shuffle_sync(value, lane) for value in values)
-
-
-@cute.jit
-def block_origin(block, every):
-    """Return the offsets in bytes of a block in source and target, and bits of the axes along which it is last.
-
-    `every` has source and target, of all axes the divisors and shifts, a block's extents, the elements that the last
-    block begins earlier, and its bit; and the bytes of an element.
-    """
-    mSource, mTarget, numbers, item = every
-    rest, read_at, write_at, edges = Uint32(block), Int64(0), Int64(0), Int32(0)
-    for axis in cutlass.range_constexpr(AXES):
-        divisor, shift, extent, earlier, bit = (numbers[AXES * number + axis] for number in range(5))
-        above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor))) >> shift
-        digit = Int32(rest - above * Uint32(mSource.shape[axis]))
-        rest = above
-        first = digit * extent
-        if digit + 1 == mSource.shape[axis]:
-            first -= earlier
-            edges |= bit
-        read_at += Int64(first) * mSource.stride[axis]
-        write_at += Int64(first) * mTarget.stride[axis]
-    return read_at * item, write_at * item, edges
-
-
-@cute.jit
-def put_half(words: cute.Tensor, number: cutlass.Constexpr[int], value):
-    """Store a number of 16 bits as a half of a word, the lower half first."""
-    if cutlass.const_expr(number % 2 == 0):
-        words[number // 2] = Uint32(value)
-    else:
-        words[number // 2] = words[number // 2] | (Uint32(value) << 16)
-
-
-@cute.jit
-def half_beyond(base, words: cute.Tensor, number: cutlass.Constexpr[int]):
-    """Return a base plus a half of a word: as a whole, so that no half has a register of its own."""
-    extract = cutlass.const_expr("shr.u32 half, {$r1}, 16;" if number % 2 else "and.b32 half, {$r1}, 0xffff;")
-    return cute.arch.inline_ptx(
-        f"{{{{ .reg .b32 half; {extract} add.s32 {{$w0}}, {{$r0}}, half; }}}}",
-        write_only_types=[Int32],
-        read_only_args=[base, words[number // 2]],
-    )
-
 
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
     return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (9 * BLOCK_AXES + 5 * AXES + 6)))
-
-
-def strided(name: str) -> cute.Tensor:
-    """Return a fake tensor of any strides, with extents of 32 bits."""
-    extents, strides = tuple(cute.sym_int32() for _ in range(AXES)), tuple(cute.sym_int64() for _ in range(AXES))
-    return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)

@@ -25,7 +25,8 @@ from gemmule.kernels.transpose.blocks.block import (
 )
 from gemmule.kernels.transpose.blocks.block_choice import predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
-from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_short, why_not_itemsize
+from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
+from gemmule.kernels.transpose.rows.runs import rows_are_short
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
@@ -33,12 +34,12 @@ from gemmule.kernels.transpose.tiled.spec import refuse_byte_tiles
 from gemmule.kernels.transpose.whole_sectors.spec import SPEC as WHOLE_SECTORS
 from gemmule.kernels.transpose.whole_sectors.spec import refuse_sector_tiles
 
-# Bytes of both sides of matrices, and of all their elements, from which on tiles are full.
-_LONG, _LARGE = 512, 64 << 10
+# Bytes of both sides of matrices, of unaligned ones, and of all their elements, from which on tiles are full.
+_LONG, _LONG_UNALIGNED, _LARGE = 512, 1024, 64 << 10
 # Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on tiles are slower.
 _NARROW, _MANY = 128, 64
-# What other configs must gain to be chosen; what tiles take longer than predicted, as a factor and in seconds.
-_OTHERS, _TILES, _LATENCY = 1.03, 1.05, 1.5e-6
+# What CTAs of many threads take longer than predicted, a factor and microseconds, by the bytes of a unit.
+_MANY_THREADS = {1: (1.3, 1.0), 2: (1.05, 1.0), 4: (0.97, 0.0), 8: (0.97, 0.0), 16: (0.97, 0.0)}
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
@@ -51,21 +52,26 @@ def refuse_blocks(problem: TransposeProblem) -> str | None:
     if problem.source.col_stride == problem.target.col_stride == 1:
         return None if rows_are_short(problem) else "source and target are contiguous along one axis: rows are faster"
     sides = problem.rows * problem.itemsize, problem.cols * problem.itemsize
-    if min(sides) >= _LONG and sides[0] * problem.cols >= _LARGE:
+    long = _LONG if rows_are_aligned(problem) else _LONG_UNALIGNED
+    if min(sides) >= long and sides[0] * problem.cols >= _LARGE:
         return f"matrices with sides of {sides[1]} and {sides[0]} bytes fill tiles, which are faster"
     return None
 
 
-def blocks_seconds(problem: TransposeProblem, gpu: GpuRates) -> float | None:
-    """Return about the seconds of a transpose in blocks, or None where there are no blocks for it."""
+def blocks_us(problem: TransposeProblem, gpu: GpuRates) -> float | None:
+    """Return about the microseconds of a transpose in blocks, or None where there are no blocks for it."""
     if refuse_blocks(problem) is not None:
         return None
-    return min(_cost(problem, config, gpu) for config in _CONFIGS)
+    return min(_costs(problem, _CONFIGS, gpu))
 
 
-def _cost(problem: TransposeProblem, config: BlocksConfig, gpu: GpuRates) -> float:
-    preferred = 1.0 if config == _CONFIGS[0].on(gpu.multiprocessors) else _OTHERS
-    return preferred * predicted_us(problem, config.threads, config.held) * 1e-6 * SMS / gpu.multiprocessors
+def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
+    found = []
+    for config in configs:
+        many = config.threads == _CONFIGS[-1].threads
+        factor, more = _MANY_THREADS[in_units(problem).itemsize] if many else (1.0, 0.0)
+        found.append(factor * predicted_us(problem, config.threads, config.held) + more)
+    return [one * SMS / gpu.multiprocessors for one in found]
 
 
 def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -75,13 +81,13 @@ def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str |
     if min(problem.rows, problem.cols) * problem.itemsize <= _NARROW and math.prod(problem.batch) >= _MANY:
         return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
-        if refuse(problem) is None and (least := _least_seconds(spec, problem, gpu)) is not None:
-            return spec.name if _TILES * least + _LATENCY < cost else None
+        if refuse(problem) is None and (least := _least_us(spec, problem, gpu)) is not None:
+            return spec.name if least < cost else None
     return None
 
 
-def _least_seconds(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> float | None:
-    """Return the seconds of a kernel's fastest config by prediction, or None where no config takes a problem."""
+def _least_us(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> float | None:
+    """Return the microseconds of a kernel's fastest config by prediction, or None where no config takes a problem."""
     assert spec.cost is not None
     taken = (
         config for config in spec.configs_on(gpu) if isinstance(config, TileConfig) and not config.why_not(problem)
@@ -196,7 +202,7 @@ def _accesses_signature(itemsize: int, read: int, write: int) -> Signature:
     return (*element_signature(itemsize), ("read", str(read)), ("write", str(write)))
 
 
-_CONFIGS = (BlocksConfig(), BlocksConfig(256, 64, 2, 2 * SMS))
+_CONFIGS = (BlocksConfig(), BlocksConfig(256, 64, 2, 2 * SMS), BlocksConfig(512, 64, 1, SMS))
 
 SPEC = transpose_spec(
     name="transpose_blocks",
@@ -208,7 +214,8 @@ SPEC = transpose_spec(
     signature=_signature,
     refuses=refuse_blocks,
     launch=_launch,
-    cost=_cost,
+    costs=_costs,
+    cost_in_us=True,
     faster_alternative=faster_tiles,
     batch_dims=AXES - 2,
 )

@@ -21,7 +21,7 @@ from cutlass import Int32, Uint32, cute
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import packed, words_at
 from gemmule.kernels.transpose.frame import Transpose, device_memory
-from gemmule.kernels.transpose.tile_config import GatheredConfig
+from gemmule.kernels.transpose.word_tile_config import GatheredConfig
 
 
 class GatheredTranspose(Transpose):

@@ -7,7 +7,7 @@ import functools
 from gemmule.kernels.transpose.cost import measured_cost
 from gemmule.kernels.transpose.refusals import why_not_small_unaligned
 from gemmule.kernels.transpose.spec import transpose_spec
-from gemmule.kernels.transpose.tile_config import GatheredConfig
+from gemmule.kernels.transpose.word_tile_config import GatheredConfig
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
 _LARGEST = {1: 100 << 10, 2: 400 << 10}

@@ -21,7 +21,8 @@ from cutlass import Uint32, cute
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import exchange, words_at
 from gemmule.kernels.transpose.frame import Transpose
-from gemmule.kernels.transpose.tile_config import WORD, WarpTileConfig
+from gemmule.kernels.transpose.tile_config import WORD
+from gemmule.kernels.transpose.word_tile_config import WarpTileConfig
 
 
 class InRegistersTranspose(Transpose):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gemmule.core.problem import TransposeProblem
 from gemmule.kernels.transpose.refusals import rows_are_aligned, why_not_small
 from gemmule.kernels.transpose.spec import transpose_spec
-from gemmule.kernels.transpose.tile_config import WORD, WarpTileConfig
+from gemmule.kernels.transpose.tile_config import WORD
+from gemmule.kernels.transpose.word_tile_config import WarpTileConfig
 
 # Bytes of the largest matrices by those of an element: beyond, a tile in shared memory was measured to be faster.
 _LARGEST = {1: 160 << 10, 2: 4 << 10}

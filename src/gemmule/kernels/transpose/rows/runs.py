@@ -27,6 +27,12 @@ _MOST = 2**31 - 1
 _MOST_RUN = 2**31 - (1 << 16)
 
 
+# Bytes of rows that are copied whole as fast as in blocks, and of both matrices up to which shorter ones are; the same
+# of rows that are far apart in source and target.
+_LONG_ROW, _FEW = 64, 12 << 20
+_LONG_ROW_APART, _FEW_APART = 128, 4 << 20
+
+
 class Runs(NamedTuple):
     """A permutation of runs, in units: the matrices' rows are runs, and the last axis of the batch rows of a run."""
 
@@ -160,3 +166,14 @@ def runs_of(problem: TransposeProblem) -> Runs:
     rows, *batch = along(extents, 1)
     source, target = of_units(problem.source, sources), of_units(problem.target, targets)
     return Runs(TransposeProblem(rows, cols, tuple(batch), source, target), inner is not None)
+
+
+def rows_are_short(problem: TransposeProblem) -> bool:
+    """Return whether rows that keep their axis are so short that blocks of several axes move them faster."""
+    row, size = problem.cols * problem.itemsize, problem.bytes_min
+    if row < VECTOR_BYTES or (row < _LONG_ROW and size > _FEW):
+        return True
+    if row >= _LONG_ROW_APART or size <= _FEW_APART or unit_of_rows(problem) < VECTOR_BYTES:
+        return False
+    units = runs_of(problem).units
+    return units.cols not in (units.source.row_stride, units.target.row_stride)

@@ -14,8 +14,8 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.blocks.block import AXES, axes_of
-from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_short, why_not_itemsize
-from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, runs_of
+from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
+from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, rows_are_short, runs_of
 from gemmule.kernels.transpose.spec import (
     OVERLAPPING_SPANS,
     batched_param,
@@ -85,11 +85,11 @@ def _cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float
     """Return about the vectors that threads of an SM move, those outside of rows too; short vectors cost more."""
     runs = runs_of(problem)
     vectors = math.prod(config.grid(problem)) * config.threads * config.passes / gpu.multiprocessors
-    # Rows that follow one another in the source, and not in the target: with those of other matrices they make whole
-    # lines. Not where the matrices are a power of 2 apart, so that they meet in the same memory.
+    # Rows that do not follow one another in the target: with those of other matrices they make whole lines. Not where
+    # they do in the source, and matrices are a power of 2 apart, so that they meet in the same memory.
     units = runs.units
-    is_apart = units.source.row_stride == units.cols != units.target.row_stride and runs.bytes % _LINES != 0
-    preferred = int(not runs.merged and is_apart)
+    in_step = units.source.row_stride == units.cols and runs.bytes % _LINES == 0
+    preferred = int(units.target.row_stride * units.itemsize != runs.bytes and not in_step)
     return vectors * (config.vector + 4) * (1.0 if config.batch == preferred else 1.02)
 
 

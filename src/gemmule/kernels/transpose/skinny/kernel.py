@@ -24,9 +24,10 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.transpose.frame import Transpose
+from gemmule.kernels.transpose.skinny.config import SkinnyConfig
 from gemmule.kernels.transpose.skinny.long_rows import LongRows
 from gemmule.kernels.transpose.skinny.structures import Structures
-from gemmule.kernels.transpose.tile_config import LINE, SkinnyConfig, TileConfig
+from gemmule.kernels.transpose.tile_config import LINE, TileConfig
 
 
 class SkinnyTranspose(Transpose):

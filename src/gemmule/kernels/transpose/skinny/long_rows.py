@@ -9,8 +9,9 @@ from cutlass import Int32, Int64, Uint32, cute
 
 from gemmule.kernels.parts.words import shifted, woven
 from gemmule.kernels.transpose.frame import device_memory
+from gemmule.kernels.transpose.skinny.config import SkinnyConfig
 from gemmule.kernels.transpose.skinny.span import UNITS, Span
-from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD, SkinnyConfig
+from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 
 # Gathers of a thread that are unrolled.
 _PASSES = 8

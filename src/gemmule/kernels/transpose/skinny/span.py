@@ -8,7 +8,8 @@ from cutlass import Int64, Uint32, cute
 from gemmule.kernels.parts.async_copy import copy_async
 from gemmule.kernels.parts.words import packed
 from gemmule.kernels.transpose.frame import Words, device_memory
-from gemmule.kernels.transpose.tile_config import WARP, SkinnyConfig
+from gemmule.kernels.transpose.skinny.config import SkinnyConfig
+from gemmule.kernels.transpose.tile_config import WARP
 
 #: Units that a thread loads before it stores them to shared memory.
 UNITS = 8

@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
-from gemmule.kernels.transpose.blocks.spec import blocks_seconds
+from gemmule.kernels.transpose.blocks.spec import blocks_us
 from gemmule.kernels.transpose.cost import skinny_cost
 from gemmule.kernels.transpose.refusals import (
     ITEMSIZES,
@@ -19,8 +19,9 @@ from gemmule.kernels.transpose.refusals import (
     why_not_itemsize,
     why_not_separate,
 )
+from gemmule.kernels.transpose.skinny.config import SkinnyConfig, structures_side
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, launch_tiles, transpose_spec
-from gemmule.kernels.transpose.tile_config import WORD, SkinnyConfig, structures_side
+from gemmule.kernels.transpose.tile_config import WORD
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
 # fast.
@@ -29,7 +30,7 @@ _LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 64, 2:
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
 # Bytes of matrices that a few spans hold, and the time of blocks of them below which those are used.
-_SMALL, _BLOCKS = 64 << 10, 0.715
+_SMALL, _BLOCKS = 64 << 10, 0.78
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 
@@ -58,7 +59,7 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
     """Return the kernel of blocks where matrices are small and it is predicted to be faster."""
     if problem.rows * problem.cols * problem.itemsize > _SMALL:
         return None
-    blocks = blocks_seconds(problem, gpu)
+    blocks = blocks_us(problem, gpu)
     return "transpose_blocks" if blocks is not None and blocks < _BLOCKS * cost else None
 
 

@@ -6,8 +6,9 @@ import cutlass
 from cutlass import Int32, Int64, cute
 
 from gemmule.kernels.transpose.frame import device_memory
+from gemmule.kernels.transpose.skinny.config import SkinnyConfig
 from gemmule.kernels.transpose.skinny.span import UNITS, Span
-from gemmule.kernels.transpose.tile_config import SECTOR, SkinnyConfig
+from gemmule.kernels.transpose.tile_config import SECTOR
 
 
 class Structures(Span):

@@ -65,4 +65,5 @@ SPEC = byte_tile_spec(
         ByteTileConfig(64, 64, 64, 0),
     ),
     refuses=refuse_byte_tiles,
+    cost_in_us=True,
 )

@@ -23,7 +23,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import packed, words_at
 from gemmule.kernels.transpose.frame import Transpose, device_memory
-from gemmule.kernels.transpose.tile_config import WordAlignedConfig
+from gemmule.kernels.transpose.word_tile_config import WordAlignedConfig
 
 
 class WordAlignedTranspose(Transpose):

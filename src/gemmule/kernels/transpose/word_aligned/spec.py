@@ -8,7 +8,8 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.kernels.transpose.cost import measured_cost
 from gemmule.kernels.transpose.refusals import why_not_separate, why_not_small_unaligned
 from gemmule.kernels.transpose.spec import transpose_spec
-from gemmule.kernels.transpose.tile_config import WORD, WordAlignedConfig
+from gemmule.kernels.transpose.tile_config import WORD
+from gemmule.kernels.transpose.word_tile_config import WordAlignedConfig
 
 # Bytes of the largest matrices by those of an element: beyond, whole sectors were measured to be faster.
 _LARGEST = {1: 1 << 20, 2: 2 << 20}

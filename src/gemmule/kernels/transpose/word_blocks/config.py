@@ -15,8 +15,6 @@ from gemmule.kernels.transpose.word_blocks.word_block import WordBlock, stage_by
 
 # Bytes of a stage whose places are halves of words.
 _MAX_STAGE = 1 << 16
-# Bytes of a run of the target from which on words were measured to be faster than elements.
-_LEAST_RUN = 256
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class WordBlocksConfig(TileConfig):
 
     def predicted(self, problem: TransposeProblem) -> tuple[WordBlock, float] | None:
         """Return the block and its predicted microseconds, or None where runs are short."""
-        return word_block(problem, self.threads, self.block_bytes)
+        return word_block(problem, self.threads, self.block_bytes, self.resident * SMS)
 
     def of(self, problem: TransposeProblem) -> WordBlock:
         """Return the block that a CTA moves, of elements as `in_units` says."""
@@ -67,8 +65,6 @@ class WordBlocksConfig(TileConfig):
         if self.predicted(problem) is None:
             return "no block has runs of a sector in source and target"
         block, item = self.of(problem), in_units(problem).itemsize
-        if (run := block.target_run * item) < _LEAST_RUN:
-            return f"runs of {run} bytes in the target are shorter than {_LEAST_RUN}: most of their time is their ends'"
         stage = stage_bytes(block, item)
         if stage > _MAX_STAGE or self.shared(problem) > MAX_SHARED:
             return f"blocks of {stage} bytes take more shared memory than there is, {MAX_SHARED} bytes"

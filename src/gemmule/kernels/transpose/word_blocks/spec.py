@@ -15,7 +15,7 @@ from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, axes_of, in_units
 from gemmule.kernels.transpose.blocks.spec import (
-    blocks_seconds,
+    blocks_us,
     divisor_of,
     faster_tiles,
     filled,
@@ -25,11 +25,18 @@ from gemmule.kernels.transpose.blocks.spec import (
 from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
-from gemmule.kernels.transpose.word_blocks.word_block import classes_of, pitches_of, stage_bytes, table_bytes, words_of
+from gemmule.kernels.transpose.word_blocks.word_block import (
+    classes_of,
+    least_us,
+    pitches_of,
+    stage_bytes,
+    table_bytes,
+    words_of,
+)
 
 _ITEMSIZES = (1, 2)
-# Share of the time of blocks below which words are chosen, by prediction.
-_MARGIN = 0.85
+# Share of the time of blocks below which words are chosen, by prediction; what the largest blocks take longer.
+_MARGIN, _LARGE = 0.9, 1.06
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -44,14 +51,25 @@ def _refuses(problem: TransposeProblem) -> str | None:
     return None
 
 
-def _cost(problem: TransposeProblem, config: WordBlocksConfig, gpu: GpuRates) -> float:
-    found = config.predicted(problem)
-    return math.inf if found is None else found[1] * 1e-6 * SMS / gpu.multiprocessors
+def _costs(problem: TransposeProblem, configs: Sequence[WordBlocksConfig], gpu: GpuRates) -> list[float]:
+    found = []
+    for config in configs:
+        predicted = config.predicted(problem)
+        preferred = _LARGE if config.block_bytes == _CONFIGS[-1].block_bytes else 1.0
+        found.append(math.inf if predicted is None else preferred * predicted[1] * SMS / gpu.multiprocessors)
+    return found
+
+
+def _defers_to(problem: TransposeProblem, gpu: GpuRates) -> str | None:
+    """Return the kernel of blocks where words would not be faster if they only moved bytes: their choice takes long."""
+    blocks = blocks_us(problem, gpu)
+    assert blocks is not None
+    return "transpose_blocks" if _MARGIN * blocks < least_us(problem) * SMS / gpu.multiprocessors else None
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of blocks or tiles that is predicted to be faster, or None."""
-    blocks = blocks_seconds(problem, gpu)
+    blocks = blocks_us(problem, gpu)
     assert blocks is not None
     return "transpose_blocks" if _MARGIN * blocks < cost else faster_tiles(problem, cost, gpu)
 
@@ -139,18 +157,26 @@ def _signatures(arch: Arch) -> tuple[Signature, ...]:
     return tuple(element_signature(item) for item in _ITEMSIZES)
 
 
+_CONFIGS = (
+    WordBlocksConfig(),
+    WordBlocksConfig(256, 24 << 10, 2, 4, 4 * SMS),
+    WordBlocksConfig(256, 32 << 10, 2, 3, 3 * SMS),
+)
+
 SPEC = transpose_spec(
     name="transpose_word_blocks",
     summary="1- and 2-byte elements, odd rows, short axes: blocks by words",
     package=__package__,
-    configs=(WordBlocksConfig(),),
+    configs=_CONFIGS,
     archs=(Arch(9, 0, True), Arch(10, 0, True)),
     itemsizes=_ITEMSIZES,
     signatures=_signatures,
     signature=_signature,
     refuses=_refuses,
     launch=_launch,
-    cost=_cost,
+    costs=_costs,
+    cost_in_us=True,
+    defers_to=_defers_to,
     faster_alternative=_faster_alternative,
     batch_dims=AXES - 2,
 )

@@ -12,19 +12,23 @@ import numpy.typing as npt
 
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
+from gemmule.kernels.transpose.banks import most_words_of_a_bank
 from gemmule.kernels.transpose.blocks.block import Axis, Extents, Side, axes_of, in_units, sides_of
 from gemmule.kernels.transpose.blocks.block_choice import SHARED, tried_blocks
-from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD, most_words_of_a_bank
+from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD
 
 #: Bytes of a table's entry: a run's offset in device memory, and its place in shared memory.
 ENTRY = 8
 # Pitches that are tried along an axis.
 _PITCHES = 8
-# Microseconds of an H200: of a launch, of a byte that is read or written, of an instruction of a warp, and of words
-# that it reads from shared memory.
-_LAUNCH, _BYTE, _INSTRUCTION, _WAVEFRONT = 1.9, 0.245e-6, 1.8e-6, 6.0e-6
+# Microseconds of an H200: of a byte that is read or written, and of an instruction of a warp, by which extents are
+# compared.
+_BYTE, _INSTRUCTION = 0.245e-6, 1.8e-6
 # Instructions of a warp: for a run of the source, a word of a run, the ends of runs, a class of runs, and a block.
 _READ, _WRITE, _ENDS, _CLASS, _BLOCK = 12, {1: 20, 2: 14}, 25, 30, 130
+# Of the block that is chosen, fitted to 70 permutations: microseconds of a launch, what bytes take longer, and
+# microseconds of a word of a bank that a warp reads. Blocks at the edge read so much more for each word.
+_LAUNCH, _SLOWER, _WAVEFRONT, _EDGE = 4.0, 1.15, 2.95e-6, 2.0
 
 
 class WordBlock(NamedTuple):
@@ -75,19 +79,33 @@ def words_of(run: Any, itemsize: int) -> Any:
     return (run * itemsize + 2 * WORD - 1 - itemsize) // WORD
 
 
-@functools.lru_cache(maxsize=256)
-def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tuple[WordBlock, float] | None:
-    """Return the block of predicted least time, and its microseconds on an H200; None if runs are short."""
-    problem = in_units(problem)
+def least_us(problem: TransposeProblem) -> float:
+    """Return about the microseconds in which an H200 moves blocks at least: a launch, and the bytes."""
+    return _LAUNCH + _SLOWER * _BYTE * problem.bytes_min
+
+
+class _WordTimes(NamedTuple):
+    """Of all blocks that are compared: runs of source and target, passes over a class, and predicted microseconds."""
+
+    source_run: Extents
+    target_run: Extents
+    passes: Extents
+    bytes_us: npt.NDArray[np.float64]
+    times: npt.NDArray[np.float64]  #: Infinite where runs are short.
+
+
+# Cached, as all configs choose from the same blocks.
+@functools.lru_cache(maxsize=16)
+def _times(problem: TransposeProblem, threads: int) -> _WordTimes:
     axes, item = axes_of(problem), problem.itemsize
-    tried = tried_blocks(problem, most_bytes)
+    tried = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
     bytes_us = np.full(len(tried.sizes), 2 * _BYTE * every * item)
     moved = tried.blocks * tried.sizes, np.full_like(tried.sizes, every)
     for (run, aligned), shared, count in zip(tried.runs, SHARED, moved, strict=True):
         rates = [rate * np.maximum(width - aligned, 0) for width, rate in shared.items()]
         bytes_us += count / run * np.sum(rates, axis=0)
-    source, target = sides_of(problem)
+    _, target = sides_of(problem)
     source_run, target_run = tried.runs[0][0], target_runs(axes, tried.extents, target, threads * WORD // item)
     words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
     abreast = np.maximum(threads // words, 1)
@@ -98,15 +116,29 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
     times = np.hypot(bytes_us, _INSTRUCTION * issued)
     is_short = np.minimum(source_run, target_run) * item < SECTOR
     times[is_short | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
+    return _WordTimes(source_run, target_run, passes, bytes_us, times)
+
+
+@functools.lru_cache(maxsize=256)
+def word_block(problem: TransposeProblem, threads: int, most_bytes: int, ctas: int) -> tuple[WordBlock, float] | None:
+    """Return the block of predicted least time, and its microseconds on an H200; None if runs are short."""
+    problem = in_units(problem)
+    axes, item, tried, found = axes_of(problem), problem.itemsize, tried_blocks(problem), _times(problem, threads)
+    times = np.where(tried.sizes * item > most_bytes, math.inf, found.times)
     best = int(times.argmin())
     if not math.isfinite(times[best]):
         return None
     extents = tuple(tried.extents[best].tolist())
-    source_axes, _ = _axes_of_run(source, extents, int(source_run[best]))
-    target_axes, part = _axes_of_run(target, extents, int(target_run[best]))
+    source, target = sides_of(problem)
+    source_axes, _ = _axes_of_run(source, extents, int(found.source_run[best]))
+    target_axes, part = _axes_of_run(target, extents, int(found.target_run[best]))
     block = WordBlock(axes, extents, source_axes, target_axes, part)
-    read = int(tried.blocks[best] * warps * passes[best]) * classes * conflicts_of(block, item)
-    return block, _LAUNCH + max(float(times[best]), math.hypot(bytes_us[best], _WAVEFRONT * read))
+    count = int(tried.blocks[best])
+    whole = math.prod(axis.extent // extent for axis, extent in zip(axes, extents, strict=True))
+    # All CTAs wait for those with most blocks.
+    blocks = -(-count // ctas) * min(count, ctas) * (_EDGE - (_EDGE - 1) * whole / count)
+    read = blocks * threads // WARP * int(found.passes[best]) * WORD // item * conflicts_of(block, item)
+    return block, _LAUNCH + math.hypot(_SLOWER * float(found.bytes_us[best]), _WAVEFRONT * read)
 
 
 def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[tuple[int, ...], int]:
@@ -130,8 +162,10 @@ def target_runs(axes: Sequence[Axis], extents: Extents, side: Side, most: int) -
             break
         part = extents[:, number]
         is_long = is_whole & (run * part >= most)
-        for row in np.flatnonzero(is_long).tolist():
-            run[row] *= _largest_divisor(int(part[row]), (most - 1) // int(run[row]))
+        if is_long.any():
+            pairs, which = np.unique((part[is_long], run[is_long]), axis=1, return_inverse=True)
+            divisors = [_largest_divisor(one, (most - 1) // before) for one, before in pairs.T.tolist()]
+            run[is_long] *= np.array(divisors)[which.ravel()]
         is_whole &= ~is_long
         run = np.where(is_whole, run * part, run)
         is_whole &= part == axes[number].extent
