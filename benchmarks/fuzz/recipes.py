@@ -200,7 +200,7 @@ RECIPES: dict[str, Recipe] = {
         edges=0.0,
     ),
     "transpose_word_blocks": Recipe(
-        sides=((20, 90),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0
+        sides=((30, 120),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0
     ),
     "transpose_in_registers": Recipe(sides=((4, 900),) * 2, operation="transpose", sizes=(1, 2), aligned="all"),
     "transpose_gathered": Recipe(sides=((30, 1200),) * 2, operation="transpose", sizes=(1, 2)),
