@@ -6,15 +6,15 @@ import math
 
 from layouts import Alignment, Shape, random_layout
 from problems import FuzzProblem, Sketch
-from recipes import RECIPES
+from recipes import RECIPES, Recipe
 from shared_draws import Rng, jittered, random_extents, random_library, random_stream
 
 _TRANSPOSED = {
     1: ("int8", "float8_e4m3fn"), 2: ("bfloat16", "float16"), 4: ("float32", "int32"), 8: ("float64", "complex64"),
     16: ("complex128",),
 }  # fmt: skip
-#: Axes of permutations, and elements of one.
-_AXES, _MOST_ELEMENTS = (3, 8), 2**22
+#: Axes of permutations.
+_AXES = (3, 8)
 
 
 def sketched(kind: str, rng: Rng, most: int, libraries: tuple[str, ...]) -> Sketch:
@@ -26,7 +26,7 @@ def sketched(kind: str, rng: Rng, most: int, libraries: tuple[str, ...]) -> Sket
     batch: Shape = () if rng.random() < 0.6 else (int(rng.integers(1, 5)),)
     operation, axes = "transpose" if batch and rng.random() < 0.3 and not in_place else "matrix_transpose", None
     if "permutation" in recipe.forms:
-        operation, extents = "transpose", _extents_of_axes(rng, recipe.sides[0], most, recipe.edges)
+        operation, extents = "transpose", _extents_of_axes(rng, recipe, most)
         axes = _random_axes(rng, len(extents), keeps_last="rows" in recipe.forms)
         batch = ()
     else:
@@ -52,15 +52,15 @@ def sketched(kind: str, rng: Rng, most: int, libraries: tuple[str, ...]) -> Sket
     )  # fmt: skip
 
 
-def _extents_of_axes(rng: Rng, side: tuple[int, int], most: int, edges: float) -> tuple[int, ...]:
+def _extents_of_axes(rng: Rng, recipe: Recipe, most: int) -> tuple[int, ...]:
     """Return extents of 3 to 8 axes, many of them short."""
-    least, greatest = side
+    least, greatest = recipe.sides[0]
     top = min(greatest, most)
     while True:
         axes = int(rng.integers(_AXES[0], _AXES[1] + 1))
         found = [round(math.exp(rng.uniform(math.log(least), math.log(top)))) for _ in range(axes)]
-        found = [int(rng.integers(2)) if rng.random() < edges else one for one in found]
-        if math.prod(found) <= min(_MOST_ELEMENTS, most**3):
+        found = [int(rng.integers(2)) if rng.random() < recipe.edges else one for one in found]
+        if math.prod(found) <= min(recipe.elements, most**3):
             return tuple(found)
 
 

@@ -88,6 +88,8 @@ class Recipe:
     forms : tuple of str
         Of groups, what is divided; of quantisation, what has a scale of its own; of transposes, the permutations of
         more than two axes, if there are only these.
+    elements : int
+        Most elements of a permutation.
     kernels : tuple of str
         The kernels, where they have another name than the recipe.
     """
@@ -103,6 +105,7 @@ class Recipe:
     operation: str = "product"
     edges: float = 0.03
     sizes: tuple[int, ...] = ()
+    elements: int = 2**22
     forms: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
 
@@ -200,7 +203,7 @@ RECIPES: dict[str, Recipe] = {
         edges=0.0,
     ),
     "transpose_word_blocks": Recipe(
-        sides=((30, 120),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0
+        sides=((40, 160),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0, elements=2**25
     ),
     "transpose_in_registers": Recipe(sides=((4, 900),) * 2, operation="transpose", sizes=(1, 2), aligned="all"),
     "transpose_gathered": Recipe(sides=((30, 1200),) * 2, operation="transpose", sizes=(1, 2)),
