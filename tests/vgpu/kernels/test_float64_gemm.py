@@ -109,6 +109,7 @@ def test_every_instruction_gives_the_same_bits(shape, rng):
         {"tile_k": 32},
         {"warps_m": 1, "stages": 2},
         {"tile_m": 32},
+        {"mma_k": 8},
         {"tile_m": 80, "tile_n": 64, "warps_m": 1, "warps_n": 4, "mma_k": 8},
     ],
     ids=str,
