@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ from .rates import Numbers, OperandLayout, Operation, TileRates
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
 _MOST = np.array(0.8, np.float32)
 _LEAST = np.array(-_MOST)
+#: K-tiles of all elements of a result from which a product with an MN-major operand is predicted by the network of
+#: large products, 4096 x 4096 x 4096 of 16-bit types: the other one was continued with layers, which are K-major, and
+#: took 5 % longer there in layout nn (record 20261129T152802).
+_LARGE = 2**30
 #: Numbers of a product among its features, which stand before how its operands lie.
 NUMBERS = 6
 #: Quantities of the limits that are read as logarithms, before others.
@@ -38,10 +42,9 @@ class _Network:
         Weights of the first layer by parts of the features, a row for each; ``chips`` are its biases.
     """
 
-    def __init__(self, path: Path) -> None:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        self.chips = tuple(content["chips"])
-        weights = {name: np.array(value, np.float32) for name, value in content["network"].items()}
+    def __init__(self, chips: Sequence[str], network: Mapping[str, Any]) -> None:
+        self.chips = tuple(chips)
+        weights = {name: np.array(value, np.float32) for name, value in network.items()}
         self._hidden, self._biases, self._out, self._out_bias = (
             weights.pop(name) for name in ("hidden", "biases", "out", "out_bias")
         )
@@ -76,8 +79,15 @@ class _Network:
 
 
 @functools.cache
-def _network() -> _Network:
-    return _Network(Path(__file__).with_name("correction.json"))
+def _network(name: str = "network") -> _Network:
+    """Return the network of most products, or that of ``large`` ones."""
+    content = json.loads(Path(__file__).with_name("correction.json").read_text(encoding="utf-8"))
+    return _Network(content["chips"], content[name])
+
+
+def _is_large(operation: Operation) -> bool:
+    k_tiles = operation.rows * operation.cols * operation.batch * operation.k_tiles
+    return k_tiles >= _LARGE and (operation.a.mn_major or operation.b.mn_major)
 
 
 def learned_chips() -> tuple[str, ...]:
@@ -130,8 +140,9 @@ def correction(rates: TileRates, operation: Operation, quantities: Numbers, lead
     leading : array
         The places of some configs.
     """
-    net = _network()
+    net = _network(name := "large" if _is_large(operation) else "network")
     layout = (
+        name,
         operation.a,
         operation.b,
         operation.prepared,
