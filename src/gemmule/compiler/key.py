@@ -21,12 +21,7 @@ _COMPILER_VARIABLES = "CUTE_DSL_"
 #: Folder of the modules of a kernel's import closure.
 _PACKAGE = Path(__file__).parents[1]
 _ROOT = str(_PACKAGE)
-#: Modules whose lines are in compiled kernels, as line info.
-_WITH_LINES = f"{_PACKAGE.name}.kernels."
-_QUOTES = '"""'
-#: A comment, and the code before it, where that has no quotes.
-_COMMENT = re.compile(r"""\n([^\n"'#]*+)#[^\n]*""")
-#: Digest of a module's code, and the modules that it may import.
+#: Digest of a module's source, and the modules that it may import.
 _Module = tuple[bytes, tuple[str, ...]]
 #: An import statement, on one line or in parentheses. A pattern that begins with letters is found faster.
 _IMPORT = re.compile(r"from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n#]+)")
@@ -43,7 +38,7 @@ def artifact_key(
 ) -> str:
     """Return the stem of the compiled kernel's file in the cache.
 
-    It depends on the code of every module in the kernel's import closure and of this package, the config's compiled
+    It depends on every module of the kernel's import closure and of this package, the config's compiled
     fields, the signature, the architecture, and the compiler's version and environment. The present `toolchain` and
     `source_digests` are taken unless others are given.
     """
@@ -65,7 +60,7 @@ def source_digest(spec: KernelSpec) -> str:
 
 
 def source_digests(spec: KernelSpec) -> dict[str, bytes]:
-    """Return a digest of the current code of each module in a kernel's import closure, without comments.
+    """Return a digest of the current source of each module in a kernel's import closure.
 
     The closure starts at the kernel's module and the modules of this package, and excludes other distributions.
     """
@@ -101,31 +96,12 @@ def _module(module: str) -> _Module | None:
 # A source that changed has another time or size. Reading all of them again takes milliseconds of a kernel's first call.
 @functools.lru_cache(maxsize=1024)
 def _read(path: str, module: str, modified_ns: int, size: int) -> _Module:
-    """Return the digest of a module's code, and the modules that it may import."""
+    """Return the digest of a module's source, and the modules that it may import."""
     del modified_ns, size
     content = Path(path).read_text(encoding="utf-8")
     package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
     imported = tuple(name for name in dict.fromkeys(_imports(content, package)) if _source(name) is not None)
-    code = code_of(content, with_lines=module.startswith(_WITH_LINES))
-    return hashlib.sha256(code.encode()).digest(), imported
-
-
-def code_of(content: str, *, with_lines: bool) -> str:
-    """Return a source without the text of docstrings and comments, but those behind quotes; `with_lines` no line moves.
-
-    `ast` would find the same in twenty times as long.
-    """
-    parts = content.split(_QUOTES)
-    for number in range(1, len(parts), 2):
-        before = parts[number - 1].rstrip(" \t")
-        if not before or before.endswith(":\n"):
-            parts[number] = "\n" * parts[number].count("\n") if with_lines else ""
-
-    def comment(found: re.Match[str]) -> str:
-        code = found[1].rstrip()
-        return f"\n{code}" if code or with_lines else ""
-
-    return _COMMENT.sub(comment, _QUOTES.join(parts))
+    return hashlib.sha256(content.encode()).digest(), imported
 
 
 #: In a process that cannot compile, sources are read once: it looks up many kernels.
@@ -145,11 +121,15 @@ def _compiler_modules() -> tuple[str, ...]:
 
 def _imports(content: str, package: str) -> tuple[str, ...]:
     """Return the modules that a source may import; a name after `import` may be a module, unless its base is a file."""
-    found = []
-    for statement in _IMPORT.finditer(content):
+    found: list[str] = []
+    end = 0
+    while statement := _IMPORT.search(content, end):
         begin = statement.start()
         if content[content.rfind("\n", 0, begin) + 1 : begin].strip():
+            # What follows a word of a comment or text may be a statement.
+            end = begin + 1
             continue
+        end = statement.end()
         dots, module, names = statement.groups()
         parents = package.split(".")[: package.count(".") + 2 - len(dots)] if dots else []
         base = ".".join([*parents, *([module] if module else [])])

@@ -30,6 +30,8 @@ class Config:
 
     switches: ClassVar[frozenset[str]] = frozenset()
     from_zero: ClassVar[frozenset[str]] = frozenset()
+    #: Fields that some kernels had before, as records and tables have them.
+    former: ClassVar[frozenset[str]] = frozenset({"stream_k"})
 
     def __post_init__(self) -> None:
         # Files may hold any number: with an empty grid, a result would stay unwritten.
@@ -74,8 +76,9 @@ class Config:
 
     @classmethod
     def _without_former(cls, fields: Mapping[str, int]) -> dict[str, int]:
-        """Return fields without those of 0 that configs no longer have, such as `stream_k`."""
-        return {name: value for name, value in fields.items() if value or name in cls.__dataclass_fields__}
+        """Return fields without former ones of 0."""
+        former = cls.former - cls.__dataclass_fields__.keys()
+        return {name: value for name, value in fields.items() if value or name not in former}
 
     def is_recorded(self, fields: Mapping[str, int]) -> bool:
         """Whether fields of a record are those of this config; fields newer than the record have their defaults."""

@@ -245,6 +245,8 @@ def planned(
     """
     shape = product.shape
     factors = 2 if product.ending is not None and product.ending.expression.gated else 1
+    if numpy_dtype(product.out_dtype).kind == "c":
+        factors *= 4
     on_host = product.operands.device is None
     result_bytes = math.prod(shape.result) * numpy_dtype(product.out_dtype).itemsize
     inputs = (view for role, view in product.operands.views.items() if role != "out")
@@ -276,6 +278,8 @@ def planned(
 def _predicted_us(choice: Choice, problem: GemmProblem) -> float | None:
     """Return the time of a choice, of a config that was tuned for another chip by the cost model, if that has one."""
     spec = choice.spec
+    if not (problem.m and problem.n):
+        return None
     if choice.predicted_us is not None or choice.chosen_by != "tuned" or spec.cost is None or not spec.cost_in_us:
         return choice.predicted_us
     inner, outer, _ = split_batch(problem, spec.batch_dims)
