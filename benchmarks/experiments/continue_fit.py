@@ -62,7 +62,7 @@ def main() -> None:
         left_out = [one for one in products if one.held_out]
         for which, fit in (("before", before), ("after", after)):
             print(f"{name} records, left out, {which}: {judged(fit, left_out)}", flush=True)
-    path.write_text(json.dumps({"chips": chips, "network": after.network()}, separators=(",", ":")) + "\n")
+    path.write_text(json.dumps(content | {"network": after.network()}, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -392,7 +392,9 @@ def main() -> None:
             some = [one for one in products if one.held_out and chip in one.chip and one.weight == weight]
             for fit, which in ((wide, "wide networks"), (shipped, "shipped")) if some else ():
                 print(f"{chip}, {name}, held out, {which}: {judged(fit, some)}", flush=True)
-    path.write_text(json.dumps({"chips": chips, "network": shipped.network()}, separators=(",", ":")) + "\n")
+    network = shipped.network()
+    content = {"chips": chips, "network": network, "large": network}
+    path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":
