@@ -224,8 +224,13 @@ def test_permutations_of_short_axes(config, itemsize, shape, order, pad, offset,
     alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
     problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
     config = dataclasses.replace(config, ctas=2)
+    reason = config.why_not(problem)
+    if reason is not None and config.threads == 512:
+        # Three of its blocks, with the rows' padding, are more than an sm_89 has.
+        assert "more shared memory" in reason
+        return
     # Dispatch leaves fewer matrices to other kernels.
-    assert config.why_not(problem) is None
+    assert reason is None
     with nothing_strays(target):
         run_kernel(problem, Choice(BLOCKS, config), {"a": moved, "d": target}, Options(checks=True))
     np.testing.assert_array_equal(bits(target), bits(moved))

@@ -59,8 +59,9 @@ class BlocksConfig(TileConfig):
         problem = in_units(problem)
         block, item = self.of(problem), problem.itemsize
         stage = stage_bytes(block, item)
-        if stage > _MAX_STAGE or self.stages(block.vectors[0] * item) * stage > MAX_SHARED:
-            return f"blocks of {stage} bytes take more shared memory than there is, {MAX_SHARED} bytes"
+        stages = self.stages(block.vectors[0] * item)
+        if stage > _MAX_STAGE or stages * stage > MAX_SHARED:
+            return f"{stages} blocks of {stage} bytes take more shared memory than there is, {MAX_SHARED} bytes"
         if (count := self.tiles(problem)[0]) > MAX_EXTENT - self.ctas:
             return f"there are {count} blocks, more than {MAX_EXTENT - self.ctas}"
         return super().why_not(problem)
