@@ -273,3 +273,15 @@ def test_a_transpose_in_tiles_or_blocks_has_a_predicted_time_on_a_chip_with_an_h
         assert plan.predicted_us > 1e6 * plan.bound_s
         assert "; expected " in str(plan).splitlines()[0]
         assert plan_on("h100").predicted_us is None
+
+
+@pytest.mark.parametrize("precision", ["ieee", "ozaki"])
+def test_complex_plans_count_operations_of_real_numbers(precision):
+    a = np.zeros((256, 512), np.complex128)
+    plan = gm.matmul.plan(a, np.zeros((512, 128), np.complex128), chip="h100", precision=precision)
+    assert plan.flop == 8 * 256 * 512 * 128
+
+
+def test_an_empty_result_has_no_predicted_time():
+    empty = gm.matmul.plan(np.zeros((0, 1000), np.float16), np.zeros((1000, 3), np.float16), chip="h100")
+    assert empty.predicted_us is None

@@ -81,6 +81,8 @@ def test_records_of_configs_with_and_without_former_fields():
     assert not PLAIN.is_recorded(fields | {"stream_k": 1})
     with pytest.raises(TypeError, match="stream_k"):
         HopperGemmConfig.of_record(fields | {"stream_k": 1})
+    with pytest.raises(TypeError, match="tile_mm"):
+        HopperGemmConfig.of_record(fields | {"tile_mm": 0})
     del fields["split_k"]
     assert PLAIN.is_recorded(fields)
     assert not SPLIT.is_recorded(fields)
