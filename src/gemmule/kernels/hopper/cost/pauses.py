@@ -49,7 +49,7 @@ _SCALED_US = {"blocks": 0.10, "halves": 0.055, "whole": 0.30, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
 #: Less for the tile whose next stage is tested ahead; fitted as the tall tiles' times.
-_AHEAD_US = 0.04
+_AHEAD_US = 0.017
 #: Microseconds more of a k-tile of 256 rows with a scale for each column, and of each beyond a number of k-tiles:
 #: epilogues, which power does not limit, count less than predicted, k-tiles more. Fitted to 96 and 112 columns of three
 #: large products on an H200.
@@ -63,7 +63,7 @@ _TALL_PAIR_US = -0.04
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
 #: 11, 1 and 16 rows by 14336 x 4096 took 2 to 3 % less on an H200, and are predicted to take more. The same of
 #: cooperative CTAs by themselves: with 5 stages instead of 6, 128 rows took 3 % less.
-_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.06
+_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.09
 _ALONE_IN_FLIGHT, _ALONE_ROWS, _ALONE = 21e6, 128, 0.02
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
