@@ -35,7 +35,10 @@ _SHORT_US, _SHORT_N, _SHORT_K = 0.22, 48, 12
 _HALVED_US, _UNEVEN_US = 0.0195, 0.062
 #: Microseconds more of a k-tile of cooperative configs of 128 rows and so many columns, in several waves; the same
 #: products.
-_COLUMNS_US = {128: -0.007, 176: -0.0165}
+_COLUMNS_US = {128: -0.007, 176: -0.0056}
+#: Microseconds more of a tile of 128 x 176, whose epilogue tiles are half as wide as it is; six products of rows and
+#: columns with scales on an H200.
+_WIDE_EPILOGUE_US = -0.44
 #: Rows of tiles of a raster by which a wave of wide tiles is nearly a square, and what a k-tile gains.
 _RASTER, _RASTER_US = 16, -0.006
 #: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
@@ -114,6 +117,8 @@ def _narrow_us(config: HopperGemmConfig) -> float:
     """Return the time that a tile takes longer whose columns are an odd multiple of 16."""
     if config.pingpong or config.swap_ab or config.tile_n <= _NARROW_N or config.tile_n % 32 != 16:
         return 0.0
+    if (config.tile_m, config.tile_n, config.cluster_size) == (BLOCK, 176, 1):
+        return _WIDE_EPILOGUE_US
     return _NARROW_US if config.epi_tile_n(2) == 16 else _HALF_US * (config.mma_tiles_m - 1)
 
 
