@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -115,9 +116,9 @@ def _every_cell() -> Iterator[Cell]:
     for even in (False, True):
         for size in SIZES:
             yield Cell("forward", even, *size)
-    for size in SIZES[:2]:
+    for even, size in itertools.product((False, True), SIZES[:2]):
         for kind in KINDS[1:3]:
-            yield Cell(kind, False, *size)
+            yield Cell(kind, even, *size)
     for size in SIZES:
         yield Cell("scaled", False, *size)
     for size in ONE_TOKEN:

@@ -5,8 +5,8 @@ columns (``row``), of 1 x 128 by 128 x 128 (``block``) and of 1 x 128 by 1 x 128
 operands of more than the L2 cache, the two by turns, forwards and backwards; medians. ``settled`` times are of products
 behind as many of their own: at the limit of power the clock follows what ran before. Every product is first held
 against float64 on a few rows. Then quantisation of bfloat16 (``quantize_row`` and the like, of M x K), beside a copy of
-as many bytes; ``--quantize`` times quantisation alone. ``compile`` instead of a folder compiles what will run;
-``--sweep`` times configs instead, `scaled_config` records.
+as many bytes; ``--quantize`` times quantisation alone, ``--kinds`` products of these kinds alone. ``compile`` instead
+of a folder compiles what will run; ``--sweep`` times configs instead, `scaled_config` records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,9 @@ class Cell:
         return GemmProblem(m, n, k, (), a, b, None, d, precision=Precision.FLOAT8, epilogue=epilogue)
 
 
-def cells() -> Iterator[Cell]:
-    """Yield the cells."""
-    for kind, size in itertools.product(KINDS, (*LARGE, *FEW)):
+def cells(kinds: Sequence[str] = KINDS) -> Iterator[Cell]:
+    """Yield the cells of these kinds."""
+    for kind, size in itertools.product(kinds, (*LARGE, *FEW)):
         yield Cell(kind, *size)
 
 
@@ -309,7 +309,7 @@ def swept(cell: Cell) -> Iterator[dict[str, Any]]:
 Sizes = tuple[tuple[int, ...], ...]
 
 
-def compile_first(*, sweep: bool, quantize: Sizes, only: bool) -> None:
+def compile_first(kinds: Sequence[str], *, sweep: bool, quantize: Sizes) -> None:
     """Compile what will run, by several processes: one by one, within the measurement, it would take minutes."""
     import gemmule as gm
 
@@ -318,7 +318,7 @@ def compile_first(*, sweep: bool, quantize: Sizes, only: bool) -> None:
         quantization = gm.quantize.plan(np.empty((m, k), BFLOAT16.numpy()), by=by, chip="h200").problem
         chosen = choose_quantize(quantization, HOPPER, multiprocessors=132, chip=CHIPS[-1])
         jobs.append(Job(chosen.spec, chosen.config, chosen.spec.signature(quantization, chosen.config), HOPPER))
-    for cell in () if only else cells():
+    for cell in cells(kinds):
         problem = cell.problem()
         for chip in CHIPS:
             chosen = choose(problem, HOPPER, multiprocessors=132, chip=chip)
@@ -334,10 +334,12 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--quantize", nargs="+", metavar="M,K", default=())
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=())
     given = parser.parse_args()
-    only = bool(given.quantize)
-    sizes = tuple(tuple(map(int, size.split(","))) for size in given.quantize) or QUANTIZED
-    compile_first(sweep=given.sweep, quantize=sizes, only=only)
+    sizes = tuple(tuple(map(int, size.split(","))) for size in given.quantize)
+    kinds = () if sizes else given.kinds or KINDS
+    sizes = sizes or (() if given.kinds else QUANTIZED)
+    compile_first(kinds, sweep=given.sweep, quantize=sizes)
     if given.folder == "compile":
         return
     from gemmule.lab.experiment import experiment
@@ -345,15 +347,15 @@ def main() -> None:
     from gemmule.runtime.device import get_device
 
     with RecordFile(Path(given.folder), experiment(" ".join(sys.argv), get_device(0).pci_bus_id)) as file:
-        for record in records(sweep=given.sweep, quantize=sizes, only=only):
+        for record in records(kinds, sweep=given.sweep, quantize=sizes):
             file.write(record)
             left_out = ("samples_us", "other_samples_us", "record", "dtype", "other", "kernel")
             print({name: value for name, value in record.items() if name not in left_out}, flush=True)
 
 
-def records(*, sweep: bool, quantize: Sizes, only: bool) -> Iterator[dict[str, Any]]:
-    """Yield the records of products and of quantisation, of that alone, or of configs."""
-    for cell in () if only else cells():
+def records(kinds: Sequence[str], *, sweep: bool, quantize: Sizes) -> Iterator[dict[str, Any]]:
+    """Yield the records of products and of quantisation, or of configs."""
+    for cell in cells(kinds):
         if sweep and cell.kind != "tensor":
             yield from swept(cell)
         elif not sweep:

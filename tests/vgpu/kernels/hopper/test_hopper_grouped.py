@@ -13,7 +13,7 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.spec import Choice
-from gemmule.kernels.hopper.grouped.config import COUNTER_WORDS
+from gemmule.kernels.hopper.grouped.config import COUNTER_WORDS, FOR_FLOAT8
 from gemmule.kernels.hopper.grouped.spec import SPEC
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import READY
@@ -34,6 +34,8 @@ COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and 
 COOPERATIVE_8_BIT = next(x for x in SPEC.configs if not x.pingpong and x.cluster_size == 1 and x.tile_n == 192)
 OVER_ROWS = next(config for config in SPEC.configs if config.cluster_m == 2)
 OVER_COLUMNS = next(config for config in SPEC.configs if config.cluster_n == 2 and config.pingpong)
+#: A ping-pong tile whose rows two CTAs share.
+SQUARE_OVER_COLUMNS = next(x for x in SPEC.configs if x.cluster_n == 2 and x.pingpong and x.tile_m == x.tile_n)
 
 
 #: Of A, B and D, of 3 rows that name one of 2 matrices.
@@ -64,6 +66,7 @@ SHARED = [
         ("cooperative", COOPERATIVE, "k"),
         ("rows", OVER_ROWS, "k"),
         ("columns", OVER_COLUMNS, "m"),
+        ("square", SQUARE_OVER_COLUMNS, "m"),
     )
 ]
 
@@ -72,6 +75,12 @@ SHARED = [
 def test_warpgroups_and_clusters_that_share_a_tile(axis, config, rng):
     config = dataclasses.replace(config, ctas=4)
     multiply(rng, axis, (5, 5, 280, 281, 400), config, sizes=(136, 264), extent=408)
+
+
+def test_rows_of_an_odd_number_of_16_bytes(rng):
+    """The last rows of epilogue tiles that groups of 62 and 63 rows end in are written by threads."""
+    config = dataclasses.replace(FOR_FLOAT8, ctas=3)
+    multiply(rng, "m", (62, 125, 152), config, sizes=(72, 216), kinds=("row", "row"))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,10 @@ _SHORT_US, _SHORT_N, _SHORT_K = 0.22, 48, 12
 _HALVED_US, _UNEVEN_US = 0.0195, 0.062
 #: Microseconds more of a k-tile of cooperative configs of 128 rows and so many columns, in several waves; the same
 #: products.
-_COLUMNS_US = {128: -0.007, 176: -0.0165}
+_COLUMNS_US = {128: -0.007, 176: -0.0056}
+#: Microseconds more of a tile of 128 x 176, whose epilogue tiles are half as wide as it is; six products of rows and
+#: columns with scales on an H200.
+_WIDE_EPILOGUE_US = -0.44
 #: Rows of tiles of a raster by which a wave of wide tiles is nearly a square, and what a k-tile gains.
 _RASTER, _RASTER_US = 16, -0.006
 #: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
@@ -49,7 +52,7 @@ _SCALED_US = {"blocks": 0.10, "halves": 0.055, "whole": 0.30, "columns": 0.16}
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
 #: Less for the tile whose next stage is tested ahead; fitted as the tall tiles' times.
-_AHEAD_US = 0.04
+_AHEAD_US = 0.017
 #: Microseconds more of a k-tile of 256 rows with a scale for each column, and of each beyond a number of k-tiles:
 #: epilogues, which power does not limit, count less than predicted, k-tiles more. Fitted to 96 and 112 columns of three
 #: large products on an H200.
@@ -63,7 +66,7 @@ _TALL_PAIR_US = -0.04
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and
 #: 11, 1 and 16 rows by 14336 x 4096 took 2 to 3 % less on an H200, and are predicted to take more. The same of
 #: cooperative CTAs by themselves: with 5 stages instead of 6, 128 rows took 3 % less.
-_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.06
+_IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.09
 _ALONE_IN_FLIGHT, _ALONE_ROWS, _ALONE = 21e6, 128, 0.02
 #: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
 #: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
@@ -114,6 +117,8 @@ def _narrow_us(config: HopperGemmConfig) -> float:
     """Return the time that a tile takes longer whose columns are an odd multiple of 16."""
     if config.pingpong or config.swap_ab or config.tile_n <= _NARROW_N or config.tile_n % 32 != 16:
         return 0.0
+    if (config.tile_m, config.tile_n, config.cluster_size) == (BLOCK, 176, 1):
+        return _WIDE_EPILOGUE_US
     return _NARROW_US if config.epi_tile_n(2) == 16 else _HALF_US * (config.mma_tiles_m - 1)
 
 

@@ -125,11 +125,16 @@ class LimitedStore:
         item = cutlass.const_expr(self.epi_layout.element.width // 8)
         row_bytes = cutlass.const_expr(self.epi_layout.shape[1] * item)
         chunks = cutlass.const_expr(row_bytes // _CHUNK)
-        for x in cutlass.range_constexpr(self.epi_layout.shape[0] * chunks // WARPGROUP):
+        count = cutlass.const_expr(self.epi_layout.shape[0] * chunks)
+        for x in cutlass.range_constexpr(-(-count // WARPGROUP)):
             unit = tid % WARPGROUP + x * WARPGROUP
             row, chunk = unit // chunks, unit % chunks
             r, c = part.row + row, part.col + chunk * (_CHUNK // item)
-            if r < part.row_end and c < part.col_end:
+            row_end = part.row_end
+            if cutlass.const_expr((x + 1) * WARPGROUP > count):
+                # Of an odd number of chunks the last turn is of half of the threads.
+                row_end = cutlass.min(row_end, part.row + self.epi_layout.shape[0])
+            if r < row_end and c < part.col_end:
                 source = swizzled_address(address, row, chunk, row_bytes)
                 staged = cute.make_ptr(cutlass.Uint32, source, cute.AddressSpace.smem, assumed_align=_CHUNK)
                 start = element_at(gD, r, c)

@@ -68,6 +68,10 @@ class GroupedConfig(HopperGemmConfig):
         return super().bytes_without_epi_tiles + TABLE_BYTES
 
 
+#: The widest tile whose columns are promoted at once; the cost model offers it to 8-bit floats only.
+FOR_FLOAT8 = GroupedConfig(tile_m=128, tile_n=208, stages=4, dynamic=1)
+
+
 def search_space() -> tuple[GroupedConfig, ...]:
     """Return the configs of a search, each with as many stages as there is memory for."""
     found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,10 +13,11 @@ from gemmule.core.problem import GemmProblem
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import promote_us
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MAX_PROMOTED_N
 from gemmule.kernels.parts.grouped_tiles import expected_bytes, expected_tiles
+from gemmule.kernels.parts.hopper_facts import SMS
 
-from .config import GroupedConfig
+from .config import FOR_FLOAT8, GroupedConfig
 
 #: Bytes a microsecond that the L2 cache delivers, and those that it misses, which delay the others; how sharply the
 #: longer time wins. Fitted to 62 configs of 8 groups on an H100, and to 4 of 64 groups.
@@ -24,9 +26,14 @@ _L2_BYTES, _MISSED_BYTES, _SHARP = 10.7e6, 11.4e6, 8
 #: ones; how much of that shows, and microseconds of a launch for it: without these, of 38 choices that change more
 #: lost than won on an H200.
 _LAST_DYNAMIC, _LAST_HALVES, _LAST, _LAST_SHARE, _DYNAMIC_US = 0.2, 1.4, 0.7, 0.75, 4.0
-#: The same as a factor for groups along K, whose tiles differ, and microseconds of a tile in which the counter is read;
-#: measured for 8 and 64 groups on an H200.
-_UNEQUAL_K, _FETCH_US = 1.05, 0.37
+#: What the first of these is more by for no tile at all, and the tiles of a CTA from which it is no more, where B is
+#: MN-major: gradients by input of 4 and 8 groups on an H200.
+_LAST_FEW, _FEW_TILES = 1.2, 8
+#: How much longer 8-bit floats take in cooperative tiles that are promoted in halves; 8 and 64 groups on an H200.
+_HALVED = 1.12
+#: The same as a factor for groups along K, whose tiles differ, of CTAs by themselves and of clusters, and microseconds
+#: of a tile in which the counter is read; measured for 8 and 64 groups on an H200.
+_UNEQUAL_K, _UNEQUAL_CLUSTERS, _FETCH_US = 1.05, 1.12, 0.37
 
 #: K-tiles of a group along K up to which results are most of the work, and microseconds between two tiles of a CTA
 #: then, by whether it is ping-pong: fitted to 16 configs of 64 groups on an H200.
@@ -52,6 +59,9 @@ def costs(problem: GroupedProblem, configs: Sequence[GroupedConfig], gpu: GpuRat
     times = fewer + (more - fewer) * (busy - whole).clip(0)
     if problem.a.dtype.is_float8:
         times = times + promote_us(operation._replace(tiles=(busy * rates.max_active_clusters).tolist()), rates)
+        times *= [_HALVED if one.tile_n > MAX_PROMOTED_N and not one.pingpong else 1.0 for one in configs]
+    else:
+        times += [math.inf if one.on(SMS) == FOR_FLOAT8 else 0.0 for one in configs]
     k_tiles = -(-k * problem.a.dtype.itemsize // K_BYTES)
     delivered = np.array([_delivered(problem, one) * k_tiles for one in configs])
     missed = (read + written) / _MISSED_BYTES
@@ -85,11 +95,14 @@ def _waves(problem: GroupedProblem, config: GroupedConfig, clusters: int) -> tup
     tiles: float = expected_tiles(problem, rows, cols)
     if problem.axis == "k":
         whole = -(-tiles // clusters)
-        return whole, whole if config.dynamic else whole * _UNEQUAL_K
+        unequal = _UNEQUAL_CLUSTERS if config.cluster_size > 1 else _UNEQUAL_K
+        return whole, whole if config.dynamic else whole * unequal
     halves = problem.axis == "m" and not config.pingpong and rows == CONSUMERS * EPI_TILE_M
     if halves:
         tiles = expected_tiles(problem, EPI_TILE_M, cols) / CONSUMERS
     if tiles <= clusters:
         return 1, 1
     busy = tiles / clusters
-    return busy, busy + (_LAST_DYNAMIC if config.dynamic else _LAST_HALVES if halves else _LAST)
+    few = 0 if problem.b.has_contiguous_cols else max(1 - busy / _FEW_TILES, 0)
+    dynamic = _LAST_DYNAMIC + _LAST_FEW * few
+    return busy, busy + (dynamic if config.dynamic else _LAST_HALVES if halves else _LAST)

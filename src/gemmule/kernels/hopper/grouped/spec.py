@@ -25,7 +25,7 @@ from gemmule.kernels.hopper.tma_tiles import (
 )
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS, most_tiles, overlapping_tiles
 
-from .config import COUNTER_WORDS, GroupedConfig, search_space
+from .config import COUNTER_WORDS, FOR_FLOAT8, GroupedConfig, search_space
 from .cost import costs
 
 DTYPES = (BFLOAT16, FLOAT16)
@@ -203,12 +203,14 @@ SPEC = KernelSpec(
         GroupedConfig(tile_m=128, tile_n=192, stages=4, pingpong=1, dynamic=1),
         GroupedConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_n=2),
         GroupedConfig(tile_m=128, tile_n=128, stages=6, pingpong=1),
+        GroupedConfig(tile_m=128, tile_n=128, stages=6, pingpong=1, cluster_n=2),
         GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1),
         GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, dynamic=1),
         GroupedConfig(tile_m=64, tile_n=256, stages=4, pingpong=1, cluster_n=2),
         GroupedConfig(tile_m=64, tile_n=192, stages=5, pingpong=1),
         GroupedConfig(tile_m=64, tile_n=128, stages=7, pingpong=1),
         GroupedConfig(tile_m=64, tile_n=64, stages=11, pingpong=1),
+        FOR_FLOAT8,
     ),
     signatures=signatures,
     why_not=why_not,

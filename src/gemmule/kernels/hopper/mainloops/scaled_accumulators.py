@@ -182,7 +182,10 @@ class ScaledMainloop(PromotedMainloop):
         lane, warp = tid % _WARP, tid // _WARP % (MMA_M // _WARP_ROWS)
         row = warpgroup_idx * MMA_M + warp * _WARP_ROWS + lane // COL_THREADS if self.lines[0] == 1 else 0
         col = lane % COL_THREADS * self.thread_columns if self.lines[1] == 1 else 0
-        return LaneScales(stages + row, stages + (self.rows + col))
+        rows = stages + row
+        if self.overlapped and self.tile_n > MAX_OVERLAPPED_N:
+            rows = _kept(rows)
+        return LaneScales(rows, stages + (self.rows + col))
 
     def read_scales(self, fragments: Any, stage: Any) -> Any:
         """Return the scales of a full stage: of a thread's rows, times those of its columns if these are few."""
@@ -209,6 +212,12 @@ class ScaledMainloop(PromotedMainloop):
                 total[v] = total[v] + found[v] * scales[row][(first + col) // self.same_columns]
             else:
                 total[v] = total[v] + found[v] * scales[1][v // 4 * 2 + v % 2] * scales[0][row]
+
+
+def _kept(place: Any) -> Any:
+    """Return a lane's pointer in a register: else ptxas computes it for each k-tile again, between two `wgmma`."""
+    address = cute.arch.shuffle_sync(place.toint(), cute.arch.lane_idx())
+    return cute.make_ptr(Float32, address, place.memspace, assumed_align=_BYTES)
 
 
 @cute.jit
