@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import re
 
 from gemmule.core.arch import Arch
+from gemmule.core.chip import Chip
 from gemmule.core.dtype import Precision
-from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.errors import ArgumentError, NoKernelError, UnsupportedError
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.kernel_names import only_choice, unknown_kernel
 from gemmule.dispatch.registry import REGISTRY, kernels_of
+from gemmule.dispatch.select import choose
 
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for
@@ -34,6 +38,8 @@ _UNEXPLAINED = {
 }
 #: Kernels whose counts are explained.
 EXPLAINED = tuple(spec for spec in REGISTRY if spec.name not in _UNEXPLAINED)
+#: Rungs are numbered; production kernels are not, though a ladder ends with one.
+_RUNG = re.compile(r"[a-z]\d\d_")
 # A size that no kernel refuses for its edges.
 _FRIENDLY = (4096, 4096, 4096)
 # Where no type is given, float32 is asked for first; of Hopper's kernels last, since they are for tensor cores.
@@ -64,6 +70,19 @@ def choice_named(word: str) -> Choice:
         why, instead = _UNEXPLAINED[name]
         raise UnsupportedError(f"{name} cannot be explained: {why}; explain {instead} instead")
     return only_choice(word, kernels_of(operations[name]))
+
+
+def as_called(choice: Choice, problem: Problem, arch: Arch, chip: Chip) -> Choice:
+    """Return a production kernel in the config that a call takes on a chip; a rung of a ladder as it is.
+
+    A kernel that takes the problem in no config stays as it is, too, and says why when it is explained.
+    """
+    spec = choice.spec
+    if spec.cost is None or _RUNG.match(spec.name):
+        return choice
+    with contextlib.suppress(NoKernelError):
+        return choose(problem, arch, (spec,), multiprocessors=chip.sms, chip=chip.driver_name)
+    return choice
 
 
 def problem_of(

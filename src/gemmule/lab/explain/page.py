@@ -28,6 +28,8 @@ _UNKNOWN = (
     "NVIDIA publishes no rate of the L2 cache or of TMA, so neither has a row here; --l2-bandwidth adds one for the "
     "cache."
 )
+#: Why a config that is not named is explained, by `Choice.chosen_by`.
+_CHOSEN = {"cost": ", as a call takes it", "tuned": ", as a call takes it: tuned", "packed": ", which is compiled"}
 # Classes of instructions below this share are added up.
 _FEW = 0.005
 
@@ -79,7 +81,7 @@ def _head(explained: Explanation, width: int) -> str:
     lines = [
         f"{spec.name}: {spec.summary}",
         f"{what}, on {explained.chip.name}",
-        f"config {config}; compiled for {explained.arch}, {signature}",
+        f"config {config}{_CHOSEN.get(explained.choice.chosen_by, '')}; compiled for {explained.arch}, {signature}",
     ]
     if (before := explained.before) is not None:
         lines.append(
