@@ -23,7 +23,7 @@ from ..dataflow.polling import is_strong
 from ..engine.batch import Batch
 from ..engine.isa.barrier import COUNT
 from ..engine.isa.bulk_copy import BulkCopies
-from ..engine.isa.mbarrier import MBarriers
+from ..engine.isa.mbarrier_phases import MBarriers
 from ..engine.lanes import Lanes
 from ..engine.observer import Observer
 from ..ptx.module import Instruction, Kernel

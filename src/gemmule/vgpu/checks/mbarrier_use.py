@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine.batch import Batch
-from ..engine.isa.mbarrier import MBarriers
+from ..engine.isa.mbarrier_phases import MBarriers
 from ..engine.lanes import WARP, Lanes
 from ..engine.observer import AgentAccess
 from ..ptx.module import Instruction
