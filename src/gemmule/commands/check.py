@@ -280,7 +280,9 @@ def _filled(text: str, shape: tuple[int, ...], fill: str, dtype: Any) -> Any:
     try:
         number = int(fill) if fill.lstrip("+-").isdecimal() else float(fill)
     except ValueError:
-        raise click.UsageError(f"argument {text!r}: {fill} is no number; give one, as {text.partition('=')[0]}=0") from None
+        raise click.UsageError(
+            f"argument {text!r}: {fill} is no number; give one, as {text.partition('=')[0]}=0"
+        ) from None
     try:
         with np.errstate(invalid="ignore"):
             found = np.full(shape, number, dtype)

@@ -54,8 +54,8 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
 @click.option("--chip", metavar="NAME", default=DEFAULT_CHIP, show_default=True, help="Chip whose bound is computed.")
 @click.option(
     "--config", metavar="CONFIG",
-    help="Config of the kernel: its number, or fields such as tile_m=64. The same as KERNEL[CONFIG]. Default: that of a "
-    "call on the chip; of a rung the first.",
+    help="Config of the kernel: its number, or fields such as tile_m=64. The same as KERNEL[CONFIG]. Default: that of "
+    "a call on the chip; of a rung the first.",
 )  # fmt: skip
 @click.option(
     "--dtype", metavar="DTYPE",

@@ -71,8 +71,8 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         raise
     except click.UsageError as error:
         words = _words(error).rstrip(".").replace("integer range", "integer")
-        path = error.ctx.command_path if error.ctx else " ".join(filter(None, [ctx.command_path, ctx.invoked_subcommand]))
-        remedy = f"see {path} --help"
+        asked = [error.ctx.command_path] if error.ctx else [ctx.command_path, ctx.invoked_subcommand or ""]
+        remedy = f"see {' '.join(asked).rstrip()} --help"
         _fail(ctx, f"{words} {remedy.capitalize()}" if words[-1:] == "?" else f"{words}; {remedy}", error.exit_code)
     except click.ClickException as error:
         _fail(ctx, error.format_message(), error.exit_code)

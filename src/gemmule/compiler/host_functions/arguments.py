@@ -65,9 +65,7 @@ class CuteArguments:
         ]
         _check_scalars(parameters, [*named, *kwargs.items()])
         streams = {one.name for one in parameters if "CUstream" in str(one.annotation)}
-        self.absent = tuple(
-            name for name, value in (*named, *kwargs.items()) if value is None and name not in streams
-        )
+        self.absent = tuple(name for name, value in (*named, *kwargs.items()) if value is None and name not in streams)
         self.args = tuple(self._converted(name, value, name in streams) for name, value in named)
         self.kwargs = {name: self._converted(name, value, name in streams) for name, value in kwargs.items()}
         for place, array in enumerate(memory):
@@ -141,7 +139,9 @@ def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> M
         if key not in given and one.default is one.empty and one.kind not in variadic
     ]
     if missing:
-        raise ArgumentError(f"{call}: missing {', '.join(missing)}; pass an array, a number or None (a stream) for each")
+        raise ArgumentError(
+            f"{call}: missing {', '.join(missing)}; pass an array, a number or None (a stream) for each"
+        )
     return signature.parameters
 
 
@@ -259,7 +259,9 @@ def _tensor(name: str, array: Array, value: Any) -> Any:
         # The compiler would find an unknown type later, and not say whose it is.
         tensor.element_type = element or tensor.element_type
     except (BufferError, RuntimeError, TypeError) as error:
-        raise DTypeError(f"{name} has elements of {array.dtype}, which CuTe DSL does not take; pass floats or integers") from error
+        raise DTypeError(
+            f"{name} has elements of {array.dtype}, which CuTe DSL does not take; pass floats or integers"
+        ) from error
     if array.ndim:
         unit = [place for place, stride in enumerate(array.strides) if stride == array.itemsize]
         longer = [place for place in unit if array.shape[place] > 1] or unit

@@ -134,10 +134,10 @@ def test_options_of_a_gpu_without_one(folder, monkeypatch, option):
     command = ("A.npy", "B.npy", "-o", "C.npy", *option.split())
     refused = run(*command)
     assert refused.exit_code == 1
-    (line,) = refused.stderr.splitlines()
     named = "a timeline" if "trace" in option else option
-    rule = "is for a product through a GPU, and this one runs on the host: no NVIDIA GPU found"
-    assert line == f"gemmule: {named} {rule}; leave it out, or give --executor cpu to stream through host memory as a GPU"
+    assert f"{named} is for a product through a GPU, and this one runs on the host: no NVIDIA GPU" in refused.stderr
+    assert "; leave it out, or give --executor cpu to stream through host memory" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
     assert sorted(path.name for path in folder.iterdir()) == ["A.npy", "B.npy"]
     assert run(*command, "--executor", "cpu").exit_code == 0
 
