@@ -159,7 +159,7 @@ def _check_scalars(parameters: Sequence[inspect.Parameter], given: Sequence[tupl
         if isinstance(kind, str):
             word = kind.rpartition(".")[2]
             kind = cute.Tensor if word == "Tensor" else getattr(cutlass, word, None)
-        if kind is cute.Tensor and isinstance(value, int | float):
+        if kind is cute.Tensor and isinstance(value, int | float | complex | str | bytes | list | tuple):
             raise ArgumentError(f"{name}={shown(value)} is no array, and {name} is a Tensor; pass an array")
         if not (isinstance(kind, type) and issubclass(kind, cutlass.Numeric)):
             continue
