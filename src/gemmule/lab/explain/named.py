@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import re
 
 from gemmule.core.arch import Arch
 from gemmule.core.chip import Chip
+from gemmule.core.config import Config
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, NoKernelError, UnsupportedError
 from gemmule.core.problem import GemmProblem, Problem
@@ -75,14 +75,26 @@ def choice_named(word: str) -> Choice:
 def as_called(choice: Choice, problem: Problem, arch: Arch, chip: Chip) -> Choice:
     """Return a production kernel in the config that a call takes on a chip; a rung of a ladder as it is.
 
-    A kernel that takes the problem in no config stays as it is, too, and says why when it is explained.
+    Of configs whose CTAs share tiles, which are not explained, the best other one is returned, with the call's as its
+    source. A kernel that takes the problem in no config stays as it is, too, and says why when it is explained.
     """
     spec = choice.spec
     if spec.cost is None or _RUNG.match(spec.name):
         return choice
-    with contextlib.suppress(NoKernelError):
-        return choose(problem, arch, (spec,), multiprocessors=chip.sms, chip=chip.driver_name)
-    return choice
+    sms, name = chip.sms, chip.driver_name
+    try:
+        called = choose(problem, arch, (spec,), multiprocessors=sms, chip=name)
+    except NoKernelError:
+        return choice
+    if spec.next_kernel is not None or not spec.launch(problem, called.config).workspaces:
+        return called
+    others = dataclasses.replace(spec, configs=tuple(one for one in spec.configs if not _shares_tiles(one)))
+    best = choose(problem, arch, (others,), multiprocessors=sms, chip=name, tuned=False)
+    return Choice(spec, best.config, chosen_by="cost", source=f"a call takes {called.config}")
+
+
+def _shares_tiles(config: Config) -> bool:
+    return any(getattr(config, field, 0) == 1 for field in ("stream_k", "split_k"))
 
 
 def problem_of(

@@ -318,6 +318,16 @@ def test_the_config_is_that_of_a_call(name, shape, dtype):
     assert as_called(other, problem, arch, chip) is other
 
 
+def test_configs_whose_ctas_share_tiles_have_the_next_best_one_explained():
+    choice, arch, chip = choice_named("float64_gemm"), Arch(9, 0, True), chip_named("h100")
+    problem = problem_of(choice, arch, "96,96,4096", None, None, "nn", None)
+    called = choose(problem, arch, multiprocessors=132, chip=chip.driver_name).config
+    found = as_called(choice, problem, arch, chip)
+    assert called.stream_k == 1
+    assert found.config.stream_k == 0
+    assert found.source == f"a call takes {called}"
+
+
 def test_help_has_an_example():
     result = run("--help")
     assert "gemmule explain g04_register_tile --shape 4096,4096,4096 --chip h100" in result.stdout
