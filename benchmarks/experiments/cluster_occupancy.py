@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from config_times import float64_candidates
+from config_candidates.float64 import float64_candidates
 from untuned_choices import jobs_of
 
 from gemmule.compiler.cache import artifact_for

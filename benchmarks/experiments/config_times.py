@@ -14,121 +14,40 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import dataclasses
 import itertools
 import math
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from config_candidates import choices_of
+from config_products import TYPES, draws, listed, lost, squares
 from untuned_choices import Operands, Pool, jobs_of
 
 from gemmule.compiler.pool import compile_all
-from gemmule.core.config import Config
-from gemmule.core.dtype import Precision
-from gemmule.core.errors import ArgumentError, CompileError, UnsupportedError, WrongResultError
+from gemmule.core.errors import CompileError, UnsupportedError, WrongResultError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice, KernelSpec
-from gemmule.dispatch.kernel_names import on_gpu
+from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
-from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
-from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
-from gemmule.kernels.complex.config import Complex64Config, Complex128Config
-from gemmule.kernels.float64.config import Float64Config
-from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
-from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import CONFIGS, FOR_FLOAT8
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
-from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
-from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.refusals import HOPPER
-from gemmule.kernels.mma_sync.config import MmaSyncConfig
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
-from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as MN_MAJOR
 from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
 from gemmule.lab.gemm_operation import named
-from gemmule.lab.products import LAYOUTS, gemm_problem
-from gemmule.lab.records import RecordFile, read_records
+from gemmule.lab.products import LAYOUTS
+from gemmule.lab.records import RecordFile
 from gemmule.runtime.bench import BenchGpu, bench_gpu
 from gemmule.runtime.device import get_device
 from gemmule.runtime.repeated import repeated
 from gemmule.runtime.rotation import Rotation
 
-_LEAST, _MOST = 64, 8192
-#: By type: the outputs' type, precision, what extents are multiples of, layouts, and the most operations of a product.
-#: Inputs of `tf32` are float32.
-_TYPES: dict[str, tuple[str, str | None, int, tuple[str, ...], float]] = {
-    "tf32": ("float32", "tf32", 4, ("nn", "tn", "tt"), 1e11),
-    "bfloat16": ("bfloat16", None, 8, LAYOUTS, 2e12),
-    "float8_e4m3fn": ("bfloat16", "float8", 16, ("nt",), 2e12),
-    "float32": ("float32", None, 4, LAYOUTS, 1e11),
-    "float64": ("float64", None, 2, LAYOUTS, 1e11),
-    "float16": ("float16", None, 1, LAYOUTS, 1e11),
-    "int8": ("int32", None, 16, ("nt",), 2e12),
-    "complex64": ("complex64", None, 2, ("nn",), 5e10),
-    "complex128": ("complex128", None, 1, ("nn",), 5e10),
-}
-_SQUARES = (4096, 2048, 1024, 512, 3072, 1536, 256)
-#: Of float32, TF32 and float64 every so many-th product has odd extents.
-_ONE_ODD_OF = 3
-#: Registered and candidate tiles, `c` cooperative and `p` ping-pong, with clusters along M, N and K.
-_CANDIDATES = {
-    "c128x256": "11 21 41 22",
-    "c256x128": "12 14 22",
-    "c256x144": "12 21",
-    "c256x160": "12 14 22",
-    "c256x176": "12 21",
-    "c256x192": "11 21 12 14 22",
-    "c128x240": "11 21 12 22",
-    "c128x224": "21 41 22",
-    "c128x208": "11 21 12 22",
-    "c128x192": "21 41",
-    "c128x160": "21",
-    "p128x192": "11 21 12 41 22 42",
-    "p128x176": "11 21 12",
-    "p128x160": "11 21 12 22 14 41",
-    "p128x144": "11 21 12 14",
-    "p128x128": "11 21 12 41 14 22 24 42",
-    "p128x112": "11 21 12 14 24",
-    "p128x96": "11 21 12 14 22 24 41",
-    "p128x80": "11 12 21 14 24",
-    "p128x64": "11 21 12 14 22 24 42 k4",
-    "p192x128": "11 12 14 22",
-    "p192x96": "11 12 14",
-    "p192x64": "12 14",
-    "p64x256": "11 41 22 42",
-    "p64x224": "41 21 22",
-    "p64x192": "11 21 41 22 42",
-    "p64x160": "11 21 41 22 42",
-    "p64x144": "21 12 22",
-    "p64x128": "11 21 12 41 22 14 24 42 k4 k8",
-    "p64x112": "11 21 12 14 24 22",
-    "p64x96": "11 21 41 12 14 22 24 42 k3 k4",
-    "p64x80": "11 21 12 14 22 24",
-    "p64x64": "11 12 14 22 24 42 41 k4 k8",
-    "p64x48": "11 21 12 14 24 k2 k3",
-    "p64x32": "11 21 41 12 14 22 24 42 k2 k4",
-    "p64x16": "11 21 12 14 k2",
-    "p64x8": "11",
-    "c128x128": "11 21 12 14 22 k2 k4",
-    "c128x96": "k2 k4",
-    "c128x64": "11 21 12 14 22 24 41 k2 k4 k8",
-    # Widths that 16 does not divide: with cluster_m=1 alone, as each CTA of more would load 8 columns at least.
-    **{f"p64x{n}": "11 12 14" for n in (24, 40, 56, 72, 88, 104, 120, 136, 152, 168)},
-    **{f"p128x{n}": "11 12 14" for n in (56, 72, 88, 104, 120, 136, 152, 168, 184)},
-    **{f"c256x{n}": "11 12" for n in (104, 112, 120, 136, 152, 168)},
-    **{f"c128x{n}": "11 12" for n in (72, 88, 104, 120, 136, 152, 168, 216, 232)},
-    **{f"p192x{n}": "11 12 14" for n in (72, 80, 104, 112, 120)},
-}
-_MOST_STAGES = 16
 #: Configs up to so many times the least prediction, and how many of them; tiles whose other clusters are tried, and
 #: random ones among the rest up to a larger factor. Of other kernels all are timed up to `_FAR` times the least.
 _FACTOR, _PLAUSIBLE, _TILES, _DRAWN, _DRAWN_FACTOR, _FAR = 1.25, 24, 4, 4, 2.0, 3.0
@@ -138,214 +57,8 @@ _SHARED = 1.6, 9
 #: Seconds of a sample, rounds there and back, sizes of the L2 cache that all buffer sets have together, most of them,
 #: and seconds of load before the first product.
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _WARM_UP = 0.7e-3, 2, 2, 256, 2.0
-#: Largest difference of the logarithms of similar products' extents.
-_SIMILAR = 0.3
 #: Kernels that spill more bytes a thread are left out.
 _MOST_SPILLED = 24
-
-
-#: Tiles of `simt_gemm`: rows, columns, k-tile, warps along M, N and K, stages, and the CTAs of clusters.
-_SIMT = (
-    (128, 128, 8, 4, 2, 1, 4, (1,)),
-    (128, 128, 16, 4, 2, 1, 3, (1, 2)),
-    (256, 128, 8, 4, 2, 1, 4, (1,)),
-    (64, 128, 16, 2, 2, 1, 4, (3, 6)),
-    (64, 32, 16, 2, 1, 1, 4, (2, 4)),
-    (32, 32, 32, 1, 1, 4, 4, (1, 4, 6, 8, 16)),
-    (32, 32, 64, 1, 1, 4, 3, (1, 4, 6, 8, 16)),
-    (32, 32, 64, 1, 1, 8, 3, (8, 16)),
-    (64, 32, 32, 2, 1, 2, 4, (1, 2, 4, 6, 8, 16)),
-    (64, 32, 32, 2, 1, 4, 4, (4, 8, 16)),
-    (64, 64, 16, 2, 1, 2, 4, (1, 2, 3, 4, 6, 8, 16)),
-    (64, 64, 32, 2, 1, 2, 3, (1, 2, 3, 4, 6, 8, 16)),
-    (64, 64, 32, 2, 2, 2, 3, (1, 2, 3, 4)),
-    (128, 64, 32, 4, 1, 2, 3, (1, 2, 3, 4, 6, 8)),
-    (64, 128, 32, 2, 2, 2, 3, (1, 2, 3, 4, 6, 8)),
-)
-
-
-#: Candidates of `mma_sync_gemm`: rows, columns, warps along M and N, and stages; and CTAs of a cluster.
-_MMA_SYNC = {
-    (64, 64, 2, 2, 4): (1, 2, 3, 4, 5, 6, 7, 8, 12, 16),
-    (128, 64, 2, 2, 4): (1, 2, 4, 8),
-    (128, 64, 4, 2, 4): (1, 2, 3, 4, 6, 8, 12, 16),
-    (64, 128, 2, 2, 4): (2, 4, 8, 16),
-    (64, 128, 2, 4, 4): (1, 2, 3, 4, 5, 6, 8, 16),
-    (128, 128, 2, 4, 4): (1, 2, 3, 4, 5, 6, 8, 10, 12, 16),
-    (128, 256, 2, 4, 4): (1, 2, 4, 5, 8, 11),
-    (256, 128, 4, 2, 4): (2, 4, 5, 6, 8, 11, 16),
-    (256, 64, 4, 1, 3): (1, 2, 4),
-    (64, 256, 1, 4, 3): (1, 2, 4),
-    # Warp tiles of 64 x 64, two CTAs an SM.
-    (128, 128, 2, 2, 3): (2, 3, 4, 8),
-    (64, 128, 1, 2, 4): (1, 2, 3, 4, 8),
-    (64, 64, 2, 2, 6): (1, 2, 4, 8),
-    # For small results.
-    (32, 64, 1, 2, 4): (1, 2, 3, 4, 8),
-    (64, 32, 2, 1, 4): (1, 2, 4, 6, 8, 16),
-    (32, 32, 1, 1, 4): (1, 2, 4),
-    (32, 128, 1, 4, 4): (1, 2, 4, 8),
-}
-_TWO_WARPS, _FOUR_WARPS = {"stages": 3, "mma_k": 8}, {"stages": 3, "mma_k": 8, "warps_m": 4, "warps_n": 1}
-#: Candidates of `float64_gemm`, as what differs from the default.
-_FLOAT64: tuple[dict[str, int], ...] = (
-    # Others that were timed, of deeper k-tiles, more warps and larger clusters, were seldom the fastest by 1.5 %.
-    *({"mma_k": 8, **fields} for fields in ({}, {"cluster_k": 3}, {"stream_k": 1}, {"cluster_k": 2, "stream_k": 1})),
-    *({"warps_n": 4, "cluster_k": 2, "mma_k": k, "stream_k": 1} for k in (8, 16)),
-    {"warps_n": 4, "mma_k": 8, "stream_k": 1},
-    *({"tile_k": 32, "stages": 3, "mma_k": 8, "stream_k": shared} for shared in (0, 1)),
-    {"stages": 3, "mma_k": 8, "stream_k": 1},
-    *({side: 128, "stages": 3, "mma_k": 8} for side in ("tile_m", "tile_n")),
-    {"tile_m": 128, "warps_m": 4, "mma_k": 8},
-    # Tiles of 32 columns or rows, in warps of 32 x 32 and of half of that, and more CTAs an SM.
-    *({"tile_n": 32, "mma_k": 8, "cluster_k": ctas, "stream_k": shared} for ctas in (1, 2) for shared in (0, 1)),
-    *({side: 32, "stages": 3, "mma_k": 8} for side in ("tile_m", "tile_n")),
-    *({side: 32, "mma_k": 8, "cluster_k": 2, "stream_k": 1} for side in ("tile_m", "tile_n")),
-    *(
-        {side: 32, warps: 1, "mma_k": 8, "cluster_k": ctas}
-        for side, warps in (("tile_m", "warps_m"), ("tile_n", "warps_n"))
-        for ctas in (1, 2)
-    ),
-    *(
-        {"tile_m": 32, "tile_n": 128, **_TWO_WARPS, "warps_m": 1, "warps_n": 4, **fields}
-        for fields in ({}, {"cluster_k": 2}, {"stream_k": 1})
-    ),
-    *({"tile_m": 128, "tile_n": 32, **_FOUR_WARPS, **fields} for fields in ({}, {"cluster_k": 2}, {"stream_k": 1})),
-    {"tile_m": 32, "tile_n": 32, "tile_k": 32, "cluster_k": 2, "stream_k": 1},
-    *({"tile_m": 32, "tile_n": 32, "mma_k": k} for k in (8, 16)),
-    {"tile_m": 32, "tile_n": 32, "tile_k": 32, "stages": 3},
-    # Sides between.
-    *({side: 48, warps: 1, **_TWO_WARPS} for side, warps in (("tile_m", "warps_m"), ("tile_n", "warps_n"))),
-    {"tile_m": 80, **_TWO_WARPS, "warps_m": 1, "warps_n": 4},
-    {"tile_m": 96, "tile_n": 32, "mma_k": 8},
-)
-
-
-#: Candidates of `complex64_gemm`: rows, columns, k-tile, warps along M and N, stages, and further fields.
-_COMPLEX64 = (
-    (64, 64, 16, 2, 1, 4, 8, 2, 2),
-    (64, 64, 16, 2, 1, 4, 8, 4, 2),
-    (32, 64, 32, 1, 1, 4, 8, 1, 4),
-    (32, 64, 32, 1, 1, 4, 8, 2, 4),
-    (32, 64, 32, 1, 1, 4, 8, 4, 4),
-    (64, 128, 16, 2, 2, 6, 8, 1, 2),
-    (128, 64, 16, 4, 1, 6, 8, 1, 2),
-    (64, 128, 16, 2, 2, 4),
-)
-#: Candidates of `complex128_gemm`, as what differs from the default.
-_COMPLEX128: tuple[dict[str, int], ...] = (
-    {"tile_n": 128, "warps_m": 4, "stages": 3},
-    *({"tile_m": 128, "warps_m": 8, "warps_n": 1, "stages": 3, "stream_k": shared} for shared in (0, 1)),
-    *({"tile_n": 128, "warps_m": 4, "tile_k": 16, "stages": 3, "stream_k": shared} for shared in (0, 1)),
-    # Others were slower: one more stage, other warps and 128 rows with deeper k-tiles, 64 x 64 with stream-K.
-)
-
-
-def complex_candidates(spec: KernelSpec) -> tuple[Config, ...]:
-    """Return the registered configs of a complex kernel, and the candidates."""
-    further: tuple[Config, ...] = tuple(Complex128Config(**one) for one in _COMPLEX128)
-    if spec is COMPLEX64_GEMM:
-        further = tuple(Complex64Config(*fields) for fields in _COMPLEX64)
-    return tuple(dict.fromkeys([*spec.configs, *further]))
-
-
-def float64_candidates() -> tuple[Float64Config, ...]:
-    """Return the registered configs, and those of `_FLOAT64`."""
-    return tuple(dict.fromkeys([*FLOAT64_GEMM.configs, *(Float64Config(**one) for one in _FLOAT64)]))
-
-
-def mma_sync_choices() -> tuple[Choice, ...]:
-    """Return the configs of `mma_sync_gemm` that TF32 may need, and the kernel that transposes operands first."""
-    found = list(MMA_SYNC.configs)
-    for (tile_m, tile_n, warps_m, warps_n, stages), clusters in _MMA_SYNC.items():
-        tile = MmaSyncConfig(tile_m=tile_m, tile_n=tile_n, warps_m=warps_m, warps_n=warps_n, stages=stages)
-        found += [dataclasses.replace(tile, cluster_k=ctas) for ctas in clusters]
-    transposed = [Choice(spec, one) for spec in (K_MAJOR, REPACKED) for one in spec.configs]
-    transposed += [Choice(HOPPER_GEMM, one) for one in candidates() if one not in FOR_FLOAT8]
-    return (*(Choice(MMA_SYNC, one) for one in dict.fromkeys(found)), *transposed)
-
-
-def simt_candidates() -> tuple[SimtConfig, ...]:
-    """Return the registered configs, and all of `_SIMT` that exist."""
-    found = list(SIMT_GEMM.configs)
-    for *tile, warps_k, stages, clusters in _SIMT:
-        for cluster_k in clusters:
-            with contextlib.suppress(ArgumentError):
-                found.append(SimtConfig(*tile, stages, cluster_k=cluster_k, warps_k=warps_k))
-    return tuple(dict.fromkeys(found))
-
-
-def candidates() -> tuple[HopperGemmConfig, ...]:
-    """Return the registered configs, and each candidate with as many stages as shared memory holds."""
-    found = [one for one in CONFIGS if one not in FOR_FLOAT8]
-    for (name, clusters), swap_ab in itertools.product(_CANDIDATES.items(), (0, 1)):
-        tile_m, tile_n = map(int, name[1:].split("x"))
-        for cluster in clusters.split():
-            m, n, k = (1, 1, int(cluster[1:])) if cluster[0] == "k" else (int(cluster[0]), int(cluster[1]), 1)
-            fields = {"pingpong": int(name[0] == "p"), "cluster_m": m, "cluster_n": n, "cluster_k": k}
-            for stages in range(_MOST_STAGES, 2, -1):
-                with contextlib.suppress(ArgumentError):
-                    found.append(HopperGemmConfig(tile_m, tile_n, stages, swap_ab=swap_ab, **fields))
-                    break
-    return tuple(dict.fromkeys([*found, *FOR_FLOAT8]))
-
-
-def draws(seed: int, dtype: str) -> Iterator[GemmProblem]:
-    """Yield random products."""
-    out, precision, unit, layouts, most = _TYPES[dtype]
-    numbers = random.Random(seed)  # noqa: S311  # sizes, no secrets
-    for number in itertools.count():
-        logs = (numbers.uniform(math.log(_LEAST), math.log(_MOST)) for _ in range(3))
-        m, n, k = (max(round(math.exp(log) / unit), 1) * unit for log in logs)
-        layout = numbers.choice(layouts)
-        if dtype in ("float32", "float64", "tf32") and number % _ONE_ODD_OF == _ONE_ODD_OF - 1:
-            m, n, k = m | 1, n | 1, k | 1
-            # Of TF32 with aligned rows, other kernels take K-major operands.
-            layout = numbers.choice(LAYOUTS) if dtype == "tf32" else layout
-        if 2.0 * m * n * k <= most:
-            problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
-            yield dataclasses.replace(problem, precision=Precision.parse(precision))
-
-
-def lost(records: Sequence[Path], dtype: str, below: float, similar: int, seed: int) -> list[GemmProblem]:
-    """Return the products of draws' records that were slower than cuBLASLt's top heuristic, the slowest first.
-
-    `similar` products of a seed follow each, whose extents differ by up to a third.
-    """
-    out, precision, unit, layouts, _ = _TYPES[dtype]
-    least: dict[tuple[int, int, int, str], float] = {}
-    for path in records:
-        for one in read_records(path):
-            wanted = ("float32", "tf32") if dtype == "tf32" else (dtype, precision or "ieee")
-            if one["record"] != "gemm" or (one["dtype"], one["precision"]) != wanted or one["chosen_by"] != "dispatch":
-                continue
-            ratio = one.get("yardstick_first_us", math.inf) / one["median_us"]
-            aligned = not any(one[x] % unit for x in "mnk")
-            if ratio < below and one["layout"] in layouts and (aligned or dtype in ("float32", "float64", "tf32")):
-                key = one["m"], one["n"], one["k"], one["layout"]
-                least[key] = min(ratio, least.get(key, ratio))
-    numbers, found = random.Random(seed), list[GemmProblem]()  # noqa: S311  # sizes, no secrets
-    for *extents, layout in sorted(least, key=least.__getitem__):
-        sizes = [extents]
-        for _ in range(similar):
-            near = [round(x * math.exp(numbers.uniform(-_SIMILAR, _SIMILAR)) / unit) * unit for x in extents]
-            sizes.append([max(x, unit) | extents[2] % unit for x in near])
-        for m, n, k in sizes:
-            problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
-            found.append(dataclasses.replace(problem, precision=Precision.parse(precision)))
-    return found
-
-
-def listed(path: Path, dtype: str) -> list[GemmProblem]:
-    """Return the products of a file: M, N, K and the layout, a line each."""
-    out, precision, *_ = _TYPES[dtype]
-    found = []
-    for line in path.read_text().splitlines():
-        *extents, layout = line.split()
-        m, n, k = map(int, extents)
-        problem = gemm_problem(m, n, k, "float32" if dtype == "tf32" else dtype, out, layout)
-        found.append(dataclasses.replace(problem, precision=Precision.parse(precision)))
-    return found
 
 
 def costs_of(problem: GemmProblem, choices: Sequence[Choice], gpu: GpuRates) -> list[float]:
@@ -501,10 +214,31 @@ class Session:
         return Rotation([lambda at=at: queue(at, stream) for at in places])  # type: ignore[misc]
 
 
+def _products(given: argparse.Namespace) -> list[GemmProblem]:
+    """Return the products that the options ask for."""
+    every = draws(given.seed, given.dtype)
+    wanted = (
+        one
+        for one in every
+        if (one.k % 2 or not given.odd)
+        and one.layout in given.layouts.split(",")
+        and one.m * one.n <= given.outputs
+        and 2.0 * one.m * one.n * one.k >= given.least
+    )
+    found = list(itertools.islice(wanted, given.count))
+    if given.lost:
+        found = lost(given.lost, given.dtype, given.below, given.similar, given.seed)[: given.count]
+    if given.products:
+        found = listed(given.products, given.dtype)
+    if given.squares:
+        found[:0] = squares(given.dtype)
+    return found
+
+
 def main() -> None:
     """Compile, measure, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtype", choices=_TYPES, default="bfloat16", help="type of A and B")
+    parser.add_argument("--dtype", choices=TYPES, default="bfloat16", help="type of A and B")
     parser.add_argument("--count", type=int, default=600, help="random products at most")
     parser.add_argument("--seed", type=int, default=1, help="of the products")
     parser.add_argument(
@@ -528,42 +262,8 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     began, device = time.time(), get_device()
-    own = {
-        "float32": SIMT_GEMM, "float64": FLOAT64_GEMM, "complex64": COMPLEX64_GEMM, "complex128": COMPLEX128_GEMM,
-        "tf32": MMA_SYNC, "float16": MMA_SYNC,
-    }  # fmt: skip
-    spec = own.get(given.dtype, HOPPER_GEMM)
-    if "complex" in given.dtype:
-        configs = complex_candidates(spec)
-    else:
-        configs = {"float32": simt_candidates, "float64": float64_candidates}.get(given.dtype, candidates)()
-    if given.registered:
-        configs = spec.configs
-    choices = [Choice(spec, one) for one in configs]
-    if given.dtype == "float32":
-        choices += [Choice(one, config) for one in (MN_MAJOR, REPACKED) for config in one.configs]
-    if given.dtype in ("tf32", "float16"):
-        choices = list(mma_sync_choices())
-    if given.dtype in ("float32", "tf32", "float16"):
-        choices = list(on_gpu(choices, rates_for(device.name, device.multiprocessors)))
-    every = draws(given.seed, given.dtype)
-    wanted = (
-        one
-        for one in every
-        if (one.k % 2 or not given.odd)
-        and one.layout in given.layouts.split(",")
-        and one.m * one.n <= given.outputs
-        and 2.0 * one.m * one.n * one.k >= given.least
-    )
-    found = list(itertools.islice(wanted, given.count))
-    if given.lost:
-        found = lost(given.lost, given.dtype, given.below, given.similar, given.seed)[: given.count]
-    if given.products:
-        found = listed(given.products, given.dtype)
-    if given.squares:
-        out, precision, *_ = _TYPES[given.dtype]
-        squares = (gemm_problem(side, side, side, given.dtype, out, "nn") for side in _SQUARES)
-        found[:0] = [dataclasses.replace(one, precision=Precision.parse(precision)) for one in squares]
+    choices = choices_of(given.dtype, rates_for(device.name, device.multiprocessors), registered=given.registered)
+    found = _products(given)
     trials = [(one, plausible(one, choices, device, number, given.far)) for number, one in enumerate(found)]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()
@@ -600,7 +300,7 @@ def main() -> None:
     block = experiment(" ".join(["python", "benchmarks/experiments/config_times.py", *words]), device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
         file.write({
-            "record": "configs", "kernel": spec.name, "kernels": [one.spec.name for one in choices],
+            "record": "configs", "kernel": choices[0].spec.name, "kernels": [one.spec.name for one in choices],
             "configs": [one.config.as_dict() for one in choices],
         })  # fmt: skip
         session = Session(gpu, lt, trials[0][0].a.dtype.name, choices, failing, algorithms=given.algorithms)

@@ -116,6 +116,8 @@ _LAZY = {
 _MODULES = {name: module for module, names in _LAZY.items() for name in names}
 #: Public modules, imported likewise.
 _LAZY_MODULES = ("epilogue", "outofcore")
+#: Public modules that are imported by name: they need a framework, or time.
+_NAMED_MODULES = ("jax", "torch", "vgpu")
 
 
 if not TYPE_CHECKING:
@@ -126,11 +128,14 @@ if not TYPE_CHECKING:
             # The import binds the name.
             return importlib.import_module(f"gemmule.{name}")
         if name not in _MODULES:
-            raise AttributeError(f"module 'gemmule' has no attribute {name!r}")
+            remedy = f"; import gemmule.{name} first" if name in _NAMED_MODULES else ""
+            raise AttributeError(f"module 'gemmule' has no attribute {name!r}{remedy}")
         found: object = getattr(importlib.import_module(_MODULES[name]), name)
         globals()[name] = found
         return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # Completion shows the public names, not this module's imports.
+    named = (name for name in globals() if name.startswith("__") or name in _NAMED_MODULES)
+    return sorted({*named, *__all__})

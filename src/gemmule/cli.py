@@ -79,15 +79,16 @@ class OneLineGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words of a command, after refusing those with a number that Python does not read."""
-        longest = sys.get_int_max_str_digits()
-        if longest and any(re.search(rf"\d{{{longest + 1}}}", word) for word in args):
-            refused = f"A number has more than {longest} digits, which no option takes; give one below 1e300."
-            if "--json" in args:
-                echo_json({"error": refused, "exit_code": click.UsageError.exit_code})
-            raise click.UsageError(refused)
-        if _may_use_gpu(args):
-            threading.Thread(target=_start_driver, name="gemmule-driver", daemon=True).start()
-        return super().parse_args(ctx, args)
+        with failures_in_one_line(ctx):
+            longest = sys.get_int_max_str_digits()
+            if longest and any(re.search(rf"\d{{{longest + 1}}}", word) for word in args):
+                refused = f"A number has more than {longest} digits, which no option takes; give one below 1e300."
+                if "--json" in args:
+                    echo_json({"error": refused, "exit_code": click.UsageError.exit_code})
+                raise click.UsageError(refused)
+            if _may_use_gpu(args):
+                threading.Thread(target=_start_driver, name="gemmule-driver", daemon=True).start()
+            return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

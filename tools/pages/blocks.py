@@ -42,14 +42,12 @@ from typing import Any
 
 from gemmule.core.chips import chip_named
 from gemmule.lab import bench_tables, gemm_tables
-from gemmule.lab.drawing.theme import DARK, LIGHT
 from gemmule.lab.gemm_operation import GEMM
 from gemmule.lab.kernel_labels import labels
-from gemmule.lab.pictures import Picture, fingerprint, plot_stem
-from gemmule.lab.plots import Plot, plots
+from gemmule.lab.pictures import Picture, fingerprint
+from gemmule.lab.plots import Plot
 from gemmule.lab.records import read_records
 from gemmule.lab.tables import experiment_line
-from gemmule.lab.transpose_plots import transpose_plots
 
 from . import checked_kernels, counted, faithfulness, frameworks, hopper_forms, rooflines, stream_shapes, transposes
 from .accuracy import accuracy_table
@@ -57,7 +55,6 @@ from .batches import batches_table
 from .call_overhead import overhead_table
 from .ceilings import ceiling_table
 from .disk import disk_ways_table, file_runs_table
-from .draw_plot import draw_plot
 from .draws import draws_block
 from .epilogues import epilogue_table
 from .errors import errors_table
@@ -68,11 +65,12 @@ from .fuzz_campaigns import fuzz_block
 from .glance_cells import glance_table
 from .gpus import gpus_table
 from .grouped import grouped_table
-from .layout_pictures import layout_picture
 from .markdown import markdown
 from .neighbours import neighbours
+from .picture_blocks import PICTURES, pictures_block
 from .profiles import profile_block
 from .random_problems import random_problems_block, untuned_block
+from .record_files import Record, together
 from .registry import dtype_table, kernel_table
 from .rung_diff import diff_block, diff_name, diff_text, source_block
 from .scaled import quantized_table, scaled_table
@@ -88,7 +86,7 @@ from .streams import (
     stream_ways_table,
     streamed_files_table,
 )
-from .timelines import timeline_block, timeline_plot
+from .timelines import timeline_block
 from .transpose_shapes import transpose_layouts_table, transpose_shapes_table
 from .tuned_cells import tuned_cells_block
 from .versions import versions_table
@@ -102,8 +100,6 @@ _SIZE = re.compile(r"\d+x\d+x\d+")
 PLOTS = Path("docs", "plots")
 #: What pages show.
 KINDS = ("svg",)
-
-Record = Mapping[str, Any]
 
 
 def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
@@ -136,7 +132,7 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
         elif name == "timeline":
             content = timeline_block(read_records(results / file), *rest)
         elif name == "counts":
-            content = counts_block(file, _together(results, rest))
+            content = counts_block(file, together(results, rest))
         elif name == "tuned_cells":
             content = tuned_cells_block(results, file, *rest)
         elif name in _OF_SEVERAL:
@@ -144,9 +140,9 @@ def generated(text: str, results: Path, plots_folder: str = "plots") -> str:
         elif name == "searched":
             words = [file, *rest]
             files = [word for word in words if word.endswith(".jsonl")]
-            content = searched_block(_together(results, files), [word for word in words if word not in files])
-        elif name in _PICTURES:
-            content = pictures_block(*_PICTURES[name](results, [file, *rest]), plots_folder)
+            content = searched_block(together(results, files), [word for word in words if word not in files])
+        elif name in PICTURES:
+            content = pictures_block(*PICTURES[name](results, [file, *rest]), plots_folder)
         else:
             records = read_records(results / file)
             if name == "bench":
@@ -321,72 +317,6 @@ def neighbours_block(records: Sequence[Record]) -> str:
     return markdown(*neighbours(records))
 
 
-def pictures_block(found: Sequence[Picture], stem: str, folder: str) -> str:
-    """Return pictures, each for a light page and for a dark one; rooflines with their tables."""
-    parts = []
-    for plot in found:
-        if isinstance(plot, rooflines.Roofline) and not plot.drawn:
-            parts.append(f"{plot.title}: counted, and not timed at this size.")
-            parts.append(markdown(*rooflines.table(plot.places)))
-            continue
-        # On GitHub a picture follows the reader's theme; elsewhere the light one is shown.
-        parts.append(
-            f"<picture>\n"
-            f'<source media="(prefers-color-scheme: dark)" srcset="{folder}/{plot_stem(stem, plot, DARK)}.svg">\n'
-            f'<img alt="{plot.title}" src="{folder}/{plot_stem(stem, plot, LIGHT)}.svg">\n'
-            f"</picture>"
-        )
-        if isinstance(plot, rooflines.Roofline):
-            parts.append(markdown(*rooflines.table(plot.places)))
-    return "\n\n".join(parts)
-
-
-def _plots_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
-    """Return the plots of a record file, those named only, and what their files are called after."""
-    file, *named = words
-    found = plots(read_records(results / file))
-    if wrong := set(named) - {plot.name for plot in found}:
-        raise KeyError(f"{file} gives no plot {', '.join(sorted(wrong))}, but {', '.join(plot.name for plot in found)}")
-    return [plot for plot in found if not named or plot.name in named], Path(file).stem
-
-
-def _rooflines_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
-    """Return the rooflines of record files, of the types named only, and what their files are called after."""
-    files = [word for word in words if word.endswith(".jsonl")]
-    dtypes = [word for word in words if word not in files]
-    records = _together(results, files)
-    found = rooflines.rooflines(records, chip_named(str(records[0]["gpu"])))
-    return [one for one in found if not dtypes or one.dtype in dtypes], Path(files[0]).stem
-
-
-def _transposes_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
-    """Return the plots of measured transposes of a record file, and what its files are called after."""
-    (file,) = words
-    return list(transpose_plots(read_records(results / file))), Path(file).stem
-
-
-def _timelines_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
-    """Return the pictures of kernels' timelines of a record file, and what their files are called after."""
-    file, *kernels = words
-    records = read_records(results / file)
-    return [timeline_plot(records, kernel) for kernel in kernels], f"{Path(file).stem}-timeline"
-
-
-def _draws_of(results: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
-    """Return the picture of record files of draws, and what its files are called after."""
-    return [draw_plot(record for file in words for record in read_records(results / file))], Path(words[0]).stem
-
-
-def _layouts_of(_: Path, words: Sequence[str]) -> tuple[list[Picture], str]:
-    """Return the picture of a layout, and what its files are called after."""
-    return [layout_picture(*words)], "layout"
-
-
-_PICTURES = {
-    "draw_plot": _draws_of, "layout": _layouts_of, "plots": _plots_of, "roofline": _rooflines_of,
-    "timeline_plot": _timelines_of, "transpose_plots": _transposes_of,
-}  # fmt: skip
-
 #: Tables of the records of one file or several.
 _OF_SEVERAL = {
     "batches": batches_table,
@@ -410,27 +340,17 @@ _OF_SEVERAL = {
 }
 
 
-def _together(results: Path, files: Sequence[str]) -> list[Record]:
-    """Return the records of files, the first one's experiment block first; all must be of one GPU, or of none."""
-    all_records = [read_records(results / file) for file in files]
-    gpus = {records[0]["gpu"] for records in all_records if "gpu" in records[0]}
-    if len(gpus) != 1:
-        raise KeyError(f"{', '.join(files)}: files of one GPU are wanted, not of {', '.join(sorted(gpus)) or 'none'}")
-    experiment = next(records[0] for records in all_records if "gpu" in records[0])
-    return [experiment, *(record for records in all_records for record in records[1:])]
-
-
 def has_pictures(text: str) -> bool:
     """Return whether a page has blocks of pictures, without reading the records that those show."""
-    return any(match["name"] in _PICTURES for match in _BLOCK.finditer(text))
+    return any(match["name"] in PICTURES for match in _BLOCK.finditer(text))
 
 
 def pictures(text: str, results: Path) -> dict[str, tuple[Picture, str]]:
     """Return the pictures of a page's blocks, with the stem of their files, by the fingerprint in those files."""
     shown: dict[str, tuple[Picture, str]] = {}
     for match in _BLOCK.finditer(text):
-        if match["name"] in _PICTURES:
-            found, stem = _PICTURES[match["name"]](results, [match["file"], *match["rest"].split()])
+        if match["name"] in PICTURES:
+            found, stem = PICTURES[match["name"]](results, [match["file"], *match["rest"].split()])
             # What was counted and not timed has no picture.
             drawn = [plot for plot in found if isinstance(plot, Plot) or plot.drawn]
             shown.update({fingerprint(plot): (plot, stem) for plot in drawn})

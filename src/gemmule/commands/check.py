@@ -158,6 +158,8 @@ def _findings(function: Any, values: list[Any], schedules: int, trace: Path | No
         if values or is_host_function(function):
             run(function() if inspect.isclass(function) else function, *values, trace=trace)
             return ()
+        if _is_kernel(function):
+            raise ArgumentError(f"{function.__name__} is a kernel; give the @cute.jit function that launches it")
         if trace is not None:
             raise ArgumentError("--trace needs a @cute.jit function; give vgpu.run(..., trace=path) in an ordinary one")
         try:
@@ -199,16 +201,31 @@ def _function(target: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            # What stands there: an attribute that is computed may raise anything.
-            there = getattr(found, "__dict__", {})
-            names = [one for one, value in there.items() if callable(value) and not one.startswith("_")]
+            names = _checkable(found)
             near = similar_names(part, names) or (names if len(names) <= _FEW else ())
             remedy = did_you_mean(near) if near else "give the name of a function in it"
             raise click.UsageError(f"{file} has no {name}; {remedy}")
         found = getattr(found, part)
     if not callable(found):
-        raise click.UsageError(f"{name} in {file} is no function")
+        raise click.UsageError(f"{name} in {file} is no function; give the name of one in it")
     return found
+
+
+def _checkable(holder: Any) -> list[str]:
+    """Return the names in a module or class that can be checked: no kernels, and nothing that is imported."""
+    # What stands there: an attribute that is computed may raise anything.
+    there = getattr(holder, "__dict__", {})
+    home = there.get("__name__", there.get("__module__"))
+    return [
+        name
+        for name, value in there.items()
+        if callable(value) and not name.startswith("_") and not _is_kernel(value)
+        and getattr(value, "__module__", home) == home
+    ]  # fmt: skip
+
+
+def _is_kernel(value: Any) -> bool:
+    return getattr(value, "_decorator_kind", None) == "kernel"
 
 
 def _values(arguments: tuple[str, ...], seed: int) -> list[Any]:
@@ -235,13 +252,18 @@ def _value(text: str, rng: Any) -> Any:
             return float(text)
         except ValueError:
             raise click.UsageError(
-                f"argument {text!r} is no array such as 'float32[40,24]' or 'int32[8]=0', no number and not "
+                f"argument {text!r} is no value; give an array such as 'float32[40,24]' or 'int32[8]=0', a number, "
                 "None, True or False"
             ) from None
     try:
         dtype = np.dtype(getattr(ml_dtypes, match["dtype"], None) or match["dtype"])
     except TypeError:
-        raise click.UsageError(f"argument {text!r}: {match['dtype']} is no type of NumPy or ml_dtypes") from None
+        from ..core.dtype import DTYPES
+
+        near = similar_names(match["dtype"], [one.name for one in DTYPES])
+        remedy = did_you_mean(near) if near else "give one such as float32 or bfloat16"
+        said = f"{match['dtype']} is no type of NumPy or ml_dtypes; {remedy}"
+        raise click.UsageError(f"argument {text!r}: {said}") from None
     shape = tuple(map(int, match["shape"].split(",")))
     if match["fill"] is not None:
         return _filled(text, shape, match["fill"], dtype)
@@ -258,7 +280,9 @@ def _filled(text: str, shape: tuple[int, ...], fill: str, dtype: Any) -> Any:
     try:
         number = int(fill) if fill.lstrip("+-").isdecimal() else float(fill)
     except ValueError:
-        raise click.UsageError(f"argument {text!r}: {fill} is no number") from None
+        raise click.UsageError(
+            f"argument {text!r}: {fill} is no number; give one, as {text.partition('=')[0]}=0"
+        ) from None
     try:
         with np.errstate(invalid="ignore"):
             found = np.full(shape, number, dtype)

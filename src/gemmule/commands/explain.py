@@ -54,7 +54,8 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
 @click.option("--chip", metavar="NAME", default=DEFAULT_CHIP, show_default=True, help="Chip whose bound is computed.")
 @click.option(
     "--config", metavar="CONFIG",
-    help="Config of the kernel: its number, or fields such as tile_m=64. The same as KERNEL[CONFIG].",
+    help="Config of the kernel: its number, or fields such as tile_m=64. The same as KERNEL[CONFIG]. Default: that of "
+    "a call on the chip; of a rung the first.",
 )  # fmt: skip
 @click.option(
     "--dtype", metavar="DTYPE",
@@ -194,7 +195,7 @@ def explanation(
     Parameters
     ----------
     kernel : str
-        Name, with a config in brackets if not the default.
+        Name, with a config in brackets if not that of a call on the chip, or of a rung the first.
     shape : str
         ``M,N,K``, or ``M,N`` for a transpose.
     chip : str
@@ -213,7 +214,7 @@ def explanation(
     """
     from ..core.chips import chip_named
     from ..lab.explain import arch_for, explain
-    from ..lab.explain.named import choice_named, problem_of
+    from ..lab.explain.named import as_called, choice_named, problem_of
     from ..vgpu.instrument import CountedKernel
 
     rates = rates or Rates()
@@ -224,10 +225,11 @@ def explanation(
 
     facts = chip_named(chip)
     choice: Choice = choice_named(kernel)
-    problem: Problem = problem_of(choice, arch_for(facts)[0], shape, dtype, out_dtype, layout, precision)
+    arch = arch_for(facts)[0]
+    problem: Problem = problem_of(choice, arch, shape, dtype, out_dtype, layout, precision)
     return explain(
         problem,
-        choice,
+        choice if "[" in kernel else as_called(choice, problem, arch, facts),
         facts,
         CountedKernel,
         bandwidth=None if rates.bandwidth is None else 1e9 * rates.bandwidth,

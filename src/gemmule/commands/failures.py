@@ -15,6 +15,7 @@ from types import FrameType
 import click
 
 from ..core.errors import GemmuleError
+from ..core.name_suggestions import did_you_mean
 from .json_output import echo_failure
 from .spelling import in_options
 
@@ -69,8 +70,9 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         # A group without a command shows its help.
         raise
     except click.UsageError as error:
-        words = error.format_message().rstrip(".").replace("integer range", "integer")
-        remedy = f"see {(error.ctx or ctx).command_path} --help"
+        words = _words(error).rstrip(".").replace("integer range", "integer")
+        asked = [error.ctx.command_path] if error.ctx else [ctx.command_path, ctx.invoked_subcommand or ""]
+        remedy = f"see {' '.join(asked).rstrip()} --help"
         _fail(ctx, f"{words} {remedy.capitalize()}" if words[-1:] == "?" else f"{words}; {remedy}", error.exit_code)
     except click.ClickException as error:
         _fail(ctx, error.format_message(), error.exit_code)
@@ -78,6 +80,19 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         _fail(ctx, f"interrupted; {_left(ctx)}", 130)
     except _Stopped as stop:
         _fail(ctx, f"stopped by {signal.Signals(stop.number).name}; {_left(ctx)}", 128 + stop.number)
+
+
+def _words(error: click.UsageError) -> str:
+    """Return what is wrong, similar options with the most similar first."""
+    if not isinstance(error, click.NoSuchOption) or not error.possibilities:
+        return error.format_message()
+    # Imported for an error message only.
+    import difflib
+
+    # Dashes are in every option.
+    names = {option.lstrip("-"): option for option in error.possibilities}
+    near = difflib.get_close_matches(error.option_name.lstrip("-"), names, len(names), 0)
+    return f"No such option {error.option_name!r}; {did_you_mean([names[one] for one in near])}"
 
 
 def _code(ctx: click.Context) -> int:

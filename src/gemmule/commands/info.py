@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -57,10 +58,18 @@ def _cache(content: CacheContent) -> dict[str, Any]:
 
 
 def _packs() -> list[dict[str, Any]]:
-    """Return the packs of compiled kernels that are installed."""
-    from ..compiler.pack import PACKS
+    """Return the packs of compiled kernels: that of the environment variable, and installed ones."""
+    from ..compiler.pack import PACKS, VARIABLE
+    from ..core.errors import FileFormatError
 
-    return [{"file": str(pack.path), "origin": pack.origin, "kernels": len(pack.kernels)} for pack in PACKS.installed()]
+    packs, unreadable = PACKS.installed(), []
+    try:
+        packs = [*filter(None, [PACKS.named()]), *packs]
+    except FileFormatError as error:
+        # Printed as part of the report, not an error of the command.
+        unreadable = [{"file": os.environ[VARIABLE], "origin": "", "kernels": 0, "unreadable": str(error)}]
+    found = [{"file": str(pack.path), "origin": pack.origin, "kernels": len(pack.kernels)} for pack in packs]
+    return [*unreadable, *found]
 
 
 def _tuned() -> dict[str, Any]:
@@ -106,6 +115,17 @@ def _rates(devices: list[dict[str, Any]]) -> dict[str, Any]:
     return {"file": str(file), "gpus": count, **unreadable, "devices": taken}
 
 
+def _executor() -> str | None:
+    """Return what ``GEMMULE_EXECUTOR`` names, or what is wrong with it; None where it is not set."""
+    from ..api.planning.choice import wanted_executor
+    from ..core.errors import ArgumentError
+
+    try:
+        return wanted_executor(None)
+    except ArgumentError as error:
+        return str(error)
+
+
 def _virtual() -> str:
     """Return the name of the virtual GPU, and the library that computes its arithmetic."""
     from ..core.errors import ArgumentError
@@ -139,6 +159,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
     return {
         "gemmule": __version__,
         "devices": devices,
+        "executor": _executor(),
         "executors": {
             **({"gpu": devices[0]["name"]} if devices else {}),
             "cpu": HostTileExecutor().describe(),
@@ -166,7 +187,7 @@ def _found(content: CacheContent) -> dict[str, Any]:
 def _print(found: dict[str, Any]) -> None:
     """Print a line on each part, first the executor of a large product."""
     executors, rates, tuned, cache = found["executors"], found["rates"], found["tuned"], found["cache"]
-    click.echo(f"gemmule {found['gemmule']}: {_verdict(found['devices'], executors)}")
+    click.echo(f"gemmule {found['gemmule']}: {_verdict(found['devices'], executors, found['executor'])}")
     for text, ordinals in _gpus(found["devices"], rates["devices"]).items():
         click.echo(f"GPU {', '.join(ordinals)}: {text}")
     click.echo(f"cpu: {executors['cpu']}")
@@ -178,7 +199,7 @@ def _print(found: dict[str, Any]) -> None:
         + ", ".join(f"{count} for {_OPERATIONS[name]}" for name, count in counts.items())
         + "; `gemmule info --kernels` lists them"
     )
-    packs = "".join(f"; {one['kernels']} in {one['origin'] or one['file']}" for one in found["packs"])
+    packs = "".join(f"; {_pack(one)}" for one in found["packs"])
     click.echo(
         f"cache: {cache['kernels']} compiled kernels, {cache['bytes'] / 2**20:.1f} MiB, in {cache['folder']}{packs}"
     )
@@ -187,13 +208,23 @@ def _print(found: dict[str, Any]) -> None:
     click.echo(f"rates: {rates['gpus']} GPUs in {_file(rates)}; shipped: H100 SXM, H200 SXM")
 
 
+def _pack(found: dict[str, Any]) -> str:
+    """Return the number of a pack's kernels and its source, or why it cannot be read."""
+    return str(found.get("unreadable") or f"{found['kernels']} in {found['origin'] or found['file']}")
+
+
 def _file(found: dict[str, Any]) -> str:
     """Return the name of a file, followed by the error of one that cannot be read."""
     error = f" ({found['unreadable']})" if "unreadable" in found else ""
     return f"{found['file']}{error}"
 
 
-def _verdict(devices: list[dict[str, Any]], executors: dict[str, str]) -> str:
+def _verdict(devices: list[dict[str, Any]], executors: dict[str, str], executor: str | None) -> str:
+    """Return where large products run: by GEMMULE_EXECUTOR, which may name no executor, or on what there is."""
+    if executor is not None:
+        if executor not in executors:
+            return "no NVIDIA GPU found, and GEMMULE_EXECUTOR='gpu' is set" if executor == "gpu" else executor
+        return f"GEMMULE_EXECUTOR={executor!r} is set; products run on {executors[executor]}"
     if not devices:
         return "no NVIDIA GPU found; products run on the CPU"
     count = f"{len(devices)} GPUs" if len(devices) > 1 else "one GPU"

@@ -290,6 +290,8 @@ def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
     if verdict.rows_compared:
         rows = f"the {verdict.rows_compared} rows" if verdict.rows_compared > 1 else "the row"
         lines.append(f"  {rows} with the largest deviation, by element: errors are at most {verdict.element_bound:.2g}")
+    if verdict.passed and verdict.not_finite:
+        lines.append(f"  elements that are NaN or infinite: {verdict.not_finite:,}")
     if verdict.caveat:
         lines.append(f"  {verdict.caveat}")
     return lines

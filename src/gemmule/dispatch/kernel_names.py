@@ -78,7 +78,7 @@ def parse_kernels(
                     every = isinstance(probe, GemmProblem) and probe.a.dtype.name == "float64"
                     add(spec, spec.configs if every else [spec.default])
         else:
-            spec = _named(name, specs, ("ladder", "all") if ladder else ())
+            spec = _named(name, specs, ("chosen", "ladder", "all") if ladder else ())
             add(spec, _configs(spec, config_text))
     return tuple(chosen.values())
 

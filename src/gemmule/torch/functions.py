@@ -11,7 +11,7 @@ from gemmule.core.errors import ShapeError
 
 from .linear_cache import planned, repeated
 from .product import may_skip_operator, multiply
-from .shapes import check_addend, check_dtypes, check_tensors, result_shape
+from .shapes import DTYPES, check_addend, check_dtypes, check_tensors, result_shape
 
 
 def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # noqa: A002
@@ -52,6 +52,10 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
     row, col = input.ndim == 1, other.ndim == 1
     a = input.unsqueeze(0) if row else input
     b = other.unsqueeze(-1) if col else other
+    if input.dtype != other.dtype or input.dtype not in DTYPES or a.shape[-1] != b.shape[-2]:
+        # The operator would find it, and name its own parameters.
+        check_dtypes(input=input, other=other)
+        result_shape(a, b, ("input", "other"))
     product = multiply(a, b, None, 1.0, 0.0, None, precision)
     if col:
         product = product.squeeze(-1)
@@ -213,7 +217,7 @@ def _add_product(
         if x.ndim != rank:
             raise ShapeError(f"{name} has shape {tuple(x.shape)}; it needs {rank} dimensions: matmul takes any number")
     check_dtypes(**{first_name: a, second_name: b, given_name: addend})
-    check_addend(given_name, addend, result_shape(a, b))
+    check_addend(given_name, addend, result_shape(a, b, (first_name, second_name)))
     return multiply(a, b, addend, _number("alpha", alpha), _number("beta", beta), None, precision)
 
 

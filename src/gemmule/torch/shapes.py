@@ -56,21 +56,22 @@ def modules_of(model: Any, takes: Callable[[Any], bool], where: Any = None) -> l
     ]
 
 
-def result_shape(a: Any, b: Any) -> tuple[Any, ...]:
-    """Return the shape of ``a @ b`` for tensors of two or more dimensions.
+def result_shape(a: Any, b: Any, names: tuple[str, str] = ("a", "b")) -> tuple[Any, ...]:
+    """Return the shape of ``a @ b`` for tensors of two or more dimensions, in messages by their names.
 
     Raises
     ------
     ShapeError
         If they have fewer, the inner dimensions differ, or the batches do not broadcast.
     """
-    for name, x in (("a", a), ("b", b)):
+    first, second = names
+    for name, x in ((first, a), (second, b)):
         if x.ndim < 2:
             raise ShapeError(f"{name} has shape {tuple(x.shape)}; it needs two dimensions or more: use unsqueeze")
     if a.shape[-1] != b.shape[-2]:
         raise ShapeError(
-            f"a of shape {tuple(a.shape)} has {a.shape[-1]} columns, b of shape {tuple(b.shape)} has {b.shape[-2]} "
-            "rows; they must be equal"
+            f"{first} of shape {tuple(a.shape)} has {a.shape[-1]} columns, {second} of shape {tuple(b.shape)} has "
+            f"{b.shape[-2]} rows; they must be equal"
         )
     if a.ndim == 2 or b.ndim == 2:
         # Most calls: PyTorch takes its time over the others.
@@ -79,7 +80,8 @@ def result_shape(a: Any, b: Any) -> tuple[Any, ...]:
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except RuntimeError:
         raise ShapeError(
-            f"batch dimensions {tuple(a.shape[:-2])} of a and {tuple(b.shape[:-2])} of b do not broadcast to one shape"
+            f"batch dimensions {tuple(a.shape[:-2])} of {first} and {tuple(b.shape[:-2])} of {second} do not broadcast "
+            "to one shape"
         ) from None
     return (*batch, a.shape[-2], b.shape[-1])
 

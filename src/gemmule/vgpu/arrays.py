@@ -112,7 +112,9 @@ class DeviceArrays:
         # Memory that can be written through another operand has arrived by now: what still differs cannot be.
         lost = [name for name, placed in self._placed.items() if self._changed(name)]
         if lost:
-            raise ArgumentError(f"the kernel wrote into operand {', '.join(lost)}, which is read-only")
+            raise ArgumentError(
+                f"the kernel wrote into operand {', '.join(lost)}, which is read-only; pass a writable array"
+            )
 
     def gaps(self, allocation: Allocation) -> Array | None:
         """Return which bytes of an allocation belong to no element of any operand; None where all do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from gemmule.compiler.host_functions.arguments import CuteArguments
 from gemmule.compiler.host_functions.function import CuteFunction, check_compiler
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, shown
 from gemmule.core.launch import Launch
 
 from .arch import virtual_arch
@@ -91,6 +91,11 @@ def run(
     FileAccessError
         If `trace` cannot be written; nothing has run then.
     """
+    for word, given in (("memory", memory), ("observers", observers)):
+        if not isinstance(given, Iterable):
+            raise ArgumentError(f"{word}={shown(given)} is no sequence; give a list or tuple, or leave {word} out")
+    if not isinstance(options, Options | None):
+        raise ArgumentError(f"options={shown(options)} are no gemmule.vgpu.Options; give some, or leave options out")
     if trace is not None:
         check_path(Path(trace))
     check_compiler()

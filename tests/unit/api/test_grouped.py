@@ -196,7 +196,10 @@ def test_numbers_of_an_epilogue(executor, dtype, rng):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"epilogue_args": {"x": np.ones(4)}}, gm.ArgumentError, r"epilogue_args\['x'\] is an array; .* take numbers"),
+        ({"epilogue_args": {"x": np.ones(4)}}, gm.ArgumentError, r"\['x'\] is of type ndarray; .* numbers"),
+        ({"epilogue_args": {"x": [1]}}, gm.ArgumentError, r"epilogue_args\['x'\] is of type list; .* pass a number"),
+        ({"epilogue_args": {"x": "1"}}, gm.ArgumentError, r"epilogue_args\['x'\]='1' is no real number; pass one, or"),
+        ({"epilogue_args": {"x": 1j}}, gm.ArgumentError, r"epilogue_args\['x'\]=1j is no real number; pass one, or"),
         ({"epilogue_args": {"y": 1}}, gm.ArgumentError, "names y, of which the epilogue .* has no parameter"),
         ({"absmax": np.ones(1)}, TypeError, r"unexpected keyword argument 'absmax'; gemmule\.gemm takes it"),
     ],

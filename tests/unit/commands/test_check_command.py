@@ -95,10 +95,12 @@ def test_an_ordinary_function_runs_its_kernels_itself(tmp_path):
         (["axpy"], "is no FILE.py::FUNCTION"),
         (["nowhere.py::axpy"], "is no file"),
         ([f"{FILE}::axpi"], "has no axpi; did you mean axpy?"),
-        ([f"{FILE}::THREADS"], "is no function"),
-        ([f"{FILE}::axpy", "float32(3)"], "is no array such as"),
-        ([f"{FILE}::axpy", "floaty[3]"], "is no type"),
-        ([f"{FILE}::axpy", "int32[3]=many"], "is no number"),
+        ([f"{FILE}::past"], "has no past; did you mean past_the_end?"),
+        ([f"{FILE}::allocator"], "has no allocator; give the name of a function in it"),
+        ([f"{FILE}::THREADS"], "is no function; give the name of one in it"),
+        ([f"{FILE}::axpy", "float32(3)"], "is no value; give an array such as 'float32[40,24]'"),
+        ([f"{FILE}::axpy", "floaty[3]"], "is no type of NumPy or ml_dtypes; did you mean float"),
+        ([f"{FILE}::axpy", "int32[3]=many"], "is no number; give one, as int32[3]=0"),
         ([f"{FILE}::axpy", "int8[3]=300"], "int8 does not hold 300"),
         ([f"{FILE}::axpy", "uint16[3]=-1"], "uint16 does not hold -1"),
         ([f"{FILE}::axpy", "int32[3]=nan"], "int32 does not hold nan"),
@@ -114,8 +116,11 @@ def test_refused_arguments(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["axpy"], "axpy(x, y, alpha, stream): missing 'x', 'y', 'alpha', 'stream'"),
-        (["axpy", "float32[3]", "float32[3]", "1.0", "None", "2"], "too many positional arguments"),
+        (
+            ["axpy"],
+            "axpy(x, y, alpha, stream): missing 'x', 'y', 'alpha', 'stream'; pass an array, a number or None",
+        ),
+        (["axpy", "float32[3]", "float32[3]", "1.0", "None", "2"], "too many positional arguments; pass one for each"),
         (["TmaCopy"], "TmaCopy(x, y): missing 'x', 'y'"),
         (
             ["axpy", "float32[3]", "float32[3]", "-2.0", "None"],
@@ -123,7 +128,10 @@ def test_refused_arguments(arguments, message):
         ),
         (["axpy", "float32[3]", "float32[3]", "--trac", "x"], "No such option '--trac'"),
         (["axpy", "float32[3]", "float32[3]", "None", "None"], "alpha=None is no number, and alpha is a Float32"),
-        (["axpy", "float32[3]", "float32[3]", "banana", "None"], "no number and not None, True or False"),
+        (["axpy", "float32[3]", "float32[3]", "banana", "None"], "'float32[40,24]' or 'int32[8]=0', a number, None"),
+        (["axpy", "3", "float32[3]", "1.0", "None"], "x=3 is no array, and x is a Tensor; pass an array"),
+        (["axpy", "float32[3]", "None", "1.0", "None"], "; y=None may be why: pass arrays or numbers"),
+        (["axpy_kernel"], "axpy_kernel is a kernel; give the @cute.jit function that launches it"),
         (["axpy_kernel", "float32[3]", "float32[3]", "1.0"], "axpy_kernel is no @cute.jit function"),
     ],
 )

@@ -57,7 +57,24 @@ def test_gpus_of_one_kind_share_a_line():
     assert _gpus(devices, rates) == {
         "NVIDIA H200, compute capability 9.0 (sm_90a), 132 SMs, 128.0 GiB; rates: shipped": list("01234567")
     }
-    assert _verdict(devices, {"gpu": "NVIDIA H200"}) == "8 GPUs; products run on NVIDIA H200"
+    assert _verdict(devices, {"gpu": "NVIDIA H200"}, None) == "8 GPUs; products run on NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"GEMMULE_EXECUTOR": "vgpu"}, ": GEMMULE_EXECUTOR='vgpu' is set; products run on virtual GPU (sm_90a)"),
+        ({"GEMMULE_EXECUTOR": "cuda"}, ": GEMMULE_EXECUTOR='cuda' is not known; choose one of 'gpu', 'cpu', 'vgpu'"),
+        (
+            {"GEMMULE_PACK": "/no/pack"},
+            "; GEMMULE_PACK='/no/pack' cannot be opened (No such file or directory); name",
+        ),
+    ],
+)
+def test_variables_that_products_fail_with_are_named(info, monkeypatch, variables, line):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert line in info()
 
 
 @pytest.mark.parametrize(("capability", "measured"), [((9, 0), True), ((8, 9), False), ((10, 0), False)])

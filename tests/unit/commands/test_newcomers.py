@@ -62,6 +62,7 @@ def test_nothing_is_claimed_of_what_no_check_can_find():
     assert "verified: error 0 of the rounding bound" in told
     assert "random vectors" not in told
     assert "the 4 rows with the largest deviation, by element" in told
+    assert "elements that are NaN or infinite: 8\n" in told
     np.save("i.npy", np.ones((3, 2), np.int64))
     np.save("j.npy", np.ones((4, 3), np.int64))
     told = run("matmul", "j.npy", "i.npy", "-o", "d.npy", "--verify").stdout
@@ -153,7 +154,7 @@ def test_links_that_lead_nowhere(folder):
     [
         (("check", "kernel"), "'kernel' is no FILE.py::FUNCTION; give e.g. kernels.py::axpy; see gemmule check --help"),
         (("check",), "Missing argument 'FILE.py::FUNCTION'; see gemmule check --help"),
-        (("matmul", "--forse"), "see gemmule matmul --help"),
+        (("matmul", "--forse"), "did you mean --force or --seed? See gemmule matmul --help"),
         (("bench", "gemm", "--nothing"), "see gemmule bench gemm --help"),
         (("check", "k.py::f", "--sarif", "nodir/x"), "nodir/x: its folder does not exist; make it first"),
     ],

@@ -369,6 +369,24 @@ def test_numbers_of_thousands_of_digits_are_refused(arguments):
     assert "more than 4300 digits" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--verbose"], "No such option '--verbose'; did you mean --version? See gemmule --help"),
+        (
+            ["matmul", "A.npy", "B.npy", "-o", "C.npy", "--outdtype", "f4"],
+            "No such option '--outdtype'; did you mean --out-dtype, --dtype or --compute-dtype? See gemmule matmul",
+        ),
+        (["matmul", "A.npy", "B.npy", "-o", "C.npy", "--trace"], "'--trace' requires an argument; see gemmule matmul"),
+        (["bench", "gemm", "--kernels", "choosen"], "kernel 'choosen' is not known; did you mean chosen?"),
+    ],
+)
+def test_usage_errors_are_one_line_with_the_best_remedy_first(arguments, message):
+    result = run(*arguments)
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_an_address_within_the_process_has_three_parts(folder):
     from gemmule.core.errors import ArgumentError
     from gemmule.outofcore.calls.distributed import check_address

@@ -24,8 +24,9 @@ from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import RecordFile, read_records, write_records
 from gemmule.lab.styles import Style, short
 from pages.__main__ import main
-from pages.blocks import bench_block, generated, pictures, pictures_block, plots_link
+from pages.blocks import bench_block, generated, pictures, plots_link
 from pages.neighbours import neighbours
+from pages.picture_blocks import pictures_block
 from support.fakes.bench import CONFIGS, FakeBaseline, FakeDevice, kernel_spec, only
 from support.fakes.modules import not_installed
 

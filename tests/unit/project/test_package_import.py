@@ -29,6 +29,11 @@ def test_public_names_are_there():
     for name in gemmule.__all__:
         assert getattr(gemmule, name) is getattr(gemmule, name)
     assert set(gemmule.__all__) <= set(dir(gemmule))
+    shown = {name for name in dir(gemmule) if not name.startswith("__")}
+    assert shown - {"jax", "torch", "vgpu"} == set(gemmule.__all__) - {"__version__"}
+    code = "import gemmule; gemmule.vgpu"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "has no attribute 'vgpu'; import gemmule.vgpu first" in done.stderr
     names: dict[str, object] = {}
     exec("from gemmule import *", names)  # what a user may write
     assert names["matmul"] is gemmule.matmul

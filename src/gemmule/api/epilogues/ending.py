@@ -240,6 +240,8 @@ def _traced(
         elif isinstance(value, numbers.Real):
             scalars[name] = real(value, f"epilogue_args[{name!r}]")
             arguments[name] = number_input(name, place)
+        elif isinstance(value, numbers.Number | str | bytes):
+            raise ArgumentError(f"{roles[name]}={shown(value)} is no real number; pass one, or an array")
         elif value is not None:
             arrays[roles[name]] = value
             arguments[name] = matrix_input(roles[name], place)

@@ -202,8 +202,10 @@ def checked(call: GroupedArguments, *, specs: bool = False) -> GroupedProduct:
     given = scales or call.epilogue_args
     ending, inputs_by_role = ending_of(call.epilogue, call.bias, None, given, gated=storage is not None)
     if further := inputs_by_role.keys() - {"bias", *scales}:
+        role = min(further)
         raise ArgumentError(
-            f"{min(further)} is an array; epilogues of groups take numbers and a bias: apply others to the result"
+            f"{role} is of type {type(inputs_by_role[role]).__name__}; epilogues of groups take numbers and a bias: "
+            "pass a number, or apply it to the result"
         )
     biased = {} if call.bias is None else {"bias": call.bias}
     role, numbers = call.divider

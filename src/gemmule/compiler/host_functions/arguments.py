@@ -50,6 +50,8 @@ class CuteArguments:
         The memory behind the arguments, by the names of parameters.
     empty : set of int
         Addresses of arrays without elements.
+    absent : tuple of str
+        Parameters that are given as None, streams left out: the function may test for it, or fail.
     """
 
     def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], memory: Sequence[Any]) -> None:
@@ -63,6 +65,7 @@ class CuteArguments:
         ]
         _check_scalars(parameters, [*named, *kwargs.items()])
         streams = {one.name for one in parameters if "CUstream" in str(one.annotation)}
+        self.absent = tuple(name for name, value in (*named, *kwargs.items()) if value is None and name not in streams)
         self.args = tuple(self._converted(name, value, name in streams) for name, value in named)
         self.kwargs = {name: self._converted(name, value, name in streams) for name, value in kwargs.items()}
         for place, array in enumerate(memory):
@@ -128,7 +131,7 @@ def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> M
     try:
         given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError as error:
-        raise ArgumentError(f"{call}: {error}") from error
+        raise ArgumentError(f"{call}: {error}; pass one for each parameter") from error
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     missing = [
         repr(key)
@@ -136,19 +139,28 @@ def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> M
         if key not in given and one.default is one.empty and one.kind not in variadic
     ]
     if missing:
-        raise ArgumentError(f"{call}: missing {', '.join(missing)}")
+        raise ArgumentError(
+            f"{call}: missing {', '.join(missing)}; pass an array, a number or None (a stream) for each"
+        )
     return signature.parameters
 
 
 def _check_scalars(parameters: Sequence[inspect.Parameter], given: Sequence[tuple[str, Any]]) -> None:
-    """Refuse what is no number for a parameter of a type such as ``cutlass.Float32``: the compiler calls it its bug."""
+    """Refuse what is no number for a parameter of a type such as ``cutlass.Float32``: the compiler calls it its bug.
+
+    And a number for a tensor, whose place the compiler names instead of its name.
+    """
     import cutlass
+    from cutlass import cute
 
     kinds = {one.name: one.annotation for one in parameters}
     for name, value in given:
         kind: Any = kinds.get(name)
         if isinstance(kind, str):
-            kind = getattr(cutlass, kind.rpartition(".")[2], None)
+            word = kind.rpartition(".")[2]
+            kind = cute.Tensor if word == "Tensor" else getattr(cutlass, word, None)
+        if kind is cute.Tensor and isinstance(value, int | float | complex | str | bytes | list | tuple):
+            raise ArgumentError(f"{name}={shown(value)} is no array, and {name} is a Tensor; pass an array")
         if not (isinstance(kind, type) and issubclass(kind, cutlass.Numeric)):
             continue
         number = value.item() if isinstance(value, np.generic) else value
@@ -247,7 +259,9 @@ def _tensor(name: str, array: Array, value: Any) -> Any:
         # The compiler would find an unknown type later, and not say whose it is.
         tensor.element_type = element or tensor.element_type
     except (BufferError, RuntimeError, TypeError) as error:
-        raise DTypeError(f"{name} has elements of {array.dtype}, which CuTe DSL does not take") from error
+        raise DTypeError(
+            f"{name} has elements of {array.dtype}, which CuTe DSL does not take; pass floats or integers"
+        ) from error
     if array.ndim:
         unit = [place for place, stride in enumerate(array.strides) if stride == array.itemsize]
         longer = [place for place in unit if array.shape[place] > 1] or unit

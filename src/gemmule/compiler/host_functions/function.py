@@ -83,9 +83,9 @@ class CuteFunction:
                 if __file__ in text:
                     # The place is the call above: the arguments are meant.
                     raise ArgumentError(f"{name}: {_first_line(text)}") from error
-                raise KernelFailedError(f"{name} for {arch}: {text}") from error
+                raise KernelFailedError(f"{name} for {arch}: {text}{_remedy(arguments)}") from error
             except (TypeError, ValueError) as error:
-                raise KernelFailedError(f"{name} for {arch}: {_place(error)}{error}") from error
+                raise KernelFailedError(f"{name} for {arch}: {_place(error)}{error}{_remedy(arguments)}") from error
             if self._compiled is None or not self._compiled.__ptx__ or self._compiled.ir_module is None:
                 raise KernelFailedError(
                     f"{name}: the compiler returned no code; is one of its CUTE_DSL_ variables set?"
@@ -104,6 +104,12 @@ class CuteFunction:
         if len(pointers) != len(kinds):
             raise UnsupportedError(f"{name} has {len(pointers)} arguments, and its host code takes {len(kinds)}")
         self.arguments = [(kind, _address(pointer)) for kind, pointer in zip(kinds, pointers, strict=True)]
+
+
+def _remedy(arguments: CuteArguments) -> str:
+    """Return what to pass instead of None, which a function that does not test for it fails with."""
+    names = " and ".join(f"{name}=None" for name in arguments.absent)
+    return f"; {names} may be why: pass arrays or numbers" if names else ""
 
 
 def is_host_function(function: Any) -> bool:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 
 from gemmule.core.arch import Arch
+from gemmule.core.chip import Chip
+from gemmule.core.config import Config
 from gemmule.core.dtype import Precision
-from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.core.errors import ArgumentError, NoKernelError, UnsupportedError
 from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.kernel_names import only_choice, unknown_kernel
 from gemmule.dispatch.registry import REGISTRY, kernels_of
+from gemmule.dispatch.select import choose
 
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for
@@ -34,6 +38,8 @@ _UNEXPLAINED = {
 }
 #: Kernels whose counts are explained.
 EXPLAINED = tuple(spec for spec in REGISTRY if spec.name not in _UNEXPLAINED)
+#: Rungs are numbered; production kernels are not, though a ladder ends with one.
+_RUNG = re.compile(r"[a-z]\d\d_")
 # A size that no kernel refuses for its edges.
 _FRIENDLY = (4096, 4096, 4096)
 # Where no type is given, float32 is asked for first; of Hopper's kernels last, since they are for tensor cores.
@@ -64,6 +70,31 @@ def choice_named(word: str) -> Choice:
         why, instead = _UNEXPLAINED[name]
         raise UnsupportedError(f"{name} cannot be explained: {why}; explain {instead} instead")
     return only_choice(word, kernels_of(operations[name]))
+
+
+def as_called(choice: Choice, problem: Problem, arch: Arch, chip: Chip) -> Choice:
+    """Return a production kernel in the config that a call takes on a chip; a rung of a ladder as it is.
+
+    Of configs whose CTAs share tiles, which are not explained, the best other one is returned, with the call's as its
+    source. A kernel that takes the problem in no config stays as it is, too, and says why when it is explained.
+    """
+    spec = choice.spec
+    if spec.cost is None or _RUNG.match(spec.name):
+        return choice
+    sms, name = chip.sms, chip.driver_name
+    try:
+        called = choose(problem, arch, (spec,), multiprocessors=sms, chip=name)
+    except NoKernelError:
+        return choice
+    if spec.next_kernel is not None or not spec.launch(problem, called.config).workspaces:
+        return called
+    others = dataclasses.replace(spec, configs=tuple(one for one in spec.configs if not _shares_tiles(one)))
+    best = choose(problem, arch, (others,), multiprocessors=sms, chip=name, tuned=False)
+    return Choice(spec, best.config, chosen_by="cost", source=f"a call takes {called.config}")
+
+
+def _shares_tiles(config: Config) -> bool:
+    return any(getattr(config, field, 0) == 1 for field in ("stream_k", "split_k"))
 
 
 def problem_of(

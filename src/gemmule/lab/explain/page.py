@@ -11,6 +11,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import Kind
 from gemmule.core.problem import GemmProblem
 from gemmule.core.quantities import short_quantity
+from gemmule.core.spec import Choice
 
 from ..column_widths import column_widths
 from ..transposes import is_copy, problem_for
@@ -79,7 +80,7 @@ def _head(explained: Explanation, width: int) -> str:
     lines = [
         f"{spec.name}: {spec.summary}",
         f"{what}, on {explained.chip.name}",
-        f"config {config}; compiled for {explained.arch}, {signature}",
+        f"config {config}{_origin(explained.choice)}; compiled for {explained.arch}, {signature}",
     ]
     if (before := explained.before) is not None:
         lines.append(
@@ -89,6 +90,15 @@ def _head(explained: Explanation, width: int) -> str:
     if explained.arch_note:
         lines.append(f"{explained.arch_note}.")
     return "\n".join(_wrapped(line, width) for line in lines)
+
+
+def _origin(choice: Choice) -> str:
+    """Return why a config that is not named is explained; nothing for one that is."""
+    if choice.chosen_by == "single":
+        return ""
+    if choice.chosen_by == "cost" and choice.source:
+        return f" ({choice.source}, whose CTAs share tiles: it cannot be explained)"
+    return f" (as a call takes it{': tuned' if choice.chosen_by == 'tuned' else ''})"
 
 
 def _method(explained: Explanation, width: int) -> str:

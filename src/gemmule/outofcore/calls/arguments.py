@@ -56,8 +56,8 @@ class Options(TypedDict, total=False):
         and `memory` holds for each.
     device_memory, pinned_memory : int or str
         Limit for the buffers on a GPU, and for pinned memory that files and pageable arrays are staged in, which counts
-        within `memory` too. On the host either of them selects the streaming engine of a GPU, with host memory as
-        the device's, within `memory`.
+        within `memory` too. With ``executor="cpu"`` either of them selects the streaming engine of a GPU, with host
+        memory as the device's, within `memory`; without a GPU they are an error otherwise.
     strategy : {'c-stationary', 'panels', 'resident-c', 'five-buffers'}
         Matrix that stays on the GPU while the others are streamed; chosen by default.
     devices : int or sequence of int

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from gemmule.api.planning.choice import host_arrays_executor, wanted_executor
 from gemmule.core.dtype import Precision
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, shown
 from gemmule.executor.activity import Transfer
 from gemmule.host import blas
 
@@ -224,20 +224,27 @@ class StreamSession:
 
 def device_of(request: Request, problem: StreamProblem) -> str | None:
     """Return the device that a product passes through: a GPU, or, where somebody asks for one, the host as one."""
-    wanted = (request.device_memory, request.strategy, request.pinned_memory, request.devices)
-    asked = request.traced or any(one is not None for one in wanted)
+    given = {name: getattr(request, name) for name in ("device_memory", "pinned_memory", "strategy", "devices")}
+    asked = [f"{name}={shown(value)}" for name, value in given.items() if value is not None]
+    asked += ["a timeline"] if request.traced else []
     for name in ("device_memory", "pinned_memory"):
-        if getattr(request, name) is not None:
-            given_bytes(getattr(request, name), name)
+        if given[name] is not None:
+            given_bytes(given[name], name)
     if request.scheduler is not None:
         if asked:
             raise ArgumentError("the workers of a scheduler choose for themselves; leave out what is for one device")
         return None
-    name, _ = host_arrays_executor(wanted_executor(request.executor), *problem.dtype_names, None)
+    executor = wanted_executor(request.executor)
+    name, reason = host_arrays_executor(executor, *problem.dtype_names, None)
     if name == "vgpu" and asked:
         raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; give 'gpu' or 'cpu'")
     if request.devices is not None:
         check_devices(request.devices, name)
+    if asked and name == "cpu" and executor is None:
+        raise ArgumentError(
+            f"{asked[0]} is for a product through a GPU, and this one runs on the host: {reason}; leave it out, or "
+            "give executor='cpu' to stream through host memory as a GPU"
+        )
     return name if asked or name == "gpu" else None
 
 

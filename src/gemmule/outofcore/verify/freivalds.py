@@ -59,6 +59,7 @@ class Verdict:
     #: not proved wrong may be right: the bounds of random vectors, and those of very long sums, are exceeded by chance
     #: or by biased roundings.
     proved_wrong: bool = False
+    not_finite: int = 0  #: Elements of the result that are NaN or infinite: their rows are among those compared.
 
     @property
     def caveat(self) -> str | None:
@@ -164,6 +165,7 @@ def verify(
     return Verdict(
         vectors, seed, worst, worst <= 1.0, 2.0**-vectors, above, int(compared.sum()), found.element_bound,
         found.unproved, found.first_unproved, found.worst > 1.0 and bound.certain,
+        found.not_finite,
     )  # fmt: skip
 
 

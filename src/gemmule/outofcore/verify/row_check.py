@@ -20,6 +20,7 @@ class Comparison:
     element_bound: float = 0.0  #: Largest finite bound of an element.
     unproved: int = 0  #: Elements that the comparison can neither confirm nor refute.
     first_unproved: tuple[int, int] | None = None  #: Row and column of the first of them.
+    not_finite: int = 0  #: Elements that are NaN or infinite.
 
     def add(self, wrong: Array, unproved: Array, rows: Array, first_col: int) -> None:
         """Add the elements of some rows: ratios of errors to bounds, and whether an element is unproved."""
@@ -94,6 +95,7 @@ def compare_rows(
                 may_overflow = ~(sizes * (4 if np.iscomplexobj(exact) else 1) < bound.sum_top) | ~in_range
                 wrong, unproved = _judged(found, exact, allowed, finite, may_overflow, bound)
                 comparison.add(wrong, unproved, chosen, start)
+                comparison.not_finite += int((~np.isfinite(found)).sum())
                 certain = float(allowed[np.isfinite(allowed)].max(initial=0.0))
                 comparison.element_bound = max(comparison.element_bound, certain)
     return comparison

@@ -65,7 +65,7 @@ class AgentRaces:
         self._shadow = shadow
         self._per_row = max(_ROW // shadow.granule, 1)
         pieces = len(shadow.written)
-        groups = -(-clocks.warps // WARPS)
+        groups = -(-clocks.columns.warps // WARPS)
         # The last product of each warpgroup of the CTA that read a piece, and the last bulk copy.
         self._products = np.zeros((pieces, groups), np.int32)
         self._stores = np.zeros(pieces, np.int32)
@@ -94,14 +94,14 @@ class AgentRaces:
         marks = self._stores[pieces]
         late: Array = np.zeros(pieces.shape, np.bool_)
         if marks.any():
-            column, clock = clocks.parts(marks)
+            column, clock = clocks.columns.parts(marks)
             late |= knowledge[warps[:, None], column] < clock
         products = self._products[pieces]
         if products.any():
             # The warpgroups are those of the CTA whose memory it is.
             cta = pieces * self._shadow.granule // self._stride
-            first = cta[:, :, None] * clocks.warps + self._first_warps
-            known = knowledge[warps[:, None, None], clocks.product_column(first)]
+            first = cta[:, :, None] * clocks.columns.warps + self._first_warps
+            known = knowledge[warps[:, None, None], clocks.columns.product(first)]
             late |= (products > known).any(axis=2)
         return late
 
@@ -144,7 +144,7 @@ class AgentRaces:
     def _compare_with_writes(
         self, access: AgentAccess, pieces: Array, before: Array, visible: Array, known: Array
     ) -> None:
-        column, clock = self._clocks.parts(before)
+        column, clock = self._clocks.columns.parts(before)
         unseen = np.take_along_axis(visible, column, 1) < clock
         if not unseen.any():
             return
@@ -153,8 +153,8 @@ class AgentRaces:
         first = np.argwhere(bad)[0]
         place = pieces[tuple(first)]
         earlier = self._kernel.instructions[int(self._shadow.writer[place])]
-        who = self._clocks.who(int(column[tuple(first)]))
-        why = self._clocks.unordered(int(column[tuple(first)]))
+        who = self._clocks.columns.who(int(column[tuple(first)]))
+        why = self._clocks.columns.unordered(int(column[tuple(first)]))
         if not unknown.any():
             why = "no fence.proxy.async makes it visible to TMA and the tensor cores"
         self._report(access, bad, "race", f"{who} wrote it {earlier.place}, and {why}", earlier)
@@ -163,19 +163,19 @@ class AgentRaces:
         clocks = self._clocks
         if access.agent == "wgmma":
             clock = clocks.product_groups[warps] + 1
-            self._products[pieces, (warps % clocks.warps // WARPS)[:, None]] = clock[:, None]
+            self._products[pieces, (warps % clocks.columns.warps // WARPS)[:, None]] = clock[:, None]
             return
         clock = BulkCopies.of(access.batch).committed[access.lanes] + 1
-        self._stores[pieces] = clocks.mark(clocks.read_column(warps), clock)[:, None]
+        self._stores[pieces] = clocks.columns.mark(clocks.columns.read(warps), clock)[:, None]
 
     def _write(self, access: AgentAccess, pieces: Array, warps: Array) -> None:
         clocks = self._clocks
         assert access.barriers is not None
         reads = self._shadow.read[pieces]
-        late = reads > clocks.known[warps, : clocks.generic][:, None, :]
+        late = reads > clocks.known[warps, : clocks.columns.generic][:, None, :]
         if late.any():
             reader = int(np.argwhere(late)[0][2])
-            why = f"{clocks.who(reader)} read it, and {_EMPTY}"
+            why = f"{clocks.columns.who(reader)} read it, and {_EMPTY}"
             self._report(access, np.asarray(late.any(axis=2)), "race", why)
         late = self._late_reads(pieces, clocks.known, warps)
         if late.any():
@@ -183,7 +183,7 @@ class AgentRaces:
             self._report(access, late, "race", why)
         numbers = clocks.number_of(access.barriers)
         clock = clocks.barrier_clock(access.batch, access.barriers)
-        self._shadow.written[pieces] = clocks.mark(clocks.barrier_column(numbers), clock)[:, None]
+        self._shadow.written[pieces] = clocks.columns.mark(clocks.columns.barrier(numbers), clock)[:, None]
         self._shadow.writer[pieces] = access.instruction.index
 
     def _report(self, access: AgentAccess, bad: Array, kind: str, why: str, earlier: Instruction | None = None) -> None:

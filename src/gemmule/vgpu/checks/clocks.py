@@ -23,19 +23,18 @@ from ..dataflow.polling import is_strong
 from ..engine.batch import Batch
 from ..engine.isa.barrier import COUNT
 from ..engine.isa.bulk_copy import BulkCopies
-from ..engine.isa.mbarrier import MBarriers
+from ..engine.isa.mbarrier_phases import MBarriers
 from ..engine.lanes import Lanes
 from ..engine.observer import Observer
 from ..ptx.module import Instruction, Kernel
 from ..types import Array
+from .agent_columns import AgentColumns
 from .collected import Check, Collected
 
 #: Mbarriers of a CTA that are followed.
 _MBARRIERS = 64
 #: Messages from other clusters that are followed, of each cluster.
 MOST_MESSAGES = 128
-#: Bit of a mark: the access is atomic.
-ATOMIC = np.int32(1 << 30)
 
 
 def is_asynchronous(kernel: Kernel) -> bool:
@@ -72,18 +71,8 @@ class Clocks(Observer):
         Clocks of the writes that are visible to TMA and the tensor cores for operations that the warp issues.
     groups, product_groups : array of int
         For each warp of the batch, how many groups of copies and of products it has committed.
-    own : array of int
-        For each warp of the batch, its column.
-    warps : int
-        Warps of a CTA.
-    generic : int
-        Warps of a cluster: so many columns are theirs, as many those of their copies, and so on.
-    column_bits : int
-        Bits that hold a column's number.
-    predecessor : int
-        In a dependent launch, the column of the predecessor grid.
-    messages : int
-        The first of the columns for messages of other clusters that a warp has acquired.
+    columns : AgentColumns
+        The columns of the agents.
     """
 
     known: Array
@@ -100,27 +89,19 @@ class Clocks(Observer):
         self._messages = MOST_MESSAGES if has_messages(kernel) else 0
 
     def batch_begins(self, batch: Batch) -> None:
-        self.warps = batch.geometry.warps
-        self.generic = self.warps * batch.cluster_ctas
         self._clusters = len(batch.ctas) // batch.cluster_ctas
-        total = len(batch.ctas) * self.warps
         self._followed = _MBARRIERS * batch.cluster_ctas if self._has_barriers else 0
-        # Warps, copies; then bulk copies that have read, and are complete; warpgroups; mbarriers.
-        ends = np.cumsum([2 * self.generic, self.generic, self.generic, self.generic]).tolist()
-        columns = ends[3] + self._followed if self._has_barriers or self._asynchronous else 2 * self.generic
-        self.predecessor = columns
-        self.messages = columns = columns + self._dependent
-        columns += self._messages
-        self._read_columns, self._done_columns, self._product_columns, self._barrier_columns = ends
-        self.column_bits = max((columns - 1).bit_length(), 1)
-        width = 1 << self.column_bits
+        self.columns = columns = AgentColumns(
+            batch, self._followed, asynchronous=self._asynchronous, dependent=self._dependent, messages=self._messages
+        )
+        total = len(columns.own)
+        width = 1 << columns.bits
         self._levels = np.zeros((2 if self._asynchronous else 1, total, width), np.int32)
         self.known, self.visible = self._levels[0], self._levels[-1]
         self.groups = np.zeros(total, np.int64)
         self.product_groups = np.zeros(total, np.int64)
-        self.own = np.arange(total) % self.generic
         self._all = np.arange(total)
-        self.known[self._all, self.own] = 1
+        self.known[self._all, self.columns.own] = 1
         levels = len(self._levels)
         self._brought = np.zeros((levels, len(batch.ctas), COUNT, width), np.int32)
         self._to_cluster = np.zeros((levels, self._clusters, width), np.int32)
@@ -141,87 +122,26 @@ class Clocks(Observer):
         self.fenced = np.zeros(total, np.bool_)
         # Clocks of the warps' last fence.mbarrier_init, which a relaxed arrival at the cluster's barrier passes on, and
         # what each warp has of that. It covers none of their other writes.
-        self._init_fence = np.zeros(len(self.own), np.int64)
-        self._inits_to_cluster = np.zeros((self._clusters, self.generic), np.int64)
+        self._init_fence = np.zeros(len(self.columns.own), np.int64)
+        self._inits_to_cluster = np.zeros((self._clusters, self.columns.generic), np.int64)
         self._inits_from_cluster = np.zeros_like(self._inits_to_cluster)
-        self._inits_known = np.zeros((len(self.own), self.generic), np.int64)
-
-    def copies_column(self, warps: Array) -> Array:
-        """Return the column of the copies of warps of the batch."""
-        found: Array = self.generic + self.own[warps]
-        return found
-
-    def read_column(self, warps: Array) -> Array:
-        """Return the column of what the bulk copies of warps have read."""
-        found: Array = self._read_columns + self.own[warps]
-        return found
-
-    def done_column(self, warps: Array) -> Array:
-        """Return the column of the bulk copies of warps that are complete."""
-        found: Array = self._done_columns + self.own[warps]
-        return found
-
-    def product_column(self, warps: Array) -> Array:
-        """Return the column of the products of the warpgroups that warps belong to."""
-        own = self.own[warps]
-        found: Array = self._product_columns + own - own % self.warps % 4
-        return found
+        self._inits_known = np.zeros((len(self.columns.own), self.columns.generic), np.int64)
 
     def number_of(self, places: Array) -> Array:
         """Return the numbers of mbarriers; -1 where there is none."""
         found: Array = self._number[places]
         return found
 
-    def barrier_column(self, numbers: Array) -> Array:
-        """Return the column of the copies that complete at mbarriers of those numbers."""
-        found: Array = self._barrier_columns + numbers % self._followed
-        return found
-
     def knows_initialised(self, warps: Array, numbers: Array) -> Array:
         """Say for warps of the batch whether the initialisation of its mbarrier happened before."""
-        column, clock = self.own[self.init_warp[numbers]], self.init_clock[numbers]
+        column, clock = self.columns.own[self.init_warp[numbers]], self.init_clock[numbers]
         found: Array = np.maximum(self.known[warps, column], self._inits_known[warps, column]) >= clock
-        return found
-
-    def is_told(self, columns: Array) -> Array:
-        """Say which columns are of copies and stores that complete at mbarriers."""
-        found: Array = (columns >= self._barrier_columns) & (columns < self.messages)
         return found
 
     def barrier_clock(self, batch: Batch, places: Array) -> Array:
         """Return the clock of the copies that complete in the current phase of mbarriers."""
         found: Array = self._base[self._number[places]] + MBarriers.of(batch).phase[places] + 1
         return found
-
-    def who(self, column: int) -> str:
-        """Name an agent by its column."""
-        bulk = "a bulk copy of warp {}"
-        kinds = ("warp {}", "a copy of warp {}", bulk, bulk, "a product of warp {}")
-        kind, place = divmod(column, self.generic)
-        if kind >= len(kinds) or column >= self._barrier_columns:
-            return "a bulk copy or asynchronous store"
-        cta, warp = divmod(place, self.warps)
-        name = kinds[kind].format(warp)
-        return f"{name} of CTA {cta} of the cluster" if self.generic > self.warps else name
-
-    def unordered(self, column: int) -> str:
-        """Say that nothing orders an access after an earlier one of an agent, and what would."""
-        kind = column // self.generic
-        if column >= self._barrier_columns and self._followed:
-            what = "a wait for the mbarrier at which it completes"
-        elif kind == 0:
-            what = "a barrier between them (sync_threads, bar.sync)"
-            if self.generic > self.warps:
-                what += ", of different CTAs one of the cluster (cluster_arrive and cluster_wait),"
-        elif kind == 1:
-            what = (
-                "a wait for the copy (cp_async_wait_group), and a barrier behind it if threads of other warps use it,"
-            )
-        elif kind in (2, 3):
-            what = "a wait for the copy (cp_async_bulk_wait_group), and a barrier behind it for other warps,"
-        else:
-            what = "a wait for the products (wgmma.wait_group), and a barrier behind it for other warps,"
-        return f"nothing orders the two; {what} would"
 
     def warps_in(self, batch: Batch, lanes: Lanes) -> Array:
         """Return the warps that lanes belong to, each once."""
@@ -232,34 +152,24 @@ class Clocks(Observer):
         found: Array = warp[first]
         return found
 
-    def mark(self, column: Array, clock: Array) -> Array:
-        """Return marks, by which shadows hold accesses: agents by their columns, and their clocks."""
-        found: Array = ((clock << self.column_bits) | column).astype(np.int32)
-        return found
-
-    def parts(self, marks: Array) -> tuple[Array, Array]:
-        """Return the columns and clocks of marks."""
-        clean = marks & ~ATOMIC
-        return clean & ((1 << self.column_bits) - 1), clean >> self.column_bits
-
     def epoch(self, warps: Array) -> Array:
         """Return the own clock of warps of the batch."""
-        return self.known[warps, self.own[warps]]
+        return self.known[warps, self.columns.own[warps]]
 
     def tick(self, warps: Array) -> None:
         """Advance the own clocks of warps: their next operations come after what they passed on."""
-        self.known[warps, self.own[warps]] += 1
+        self.known[warps, self.columns.own[warps]] += 1
 
     def has_waited(self, warps: Array) -> Array:
         """Say for warps of a dependent launch whether a wait for the predecessor happened before."""
-        found: Array = self.known[warps, self.predecessor] > 0
+        found: Array = self.known[warps, self.columns.predecessor] > 0
         return found
 
     def grid_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
         if self._dependent:
             warps = self.warps_in(batch, lanes)
-            self._reach(warps, np.full(len(warps), self.predecessor), np.ones(len(warps), np.int64))
+            self._reach(warps, np.full(len(warps), self.columns.predecessor), np.ones(len(warps), np.int64))
 
     def _learn(self, warps: Array, level: int, what: Array) -> None:
         self._levels[level, warps] = np.maximum(self._levels[level, warps], what)
@@ -273,13 +183,13 @@ class Clocks(Observer):
         else:
             warps, numbers = pairs
         for brought, levels in zip(self._brought, self._levels, strict=True):
-            np.maximum.at(brought, (warps // self.warps, numbers), levels[warps])
-        self.known[warps, self.own[warps]] += 1
+            np.maximum.at(brought, (warps // self.columns.warps, numbers), levels[warps])
+        self.known[warps, self.columns.own[warps]] += 1
 
     def barrier_released(self, batch: Batch, lanes: Lanes, barrier: Array) -> None:
         warps = self.warps_in(batch, lanes)
         first = np.searchsorted(lanes.pick(batch.warp_of_lane), warps)
-        ctas, numbers = warps // self.warps, barrier[first]
+        ctas, numbers = warps // self.columns.warps, barrier[first]
         for level, brought in enumerate(self._brought):
             self._learn(warps, level, brought[ctas, numbers])
         self._brought[:, ctas, numbers] = 0
@@ -289,10 +199,10 @@ class Clocks(Observer):
         warps = self.warps_in(batch, lanes)
         if releases:
             for gathered, levels in zip(self._to_cluster, self._levels, strict=True):
-                np.maximum.at(gathered, warps // self.generic, levels[warps])
+                np.maximum.at(gathered, warps // self.columns.generic, levels[warps])
         elif self._has_barriers:
-            self._inits_to_cluster[warps // self.generic, self.own[warps]] = self._init_fence[warps]
-        self.known[warps, self.own[warps]] += 1
+            self._inits_to_cluster[warps // self.columns.generic, self.columns.own[warps]] = self._init_fence[warps]
+        self.known[warps, self.columns.own[warps]] += 1
 
     def cluster_completed(self, batch: Batch, clusters: Array) -> None:
         del batch
@@ -306,9 +216,9 @@ class Clocks(Observer):
         if acquires:
             warps = self.warps_in(batch, lanes)
             for level, gathered in enumerate(self._from_cluster):
-                self._learn(warps, level, gathered[warps // self.generic])
+                self._learn(warps, level, gathered[warps // self.columns.generic])
             if self._has_barriers:
-                self._inits_known[warps] = self._inits_from_cluster[warps // self.generic]
+                self._inits_known[warps] = self._inits_from_cluster[warps // self.columns.generic]
 
     def copies_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
@@ -317,13 +227,13 @@ class Clocks(Observer):
     def copies_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         del instruction
         warps = self.warps_in(batch, lanes)
-        self._reach(warps, self.copies_column(warps), self.groups[warps] - left)
+        self._reach(warps, self.columns.copies(warps), self.groups[warps] - left)
 
     def copies_signalled(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         del instruction
         warps, numbers = lanes.pick(batch.warp_of_lane), self._number[places]
         for gathered in self._to_barrier:
-            np.maximum.at(gathered, (numbers, self.copies_column(warps)), self.groups[warps] + 1)
+            np.maximum.at(gathered, (numbers, self.columns.copies(warps)), self.groups[warps] + 1)
 
     def _reach(self, warps: Array, column: Array, clock: Array) -> None:
         """Advance the clocks that warps hold of an agent."""
@@ -333,11 +243,11 @@ class Clocks(Observer):
     def bulk_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int, read_only: bool) -> None:
         del instruction
         warps = self.warps_in(batch, lanes)
-        made = np.zeros(len(self.own), np.int64)
+        made = np.zeros(len(self.columns.own), np.int64)
         np.maximum.at(made, lanes.pick(batch.warp_of_lane), BulkCopies.of(batch).committed[lanes.index])
-        self._reach(warps, self.read_column(warps), made[warps] - left)
+        self._reach(warps, self.columns.read(warps), made[warps] - left)
         if not read_only:
-            self._reach(warps, self.done_column(warps), made[warps] - left)
+            self._reach(warps, self.columns.done(warps), made[warps] - left)
 
     def wgmma_committed(self, batch: Batch, instruction: Instruction, lanes: Lanes) -> None:
         del instruction
@@ -346,7 +256,7 @@ class Clocks(Observer):
     def wgmma_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, left: int) -> None:
         del instruction
         warps = self.warps_in(batch, lanes)
-        self._reach(warps, self.product_column(warps), self.product_groups[warps] - left)
+        self._reach(warps, self.columns.product(warps), self.product_groups[warps] - left)
 
     def proxy_fenced(self, batch: Batch, instruction: Instruction, lanes: Lanes, shared: bool) -> None:
         del instruction
@@ -356,12 +266,12 @@ class Clocks(Observer):
             if not shared:
                 self._init_fence[warps] = self.epoch(warps)
                 # What the warp initialises from now on is not fenced.
-                self.known[warps, self.own[warps]] += 1
+                self.known[warps, self.columns.own[warps]] += 1
         if shared and self._asynchronous:
-            part = slice(0, 2 * self.generic)
+            part = slice(0, 2 * self.columns.generic)
             self.visible[warps, part] = self.known[warps, part]
             # What the warp writes from now on is not fenced.
-            self.known[warps, self.own[warps]] += 1
+            self.known[warps, self.columns.own[warps]] += 1
 
     def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         del instruction
@@ -373,7 +283,7 @@ class Clocks(Observer):
             self._count[cluster] += 1
         numbers, warps = self._number[places], lanes.pick(batch.warp_of_lane)
         # The phases after a second initialisation count on from the first's.
-        last = self._from_barrier[0, numbers, self.barrier_column(numbers)]
+        last = self._from_barrier[0, numbers, self.columns.barrier(numbers)]
         self._base[numbers] = np.maximum(last, self._base[numbers]) + (self.init_clock[numbers] > 0)
         self.init_warp[numbers], self.init_clock[numbers] = warps, self.epoch(warps)
         self.fenced[numbers] = False
@@ -388,12 +298,12 @@ class Clocks(Observer):
             for gathered, levels in zip(self._to_barrier, self._levels, strict=True):
                 np.maximum.at(gathered, numbers, levels[warps])
         warps = np.unique(warps)
-        self.known[warps, self.own[warps]] += 1
+        self.known[warps, self.columns.own[warps]] += 1
 
     def mbarrier_completed(self, batch: Batch, places: Array) -> None:
         numbers = self._number[places]
         found = self._to_barrier[:, numbers]
-        found[:, np.arange(len(numbers)), self.barrier_column(numbers)] = (
+        found[:, np.arange(len(numbers)), self.columns.barrier(numbers)] = (
             self._base[numbers] + MBarriers.of(batch).phase[places]
         )
         self._from_barrier[:, numbers] = np.maximum(self._from_barrier[:, numbers], found)

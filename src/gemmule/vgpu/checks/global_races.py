@@ -18,7 +18,8 @@ from ..engine.observer import Access, TmaGlobalAccess
 from ..memory import GLOBAL_BASE, Allocation
 from ..ptx.module import Instruction, Kernel
 from ..types import Array
-from .clocks import ATOMIC, ClockCheck, Clocks
+from .agent_columns import ATOMIC
+from .clocks import ClockCheck, Clocks
 from .collected import ONE_WRITER, Collected
 from .messages import Messages
 
@@ -108,10 +109,10 @@ class GlobalRaces(ClockCheck):
         size = np.maximum((access.start + access.size) // granule * granule - first, 0)
         warps = access.lanes // 32
         if access.write:
-            column, clock = self._clocks.done_column(warps), BulkCopies.of(batch).committed[access.lanes] + 1
+            column, clock = self._clocks.columns.done(warps), BulkCopies.of(batch).committed[access.lanes] + 1
         else:
             assert access.barriers is not None
-            column = self._clocks.barrier_column(self._clocks.number_of(access.barriers))
+            column = self._clocks.columns.barrier(self._clocks.number_of(access.barriers))
             clock = self._clocks.barrier_clock(batch, access.barriers)
         row_of = np.broadcast_to(np.arange(len(first))[:, None], first.shape)
         for width in np.unique(size[size > 0]).tolist():
@@ -158,13 +159,13 @@ class GlobalRaces(ClockCheck):
         index = access.lanes.index[mask]
         warp, cta = access.batch.warp_of_lane[index], self._cta[index]
         self._compare_with_writes(access, shadow, piece, warp, cta, mask)
-        column, clock = self._clocks.own[warp], self._clocks.epoch(warp)
+        column, clock = self._clocks.columns.own[warp], self._clocks.epoch(warp)
         if access.asynchronous:
             # The copy reads between now and the wait for its group.
-            column, clock = self._clocks.copies_column(warp), self._clocks.groups[warp] + 1
+            column, clock = self._clocks.columns.copies(warp), self._clocks.groups[warp] + 1
         if agent is not None:
             column, clock = agent
-        mark = self._clocks.mark(column, clock)
+        mark = self._clocks.columns.mark(column, clock)
         if access.atomic:
             mark |= ATOMIC
         if access.write:
@@ -195,7 +196,7 @@ class GlobalRaces(ClockCheck):
         warp, cta : array of int, (n,)
             Warps and CTAs of the access.
         """
-        column, clock = self._clocks.parts(marks)
+        column, clock = self._clocks.columns.parts(marks)
         other = (owner != 0) & (owner != cta[:, None])
         race: Array = (owner == cta[:, None]) & (self._clocks.known[warp[:, None], column] < clock)
         if other.any():
@@ -217,8 +218,8 @@ class GlobalRaces(ClockCheck):
         if race.any():
             row, column = (int(value) for value in np.argwhere(race)[0])
             earlier = self._kernel.instructions[int(shadow.writer[piece[row, column]])]
-            agent = int(self._clocks.parts(shadow.write_mark[piece[row, column]])[0])
-            who, why = "another warp", self._clocks.unordered(agent)
+            agent = int(self._clocks.columns.parts(shadow.write_mark[piece[row, column]])[0])
+            who, why = "another warp", self._clocks.columns.unordered(agent)
             if other[row, column]:
                 why = _OTHER_CTA
                 who = f"CTA {access.batch.geometry.coordinates(int(writer[row, column]) - 1)}"
@@ -239,7 +240,7 @@ class GlobalRaces(ClockCheck):
         race, other = self._unordered(access, reader, shadow.read_mark[piece], warp, cta)
         if race.any():
             why = "another warp, CTA or an asynchronous copy reads it, and "
-            why += _OTHER_CTA if other[race].any() else self._clocks.unordered(0)
+            why += _OTHER_CTA if other[race].any() else self._clocks.columns.unordered(0)
             self._report(access, mask, np.asarray(race.any(axis=1)), why)
 
     def _report(self, access: Access, mask: Array, bad: Array, why: str, earlier: Instruction | None = None) -> None:

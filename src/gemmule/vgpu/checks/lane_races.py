@@ -19,7 +19,7 @@ import numpy as np
 from ..dataflow.granule import shared_granule
 from ..dataflow.warp_order import neighbours
 from ..engine.batch import Batch
-from ..engine.isa.mbarrier import MBarriers
+from ..engine.isa.mbarrier_phases import MBarriers
 from ..engine.lanes import WARP, Lanes
 from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Instruction, Kernel

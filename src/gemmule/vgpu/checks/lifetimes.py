@@ -33,7 +33,9 @@ class Lifetimes(ClockCheck):
             warps = lanes.index[elsewhere] // WARP
             target = lanes.pick(batch.cta_of_lane)[elsewhere] + remote[elsewhere]
             clocks = self._clocks
-            self._note(access.instruction, lanes.index[elsewhere], target, clocks.own[warps], clocks.epoch(warps))
+            self._note(
+                access.instruction, lanes.index[elsewhere], target, clocks.columns.own[warps], clocks.epoch(warps)
+            )
 
     def mbarrier_arrived(
         self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array, releases: bool
@@ -45,13 +47,13 @@ class Lifetimes(ClockCheck):
             warps = lanes.index[remote] // WARP
             # Arriving has moved the clock on already.
             clock = self._clocks.epoch(warps) - 1
-            self._note(instruction, lanes.index[remote], target[remote], self._clocks.own[warps], clock)
+            self._note(instruction, lanes.index[remote], target[remote], self._clocks.columns.own[warps], clock)
 
     def agent_access(self, access: AgentAccess) -> None:
         if access.barriers is not None:
             batch, clocks = access.batch, self._clocks
             target = access.barriers * 8 // batch.shared_stride
-            column = clocks.barrier_column(clocks.number_of(access.barriers))
+            column = clocks.columns.barrier(clocks.number_of(access.barriers))
             clock = clocks.barrier_clock(batch, access.barriers)
             self._note(access.instruction, access.lanes, target, column, clock)
 
@@ -63,7 +65,7 @@ class Lifetimes(ClockCheck):
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
         del instruction
         warps = self._clocks.warps_in(batch, lanes)
-        np.maximum.at(self._known, warps // self._clocks.warps, self._clocks.known[warps])
+        np.maximum.at(self._known, warps // self._clocks.columns.warps, self._clocks.known[warps])
 
     def batch_ends(self, batch: Batch) -> None:
         for cta, column in np.argwhere(self._used > self._known).tolist():

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..numeric.compiled import compiler
 from ..types import Array
-from .clocks import ATOMIC
+from .agent_columns import ATOMIC
 
 _ATOMIC = int(ATOMIC)
 #: Places that the loops remember, and the bits of a warp's number in what they remember.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine.batch import Batch
-from ..engine.isa.mbarrier import MBarriers
+from ..engine.isa.mbarrier_phases import MBarriers
 from ..engine.lanes import WARP, Lanes
 from ..engine.observer import AgentAccess
 from ..ptx.module import Instruction
@@ -84,10 +84,10 @@ class MBarrierUse(ClockCheck):
         clocks = self._clocks
         numbers = clocks.number_of(places)
         self._last.update(dict.fromkeys(places.tolist(), (instruction, int(index[0]))))
-        column = clocks.own[clocks.init_warp[numbers]]
+        column = clocks.columns.own[clocks.init_warp[numbers]]
         unknown = ~clocks.knows_initialised(index // WARP, numbers)
         if unknown.any():
-            who = clocks.who(int(column[unknown][0]))
+            who = clocks.columns.who(int(column[unknown][0]))
             mend = "mbarrier_init_fence and a barrier (sync_threads) behind it would"
             why = f", which {who} initialised, and nothing orders the two; {mend}"
             self._race(batch, instruction, index[unknown], int(places[unknown][0]), why)

@@ -116,11 +116,11 @@ class Messages(Observer):
     def _message(self, warp: int) -> Message:
         """Return all clocks of a warp as a message."""
         clocks = self._clocks
-        place = warp // clocks.generic
+        place = warp // clocks.columns.generic
         row = clocks.known[warp]
-        message = {self._clusters[place]: row[: clocks.messages].copy()}
+        message = {self._clusters[place]: row[: clocks.columns.messages].copy()}
         for number, taken in enumerate(self._taken[place]):
-            if row[clocks.messages + number]:
+            if row[clocks.columns.messages + number]:
                 message = _both(message, taken)
         return message
 
@@ -133,17 +133,19 @@ class Messages(Observer):
     def _take(self, warp: int, message: Message) -> None:
         """Let a warp receive a message."""
         clocks = self._clocks
-        place = warp // clocks.generic
+        place = warp // clocks.columns.generic
         taken = self._taken[place]
         number = next((number for number, one in enumerate(taken) if one is message), len(taken))
         if number == MOST_MESSAGES:
             raise UnsupportedError(f"the checks follow {MOST_MESSAGES} messages to a cluster, and there are more")
         if number == len(taken):
             taken.append(message)
-        clocks.known[warp, clocks.messages + number] = 1
+        clocks.known[warp, clocks.columns.messages + number] = 1
         own = message.get(self._clusters[place])
         if own is not None:
-            clocks.known[warp, : clocks.messages] = np.maximum(clocks.known[warp, : clocks.messages], own)
+            clocks.known[warp, : clocks.columns.messages] = np.maximum(
+                clocks.known[warp, : clocks.columns.messages], own
+            )
 
 
 def _both(one: Message, other: Message) -> Message:

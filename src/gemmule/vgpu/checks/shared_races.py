@@ -14,8 +14,9 @@ from ..engine.batch import Batch
 from ..engine.observer import Access, AgentAccess
 from ..ptx.module import Instruction, Kernel, Operand, Vector
 from ..types import Array
+from .agent_columns import ATOMIC
 from .agents import WAIT_FOR_READER, AgentRaces, Shadow
-from .clocks import ATOMIC, ClockCheck, Clocks, is_asynchronous
+from .clocks import ClockCheck, Clocks, is_asynchronous
 from .collected import ONE_WRITER, Collected
 from .loops import compiled, note_shared_write, pass_shared_read, pass_shared_write
 from .registers import UninitialisedRegisters
@@ -54,7 +55,7 @@ class SharedRaces(ClockCheck):
         # Clock and column of the last write, 0 for none, and its instruction.
         self._written = np.zeros(pieces, np.int32)
         self._writer = np.zeros(pieces, np.int32)
-        self._read = np.zeros((pieces, self._clocks.generic), np.int32)
+        self._read = np.zeros((pieces, self._clocks.columns.generic), np.int32)
         # When values that were read were needed, which orders the writes of TMA.
         self._needed = np.zeros_like(self._read) if self._asynchronous else self._read
         self._noted = (self._read, self._needed) if self._asynchronous else (self._read,)
@@ -101,7 +102,7 @@ class SharedRaces(ClockCheck):
         """See the values of loads needed that were seen before, when each piece had the mark that is given."""
         rows, many = self._rows(access)
         now = self.marks(access)
-        told = self._clocks.is_told(self._clocks.parts(now)[0])
+        told = self._clocks.columns.is_told(self._clocks.columns.parts(now)[0])
         overtaken = (now != marks) & told
         if overtaken.any():
             bad = np.asarray(overtaken.any(axis=1))
@@ -116,13 +117,13 @@ class SharedRaces(ClockCheck):
 
     def _note_read(self, shadow: Array, rows: Array, many: int, warp: Array) -> None:
         epoch = self._clocks.epoch(warp)
-        shadow.reshape(-1, many, self._clocks.generic)[rows, :, self._clocks.own[warp]] = epoch[:, None]
+        shadow.reshape(-1, many, self._clocks.columns.generic)[rows, :, self._clocks.columns.own[warp]] = epoch[:, None]
 
     def _unordered(self, access: Access, before: Array, warp: Array) -> Array:
         """Return which pieces hold a write that did not happen before the access of the warps."""
         clocks = self._clocks
-        column, clock = clocks.parts(before)
-        unordered: Array = clocks.known.reshape(-1).take((warp[:, None] << clocks.column_bits) + column) < clock
+        column, clock = clocks.columns.parts(before)
+        unordered: Array = clocks.known.reshape(-1).take((warp[:, None] << clocks.columns.bits) + column) < clock
         if access.atomic:
             unordered &= (before & ATOMIC) == 0
         return unordered
@@ -130,13 +131,13 @@ class SharedRaces(ClockCheck):
     def _check_reads(self, access: Access, rows: Array, many: int, warp: Array) -> None:
         """Look for reads of other warps that may not be over."""
         clocks = self._clocks
-        reads = self._read.reshape(-1, many, clocks.generic).take(rows, 0)
-        late = reads > clocks.known[warp, : clocks.generic][:, None, :]
+        reads = self._read.reshape(-1, many, clocks.columns.generic).take(rows, 0)
+        late = reads > clocks.known[warp, : clocks.columns.generic][:, None, :]
         if late.any():
             bad = np.asarray(late.any(axis=(1, 2)))
             first = int(np.flatnonzero(bad)[0])
             reader = int(late[first].any(axis=0).argmax())
-            self._report(access, bad, f"{clocks.who(reader)} read it, and {clocks.unordered(reader)}")
+            self._report(access, bad, f"{clocks.columns.who(reader)} read it, and {clocks.columns.unordered(reader)}")
 
     def _passed(self, access: Access, warp: Array) -> bool:
         """Look at an access in one go, and note it if it reads; return False and do nothing where that finds fault."""
@@ -146,17 +147,17 @@ class SharedRaces(ClockCheck):
         many = max(access.size // self._granule, 1)
         base = access.lanes.pick(access.batch.shared_base)
         place = access.address, base, self._granule.bit_length() - 1, many, warp
-        known = clocks.known, clocks.own, clocks.column_bits
+        known = clocks.known, clocks.columns.own, clocks.columns.bits
         reads = (self._read,) if access.write else self._noted
         return all(self._pass[access.write](*place, known, self._written, one) for one in reads)
 
     def _note_write(self, access: Access, rows: Array, many: int, warp: Array) -> None:
         clocks = self._clocks
         if access.asynchronous:
-            column, clock = clocks.copies_column(warp), clocks.groups[warp] + 1
+            column, clock = clocks.columns.copies(warp), clocks.groups[warp] + 1
         else:
-            column, clock = clocks.own[warp], clocks.epoch(warp)
-        mark = clocks.mark(column, clock)
+            column, clock = clocks.columns.own[warp], clocks.epoch(warp)
+        mark = clocks.columns.mark(column, clock)
         if access.atomic:
             mark |= ATOMIC
         number, base = access.instruction.index, access.lanes.pick(access.batch.shared_base)
@@ -173,15 +174,15 @@ class SharedRaces(ClockCheck):
 
     def _race(self, access: Access, bad: Array, pieces: Array, *, late: bool = False) -> None:
         first = int(np.flatnonzero(bad)[0])
-        column = int(self._clocks.parts(self._written[pieces[first]])[0])
+        column = int(self._clocks.columns.parts(self._written[pieces[first]])[0])
         earlier = self._kernel.instructions[int(self._writer[pieces[first]])]
-        who = self._clocks.who(column)
+        who = self._clocks.columns.who(column)
         if late:
             needed = "no instruction needed the value before the arrival at the mbarrier"
             why = f"{who} writes it {earlier.place}, and {needed}"
             self._report(access, bad, why, "may still read", earlier)
         else:
-            why = f"{who} wrote it {earlier.place}, and {self._clocks.unordered(column)}"
+            why = f"{who} wrote it {earlier.place}, and {self._clocks.columns.unordered(column)}"
             self._report(access, bad, why, earlier=earlier)
 
     def _report(

@@ -42,7 +42,7 @@ class UnfinishedCopies(ClockCheck):
     def exited(self, batch: Batch, instruction: Instruction | None, lanes: Lanes) -> None:
         del instruction
         warps = self._clocks.warps_in(batch, lanes)
-        column = self._clocks.copies_column(warps)
+        column = self._clocks.columns.copies(warps)
         open_warps = warps[self._clocks.known[warps, column] < self._last_group[warps]]
         if len(open_warps):
             warp = int(open_warps[0])
@@ -60,7 +60,7 @@ class UnfinishedCopies(ClockCheck):
     def _look_at_stores(self, batch: Batch, warps: Array, lanes: Lanes) -> None:
         """Look for bulk copies that may still read the shared memory of a CTA that is gone."""
         asked = warps[self._last_store[warps] > 0]
-        open_warps = asked[self._clocks.known[asked, self._clocks.read_column(asked)] < self._last_store[asked]]
+        open_warps = asked[self._clocks.known[asked, self._clocks.columns.read(asked)] < self._last_store[asked]]
         # The lane that issued it may have ended before.
         open_warps = open_warps[~batch.alive.reshape(-1, 32)[open_warps].any(axis=1)]
         if len(open_warps):

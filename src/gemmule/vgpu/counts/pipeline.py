@@ -15,7 +15,7 @@ import numpy as np
 from ..dataflow.control_flow import Block
 from ..engine.batch import Batch
 from ..engine.isa.bulk_copy import BulkCopies
-from ..engine.isa.mbarrier import MBarriers
+from ..engine.isa.mbarrier_phases import MBarriers
 from ..engine.isa.wgmma import Warpgroups
 from ..engine.lanes import Lanes, rows_of
 from ..engine.observer import Access, AgentAccess, Observer, TmaGlobalAccess

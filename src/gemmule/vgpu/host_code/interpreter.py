@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from gemmule.core.errors import KernelFailedError, UnsupportedError
 
 from ..printf import formatted
+from .arithmetic import COMPARISONS, FLOAT, FLOAT_COMPARISONS, SIGNED, UNSIGNED, signed
 from .llvm_types import Type, type_of
 from .memory import HostMemory
 
@@ -44,41 +44,6 @@ class LaunchCall:
     shared_bytes: int  #: Dynamic shared memory of a CTA.
     params: tuple[tuple[bytes, Type], ...]  #: Parameters in order: their bytes and their type.
     overlaps: bool  #: Whether it is a dependent launch (PDL).
-
-
-def _signed(value: int, bits: int) -> int:
-    return value - (1 << bits) if value >> (bits - 1) & 1 else value
-
-
-def _quotient(a: int, b: int) -> int:
-    """Divide as C does, towards zero."""
-    found = abs(a) // abs(b)
-    return found if (a < 0) == (b < 0) else -found
-
-
-_UNSIGNED: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "udiv": operator.floordiv, "urem": operator.mod,
-    "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": operator.lshift, "lshr": operator.rshift,
-    "intr.umax": max, "intr.umin": min,
-}  # fmt: skip
-_SIGNED: dict[str, Callable[[int, int], int]] = {
-    "sdiv": _quotient, "srem": lambda a, b: a - b * _quotient(a, b), "ashr": operator.rshift,
-    "intr.smax": max, "intr.smin": min,
-}  # fmt: skip
-_FLOAT: dict[str, Callable[[float, float], float]] = {
-    "fadd": operator.add, "fsub": operator.sub, "fmul": operator.mul,
-    "fdiv": lambda a, b: a / b if b else math.copysign(math.inf, a) * math.copysign(1.0, b) if a else math.nan,
-    "intr.maxnum": max, "intr.minnum": min,
-}  # fmt: skip
-_COMPARISONS = (
-    operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
-    operator.lt, operator.le, operator.gt, operator.ge,
-)  # fmt: skip
-#: Predicates of fcmp in the dialect's order; the first of each pair is ordered.
-_FLOAT_COMPARISONS: dict[int, Callable[[float, float], bool]] = {
-    1: operator.eq, 2: operator.gt, 3: operator.ge, 4: operator.lt, 5: operator.le, 6: operator.ne,
-    8: operator.eq, 9: operator.gt, 10: operator.ge, 11: operator.lt, 12: operator.le, 13: operator.ne,
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,17 +138,17 @@ class Interpreter:
         result = type_of(str(op.results[0].type)) if len(op.results) else None
         if result is not None and result.name == "vector":
             raise UnsupportedError(f"the host code has {op}, which is not modelled")
-        if kind in _UNSIGNED or kind in _SIGNED:
+        if kind in UNSIGNED or kind in SIGNED:
             assert result is not None
             bits = result.bits
-            if kind in _UNSIGNED:
-                return _UNSIGNED[kind](*operands) % (1 << bits)
-            first = _signed(operands[0], bits)
-            second = operands[1] if kind == "ashr" else _signed(operands[1], bits)
-            return _SIGNED[kind](first, second) % (1 << bits)
-        if kind in _FLOAT:
+            if kind in UNSIGNED:
+                return UNSIGNED[kind](*operands) % (1 << bits)
+            first = signed(operands[0], bits)
+            second = operands[1] if kind == "ashr" else signed(operands[1], bits)
+            return SIGNED[kind](first, second) % (1 << bits)
+        if kind in FLOAT:
             assert result is not None
-            return result.rounded(_FLOAT[kind](*operands))
+            return result.rounded(FLOAT[kind](*operands))
         action = getattr(self, "_" + re.sub(r"\W", "_", kind), None)
         if action is None:
             raise UnsupportedError(f"the host code has the operation {op.name}, which is not modelled")
@@ -232,7 +197,7 @@ class Interpreter:
             index = constant
             if index == _DYNAMIC:
                 value, operand = next(dynamic)
-                index = _signed(value, type_of(str(operand.type)).bits)
+                index = signed(value, type_of(str(operand.type)).bits)
             if number == 0:
                 address += index * kind.size
             elif kind.kind == "array":
@@ -256,14 +221,14 @@ class Interpreter:
         predicate = int(step.op.attributes["predicate"])
         if 2 <= predicate <= 5:
             bits = type_of(str(step.op.operands[0].type)).bits
-            return int(_COMPARISONS[predicate](*(_signed(operand, bits) for operand in step.operands)))
-        return int(_COMPARISONS[predicate](*step.operands))
+            return int(COMPARISONS[predicate](*(signed(operand, bits) for operand in step.operands)))
+        return int(COMPARISONS[predicate](*step.operands))
 
     def _fcmp(self, step: _Step) -> int:
         predicate = int(step.op.attributes["predicate"])
         if any(map(math.isnan, step.operands)):
             return int(predicate >= 8)
-        found = _FLOAT_COMPARISONS.get(predicate)
+        found = FLOAT_COMPARISONS.get(predicate)
         return int(found(*step.operands)) if found is not None else int(predicate in (7, 15))
 
     def _select(self, step: _Step) -> Any:
@@ -278,7 +243,7 @@ class Interpreter:
         return int(step.operands[0]) % (1 << step.result.bits)
 
     def _sext(self, step: _Step) -> int:
-        return _signed(step.operands[0], type_of(str(step.op.operands[0].type)).bits) % (1 << step.result.bits)
+        return signed(step.operands[0], type_of(str(step.op.operands[0].type)).bits) % (1 << step.result.bits)
 
     def _bitcast(self, step: _Step) -> Any:
         source = type_of(str(step.op.operands[0].type))
@@ -287,7 +252,7 @@ class Interpreter:
         return step.result.read(data)
 
     def _sitofp(self, step: _Step) -> float:
-        return step.result.rounded(_signed(step.operands[0], type_of(str(step.op.operands[0].type)).bits))
+        return step.result.rounded(signed(step.operands[0], type_of(str(step.op.operands[0].type)).bits))
 
     def _uitofp(self, step: _Step) -> float:
         return step.result.rounded(step.operands[0])
@@ -306,7 +271,7 @@ class Interpreter:
         return -float(step.operands[0])
 
     def _intr_abs(self, step: _Step) -> int:
-        return abs(_signed(step.operands[0], step.result.bits)) % (1 << step.result.bits)
+        return abs(signed(step.operands[0], step.result.bits)) % (1 << step.result.bits)
 
     def _intr_ctpop(self, step: _Step) -> int:
         return int(step.operands[0]).bit_count()
@@ -348,7 +313,7 @@ class Interpreter:
         found: Any = read(_CONFIG, config)
         *shape, shared, _, attributes, count = found
         # A number below zero is shown as its author computed it.
-        grid, block = ((_signed(x, 32), _signed(y, 32), _signed(z, 32)) for x, y, z in shape)
+        grid, block = ((signed(x, 32), signed(y, 32), signed(z, 32)) for x, y, z in shape)
         cluster: Any = (1, 1, 1)
         overlaps = False
         for number in range(count):
@@ -362,13 +327,13 @@ class Interpreter:
         addresses = [_POINTER.read(pointers, start) for start in range(0, len(pointers), _POINTER.size)]
         symbol = self._handles[handle]
         values = tuple(self.memory.block(address) for address in addresses)
-        self.launches.append(LaunchCall(symbol, grid, block, cluster, _signed(shared, 64), values, overlaps))
+        self.launches.append(LaunchCall(symbol, grid, block, cluster, signed(shared, 64), values, overlaps))
 
     def _print(self, op: Any, operands: list[Any]) -> None:
         values: list[Any] = []
         for value, operand in zip(operands[1:], list(op.operands)[1:], strict=True):
             kind = type_of(str(operand.type))
-            values.append(_signed(value, kind.bits) if kind.kind == "int" else value)
+            values.append(signed(value, kind.bits) if kind.kind == "int" else value)
         self._printed(formatted(self.memory.text(operands[0]), values, self.memory.text))
 
 

@@ -16,7 +16,7 @@ from gemmule.files.regular_file import check_replaceable
 
 from ..arrays import DeviceArrays
 from ..engine.batch import Batch
-from ..engine.isa.mbarrier import MBarriers
+from ..engine.isa.mbarrier_phases import MBarriers
 from ..engine.lanes import WARP, Lanes
 from ..engine.observer import Access, AgentAccess, Observer, TmaGlobalAccess
 from ..memory import GLOBAL_BASE

@@ -15,10 +15,11 @@ from gemmule.cli import gemmule
 from gemmule.core.arch import Arch
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
+from gemmule.dispatch.select import choose
 from gemmule.lab.explain import arch_for
 from gemmule.lab.explain.advice import Figures, advice
 from gemmule.lab.explain.limits import ARITHMETIC, ISSUE, L1, L2, MATRIX, MEMORY, _arithmetic, busiest_share, waiting
-from gemmule.lab.explain.named import _UNEXPLAINED, EXPLAINED, choice_named, problem_of
+from gemmule.lab.explain.named import _UNEXPLAINED, EXPLAINED, as_called, choice_named, problem_of
 from gemmule.lab.explain.sample import _points, buffers, extents, resized, samples, spanned, tile_of
 from gemmule.lab.products import gemm_problem
 from pages.explained import measured_block
@@ -300,6 +301,31 @@ def test_the_reason_is_that_of_the_type_that_a_kernel_takes():
     """float16 with rows that begin anywhere, not float32, which it never takes."""
     choice = choice_named("mma_sync_gemm")
     assert problem_of(choice, Arch(9, 0, True), "389,387,487", None, None, None, None).a.dtype.name == "float16"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"), [("hopper_gemm", "256,4096,4096", "bfloat16"), ("simt_gemm", "777,100,5000", "float32")]
+)
+def test_the_config_is_that_of_a_call(name, shape, dtype):
+    choice, arch, chip = choice_named(name), Arch(9, 0, True), chip_named("h100")
+    problem = problem_of(choice, arch, shape, dtype, None, "nn", None)
+    found = as_called(choice, problem, arch, chip)
+    plan = choose(problem, arch, multiprocessors=132, chip=chip.driver_name)
+    assert (found.spec.name, found.config) == (plan.spec.name, plan.config) != (name, choice.config)
+    rung = choice_named("g05_conflict_free")
+    assert as_called(rung, problem_of(rung, arch, shape, "float32", None, "nn", None), arch, chip) is rung
+    other = choice_named("complex64_gemm")
+    assert as_called(other, problem, arch, chip) is other
+
+
+def test_configs_whose_ctas_share_tiles_have_the_next_best_one_explained():
+    choice, arch, chip = choice_named("float64_gemm"), Arch(9, 0, True), chip_named("h100")
+    problem = problem_of(choice, arch, "96,96,4096", None, None, "nn", None)
+    called = choose(problem, arch, multiprocessors=132, chip=chip.driver_name).config
+    found = as_called(choice, problem, arch, chip)
+    assert called.stream_k == 1
+    assert found.config.stream_k == 0
+    assert found.source == f"a call takes {called}"
 
 
 def test_help_has_an_example():

@@ -126,6 +126,22 @@ def test_too_little_device_memory_is_refused_with_what_would_do(folder):
     assert "has no streams" in refused.stderr
 
 
+@pytest.mark.parametrize("option", ["--device-memory 1MiB", "--strategy panels", "--trace t.json"])
+def test_options_of_a_gpu_without_one(folder, monkeypatch, option):
+    """They simulate a GPU's streams on the host only where the host is named."""
+    monkeypatch.delenv("GEMMULE_EXECUTOR")
+    monkeypatch.setattr("gemmule.api.planning.choice.device_count", lambda: 0)
+    command = ("A.npy", "B.npy", "-o", "C.npy", *option.split())
+    refused = run(*command)
+    assert refused.exit_code == 1
+    named = "a timeline" if "trace" in option else option
+    assert f"{named} is for a product through a GPU, and this one runs on the host: no NVIDIA GPU" in refused.stderr
+    assert "; leave it out, or give --executor cpu to stream through host memory" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["A.npy", "B.npy"]
+    assert run(*command, "--executor", "cpu").exit_code == 0
+
+
 def test_a_trace_and_a_timeline(folder):
     pytest.importorskip("matplotlib")
     options = ("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "125KiB", "--trace", "t.json", "--timeline", "t.png")

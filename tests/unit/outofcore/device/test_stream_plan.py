@@ -11,7 +11,8 @@ import pytest
 from gemmule.core.errors import ArgumentError, MemoryLimitError
 from gemmule.outofcore.device.planner.choice import choose_plan, least_memory
 from gemmule.outofcore.device.planner.operation import COMPUTE, STREAMS, Convert, Load, Mirror, Multiply, Store
-from gemmule.outofcore.device.planner.plan import DevicePlan, edges, ramped
+from gemmule.outofcore.device.planner.part_edges import edges, ramped
+from gemmule.outofcore.device.planner.plan import DevicePlan
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.schedule import operations
 from gemmule.outofcore.tiles.plan import Operand, Product

@@ -151,7 +151,9 @@ def test_values_that_are_not_finite():
     a[3, 4] = np.inf
     b[5, 6] = np.nan
     out = run(a, b)
-    assert check(a, b, out).passed
+    good = check(a, b, out)
+    assert good.passed
+    assert good.not_finite == np.count_nonzero(~np.isfinite(out)) > 0
     bad = out.copy()
     bad[9, 10] = np.nan
     assert not check(a, b, bad).passed

@@ -17,6 +17,7 @@ from ...stores.matrix import AnyDType
 from ...tiles.plan import Product, parts
 from .operation import LANES
 from .panel_order import panel_order
+from .part_edges import edges, ramped
 
 #: Strategies, by the matrix that stays on the device while the others are streamed.
 FIVE_BUFFERS, C_STATIONARY, PANELS, RESIDENT = "five-buffers", "c-stationary", "panels", "resident-c"
@@ -395,22 +396,3 @@ class DevicePlan:
         for place, inner in enumerate(slices):
             for i, j in self.order():
                 yield Step(i, j, inner, place == 0, place == len(slices) - 1)
-
-
-def edges(extent: int, part: int) -> tuple[int, ...]:
-    """Return where parts of that length begin, and the end; only the end where there is nothing."""
-    return (*range(0, extent, part), extent)
-
-
-def ramped(regular: tuple[int, ...], share: int) -> tuple[int, ...]:
-    """Cut the first part into parts that double from one in `share` on, the rest unchanged."""
-    if len(regular) < 2 or share == 1:
-        return regular
-    first = regular[1] - regular[0]
-    unit = first // share
-    # Parts that are no multiple of what kernels copy at once would be slow.
-    unit -= unit % 64
-    if unit == 0:
-        return regular
-    cuts = [regular[0] + unit * 2**power for power in range(share.bit_length() - 1)]
-    return (regular[0], *cuts, *regular[1:])

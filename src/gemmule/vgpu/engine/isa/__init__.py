@@ -11,6 +11,7 @@ from . import (
     integer,
     loads,
     matrix,
+    mbarrier,
     move,
     printing,
     signs,
@@ -21,14 +22,14 @@ from .async_copy import Copies
 from .barrier import Barriers
 from .bulk_copy import BulkCopies
 from .cluster_barrier import ClusterBarriers
-from .mbarrier import MBarriers
+from .mbarrier_phases import MBarriers
 from .warp_barrier import WarpBarriers
 from .wgmma import Warpgroups
 
 __all__ = [
     "UNITS",
-    "atomics", "bits", "blackwell", "compare", "control", "convert", "floating", "integer", "loads", "matrix", "move",
-    "printing", "signs", "tensormap", "warp",
+    "atomics", "bits", "blackwell", "compare", "control", "convert", "floating", "integer", "loads", "matrix",
+    "mbarrier", "move", "printing", "signs", "tensormap", "warp",
 ]  # fmt: skip
 
 #: Units of a machine, in the order in which their operations complete.

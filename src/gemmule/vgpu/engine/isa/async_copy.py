@@ -19,7 +19,8 @@ from ..lanes import Lanes
 from ..running_batch import AsyncUnit, Frame, RunningBatch
 from ..spaces import address_of, locator
 from .bulk_copy import bulk_copy
-from .mbarrier import SPACES, MBarriers, finder, places_of
+from .mbarrier import SPACES, finder, places_of
+from .mbarrier_phases import MBarriers
 
 
 @dataclasses.dataclass

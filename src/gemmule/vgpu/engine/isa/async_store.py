@@ -15,7 +15,7 @@ from ..observer import AgentAccess
 from ..running_batch import Frame
 from ..spaces import address_of, locator
 from .bulk_copy import BulkCopies, Load
-from .mbarrier import SIZE, MBarriers
+from .mbarrier_phases import SIZE, MBarriers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ..observer import AgentAccess, TmaGlobalAccess
 from ..running_batch import AsyncUnit, Frame, RunningBatch
 from ..spaces import address_of, locator
 from .bulk_regions import GlobalSide, Piece, Region, Source, check_start, shared_rows
-from .mbarrier import SIZE, MBarriers
+from .mbarrier_phases import SIZE, MBarriers
 
 _SHARED = ("shared::cta", "shared::cluster", "shared")
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")

@@ -1,4 +1,4 @@
-"""Moving and choosing: mov, selp, slct, cvta, isspacep."""
+"""Moving and choosing values and addresses: mov, selp, slct, cvta, isspacep, mapa."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, call, defines, elementwise
 from ..running_batch import Frame
-from ..spaces import WINDOWS
+from ..spaces import RANK_SHIFT, WINDOWS
 from ..special import CLOCKS
 from .floating import flushed
+
+#: Larger than any rank in a cluster.
+_NO_RANK = 200
 
 
 def copy(source: Any, out: Array) -> None:
@@ -151,3 +154,23 @@ def _isspacep(build: Build) -> Step:
         out[...] = in_window[space] if space in in_window else ~np.logical_or.reduce(list(in_window.values()))
 
     return elementwise(build, inside, "pred", "u64")
+
+
+@defines("mapa")
+def _mapa(build: Build) -> Step:
+    """Give the address of the same place in another CTA's shared memory."""
+    space = build.take("shared::cluster", default="generic")
+    kind = build.type("u32", "u64")
+    build.done(3)
+    source, rank = build.source(build.operands[1], kind), build.source(build.operands[2], "u32")
+    out = build.dest(build.operands[0], kind)
+    start = WINDOWS["shared"] if space == "generic" else 0
+
+    def step(frame: Frame) -> None:
+        # Ranks that are not in the cluster are found when the address is used.
+        ranks = np.minimum(np.broadcast_to(np.asarray(frame[rank]), (frame.lanes.count,)).astype(np.int64), _NO_RANK)
+        address = np.asarray(frame[source]).astype(np.int64) - start
+        within = address & ((1 << RANK_SHIFT) - 1)
+        frame[out][...] = (start + within + ((ranks + 1) << RANK_SHIFT)).astype(frame[out].dtype)
+
+    return step
