@@ -12,7 +12,7 @@ from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import inner_problem
 from gemmule.dispatch.select import choose
-from gemmule.kernels.transpose.blocks.block import block_bytes, in_units, pitches_of
+from gemmule.kernels.transpose.blocks.block import block_bytes, in_units, places_of
 from gemmule.kernels.transpose.blocks.block_choice import tried_blocks
 from gemmule.kernels.transpose.blocks.spec import SPEC, divisor_of
 from support.permutations import permutation_of
@@ -108,10 +108,10 @@ def test_accesses_are_aligned_and_cover_a_block(config, itemsize, rng):
                 for first in (extent, axis.extent - extent):
                     if extent < axis.extent:
                         assert first * getattr(axis, side) * item % (vector * item) == 0
-        pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
-        steps = [pitches[number] for number in block.read]
         extents = [block.extents[number] for number in block.read]
-        places = [np.dot(place[::-1], steps) for place in itertools.product(*(range(n) for n in extents[::-1]))]
+        read = np.array([place[::-1] for place in itertools.product(*(range(n) for n in extents[::-1]))]).T
+        inner = read[[block.read.index(number) for number in block.inner]]
+        places = places_of(block, item).of(inner, block.vectors[1]).tolist()
         groups = np.array(places).reshape(-1, block.vectors[0])
         # No two elements share a place, and those of an access are contiguous.
         assert len(set(places)) == len(places)

@@ -44,7 +44,7 @@ class Accesses:
         order, before = where
         for k in cutlass.range_constexpr(self.reads):
             coordinates = self.coordinates((tid + k * self.threads) * self.vectors[0], order, axes)
-            offset, place = self.offsets(coordinates, order)
+            offset, place = self.offsets(coordinates, order, axes)
             sources[k] = Uint32(offset + before)
             put_half(puts, k, place)
 
@@ -57,7 +57,7 @@ class Accesses:
         for k in cutlass.range_constexpr(self.writes):
             first = (tid + k * self.threads) * vector
             coordinates = self.coordinates(first, order, axes)
-            offset, place = self.offsets(coordinates, order)
+            offset, place = self.offsets(coordinates, order, 1)
             targets[k] = Uint32(offset + before)
             put_half(gets, k * vector, place)
             for axis in cutlass.range_constexpr(axes):
@@ -69,7 +69,7 @@ class Accesses:
                         put_half(gets, k * vector + e, place + e * order[3 * BLOCK_AXES])
                 else:
                     for e in cutlass.range_constexpr(1, vector):
-                        _, other = self.offsets(self.coordinates(first + e, order, axes), order)
+                        _, other = self.offsets(self.coordinates(first + e, order, axes), order, 1)
                         put_half(gets, k * vector + e, other)
 
     @cute.jit
@@ -83,12 +83,15 @@ class Accesses:
         return (*found, Int32(rest))
 
     @cute.jit
-    def offsets(self, coordinates, order: tuple[Int32, ...]):
+    def offsets(self, coordinates, order: tuple[Int32, ...], skewed: cutlass.Constexpr[int]):
         """Return the offsets in bytes of an element in memory and in shared memory."""
         memory, shared = Int32(0), Int32(0)
         for axis in cutlass.range_constexpr(len(coordinates)):
             memory += coordinates[axis] * order[2 * BLOCK_AXES + axis]
             shared += coordinates[axis] * order[3 * BLOCK_AXES + axis]
+            # In the target's order only the first axis has a skew.
+            if cutlass.const_expr(self.vectors[1] > 1 and axis < skewed):
+                shared += (coordinates[axis] >> (self.vectors[1].bit_length() - 1)) * order[4 * BLOCK_AXES + axis]
         return memory, shared
 
 

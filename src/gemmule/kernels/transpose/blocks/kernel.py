@@ -32,7 +32,7 @@ from gemmule.kernels.parts.async_copy import copy_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import packed
 from gemmule.kernels.transpose.blocks.accesses import Accesses, half_beyond
-from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES
+from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, stages_of
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.blocks.origins import block_origin, of_lane, strided
 from gemmule.kernels.transpose.frame import device_memory
@@ -55,7 +55,7 @@ class BlocksTranspose(Accesses):
         self.resident = config.resident
         # Narrower words are read into registers.
         self.asynchronous = self.read_bytes >= WORD
-        self.stages = config.stages(self.read_bytes)
+        self.stages = stages_of(self.read_bytes)
         # A word is an element if those are larger.
         self.pack = min(packed_rows(self.item), self.vectors[1])
         self.write_word = Uint32 if self.pack > 1 else self.element
@@ -75,13 +75,13 @@ class BlocksTranspose(Accesses):
         """Move blocks.
 
         `mSource` and `mTarget` have the blocks along each axis as their extents. `numbers` are, of a block's axes in
-        the source's order and in the target's, the divisors, extents, strides in memory and strides in shared memory;
+        the source's order and in the target's, the divisors, extents, strides in memory and shared memory, and skews;
         of those in the target's order the coordinates that the last block leaves to its neighbour; of all axes the
         divisors and shifts, a block's extents, the elements that the last block begins earlier, and its bit; the
         accesses of a block to source and target, its bytes in shared memory, those before its first element in source
         and target, and the blocks.
         """
-        order = cutlass.const_expr(4 * BLOCK_AXES)
+        order = cutlass.const_expr(5 * BLOCK_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         overlaps, outer, rest = rest[:BLOCK_AXES], rest[BLOCK_AXES:-6], rest[-6:]
         read_count, write_count, stage_bytes, before_source, before_target, blocks = rest
@@ -204,4 +204,4 @@ class BlocksTranspose(Accesses):
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
-    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (9 * BLOCK_AXES + 5 * AXES + 6)))
+    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (11 * BLOCK_AXES + 5 * AXES + 6)))

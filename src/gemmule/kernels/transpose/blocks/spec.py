@@ -20,8 +20,9 @@ from gemmule.kernels.transpose.blocks.block import (
     Block,
     axes_of,
     in_units,
-    pitches_of,
+    places_of,
     stage_bytes,
+    stages_of,
 )
 from gemmule.kernels.transpose.blocks.block_choice import predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
@@ -97,11 +98,12 @@ def _least_us(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> flo
 
 def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     block, item = config.of(problem), in_units(problem).itemsize
-    pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
+    in_stage = places_of(block, item)
+    pitches = dict(zip(block.inner, in_stage.pitches, strict=True))
     stage = stage_bytes(block, item)
 
     def order(numbers: Sequence[int], side: str) -> list[int]:
-        """Return divisors of coordinates, extents, and the bytes from an element to the next, in memory and a stage."""
+        """Return divisors of coordinates, extents, bytes to the next element in memory and a stage, and skews."""
         extents = [block.extents[number] for number in numbers]
         strides = [getattr(block.axes[number], side) * item for number in numbers]
         places = [pitches[number] * item for number in numbers]
@@ -111,6 +113,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
             *filled(extents, BLOCK_AXES, 1),
             *filled(strides, BLOCK_AXES, 0),
             *filled(places, BLOCK_AXES, 0),
+            *filled([in_stage.skew * item * (number == block.inner[0]) for number in numbers], BLOCK_AXES, 0),
         ]
 
     # Axes with one block have the last places: what is left to divide is 0 there.
@@ -143,7 +146,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     return Launch(
         grid=config.grid(problem),
         block=(config.threads, 1, 1),
-        shared_bytes=config.stages(block.vectors[0] * item) * stage,
+        shared_bytes=stages_of(block.vectors[0] * item) * stage,
         params=(
             blocks("source", "a"),
             blocks("target", "d"),
