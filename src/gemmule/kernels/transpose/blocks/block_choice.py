@@ -32,14 +32,15 @@ from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 _FINE = 1.2
 #: Bytes of a block of any config, at most.
 LARGEST = 512 * 64
-# Microseconds of an H200, fitted to 80 permutations: of a launch, of 16 places that a thread computes, and of a byte
+# Microseconds of an H200, fitted to 81 permutations: of a launch, of 16 places that a thread computes, and of a byte
 # that is read or written.
-_LAUNCH, _PLACES, _BYTE = 1.9, 0.44, 0.245e-6
-# Of a byte of two sectors and of a line, that a run of the source shares with others; the same of a run of the target.
-SHARED = ({128: 0.106e-6}, {64: 0.209e-6, 128: 0.051e-6})
+_LAUNCH, _PLACES, _BYTE = 1.2, 0.38, 0.222e-6
+# Of a byte of a line that a run of the source shares with others; of one of a sector, and of two, that a run of the
+# target does.
+_SHARED = ({128: 0.06e-6}, {32: 0.37e-6, 64: 0.1e-6})
 # Of a warp's access to the source, and what it costs more through registers; of one to the target, and of the words
-# of a bank that are read for it; of a block.
-_READ, _NARROW, _WRITE, _GATHER, _BLOCK = 6.0e-6, 12.1e-6, 2.8e-6, 1.0e-6, 0.05e-3
+# that are gathered for it; what each word of a bank costs beyond the first; of a warp for a block.
+_READ, _NARROW, _WRITE, _GATHER, _CONFLICT, _WARP = 2.0e-6, 9.3e-6, 1.8e-6, 0.3e-6, 0.55e-6, 0.13e-3
 
 
 def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
@@ -87,7 +88,7 @@ def _block(problem: TransposeProblem, threads: int, held: int) -> Block:
         if block is not None and (vector * item < WORD or size // vector > threads * count_of(held, vector * item)):
             break
         conflicts = conflicts_of(tried, item)
-        if (issued := _READ * tried.accesses[0] + _GATHER * conflicts * size) < least:
+        if (issued := _READ * tried.accesses[0] + _CONFLICT * conflicts * size) < least:
             block, least = tried, issued
         if conflicts == 1:
             break
@@ -153,13 +154,13 @@ class _Accesses(NamedTuple):
 def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64], tuple[_Accesses, _Accesses]]:
     """Return about the times of all blocks but for their accesses, and these, of source and target."""
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
-    extents, size, blocks, runs = tried_blocks(problem)
+    _, size, blocks, runs = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
-    times = np.asarray(2 * _BYTE * every * item + _BLOCK * blocks, np.float64)
+    times = np.full(len(size), 2 * _BYTE * every * item)
     accesses = []
     # What blocks overlap is read again, and not written.
     for side, (run, aligned), shared, moved in zip(
-        sides, runs, SHARED, (blocks * size, np.full_like(size, every)), strict=True
+        sides, runs, _SHARED, (blocks * size, np.full_like(size, every)), strict=True
     ):
         known = lowest_bit(aligned | run * item)
         nbytes = np.where(known >= max(WORD, item), np.minimum(known, VECTOR_BYTES), item)
@@ -168,10 +169,10 @@ def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64
         times += moved / run * np.sum(rates, axis=0)
         if side is sides[0]:
             rate = np.where(nbytes >= WORD, _READ, _READ + _NARROW)
+            times += _PLACES / 16 * count
         else:
             rate = _WRITE + _GATHER * vector
-            # Vectors along the first axis only need no coordinates of their elements.
-            times += np.where(extents[:, side.order[0]] % vector != 0, _PLACES / 16 * count * vector, 0.0)
+            times += _PLACES / 16 * count * vector
         accesses.append(_Accesses(vector, count, rate))
     return times, (accesses[0], accesses[1])
 
@@ -180,7 +181,8 @@ def _microseconds(problem: TransposeProblem, threads: int, held: int) -> npt.NDA
     """Return about the times of all blocks, infinite where threads do not suffice."""
     tried = tried_blocks(problem)
     moved, accesses = _moved(problem, held)
-    times = np.where(tried.sizes > threads * held // problem.itemsize, math.inf, moved)
+    times = moved + _WARP * (threads // WARP) * tried.blocks
+    times[tried.sizes > threads * held // problem.itemsize] = math.inf
     for vector, most, rate in accesses:
         count = -(-tried.sizes // vector // threads)
         times += tried.blocks * count * (threads // WARP) * rate

@@ -27,7 +27,6 @@ from gemmule.kernels.transpose.blocks.block import (
 from gemmule.kernels.transpose.blocks.block_choice import predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
-from gemmule.kernels.transpose.rows.runs import rows_are_short
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
@@ -39,8 +38,10 @@ from gemmule.kernels.transpose.whole_sectors.spec import refuse_sector_tiles
 _LONG, _LONG_UNALIGNED, _LARGE = 512, 1024, 64 << 10
 # Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on tiles are slower.
 _NARROW, _MANY = 128, 64
+# Share of the time of blocks below which tiles are chosen: their times are predicted too short where sides are.
+_FASTER = {WHOLE_SECTORS.name: 0.97, TILED.name: 0.85}
 # What CTAs of many threads take longer than predicted, a factor and microseconds, by the bytes of a unit.
-_MANY_THREADS = {1: (1.3, 1.0), 2: (1.05, 1.0), 4: (0.97, 0.0), 8: (0.97, 0.0), 16: (0.97, 0.0)}
+_MANY_THREADS = {1: (1.1, 0.2), 2: (1.0, 0.2), 4: (1.0, 0.2), 8: (1.0, 0.2), 16: (1.0, 0.2)}
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
@@ -51,7 +52,7 @@ def refuse_blocks(problem: TransposeProblem) -> str | None:
     if not 3 <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
     if problem.source.col_stride == problem.target.col_stride == 1:
-        return None if rows_are_short(problem) else "source and target are contiguous along one axis: rows are faster"
+        return None
     sides = problem.rows * problem.itemsize, problem.cols * problem.itemsize
     long = _LONG if rows_are_aligned(problem) else _LONG_UNALIGNED
     if min(sides) >= long and sides[0] * problem.cols >= _LARGE:
@@ -83,7 +84,7 @@ def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str |
         return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
         if refuse(problem) is None and (least := _least_us(spec, problem, gpu)) is not None:
-            return spec.name if least < cost else None
+            return spec.name if least < _FASTER[spec.name] * cost else None
     return None
 
 

@@ -29,8 +29,8 @@ _LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 64, 2:
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
-# Bytes of matrices that a few spans hold, and the time of blocks of them below which those are used.
-_SMALL, _BLOCKS = 64 << 10, 0.78
+# Bytes of matrices that a few spans hold, and the time of blocks of them, and of others, below which those are used.
+_SMALL, _BLOCKS_SMALL, _BLOCKS = 64 << 10, 0.78, 0.83
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 
@@ -56,11 +56,11 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel of blocks where matrices are small and it is predicted to be faster."""
-    if problem.rows * problem.cols * problem.itemsize > _SMALL:
-        return None
+    """Return the kernel of blocks where it is predicted to be faster."""
     blocks = blocks_us(problem, gpu)
-    return "transpose_blocks" if blocks is not None and blocks < _BLOCKS * cost else None
+    is_small = problem.rows * problem.cols * problem.itemsize <= _SMALL
+    share = _BLOCKS_SMALL if is_small else _BLOCKS
+    return "transpose_blocks" if blocks is not None and blocks < share * cost else None
 
 
 def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:

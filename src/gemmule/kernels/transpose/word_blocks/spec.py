@@ -35,8 +35,8 @@ from gemmule.kernels.transpose.word_blocks.word_block import (
 )
 
 _ITEMSIZES = (1, 2)
-# Share of the time of blocks below which words are chosen, by prediction; what the largest blocks take longer.
-_MARGIN, _LARGE = 0.9, 1.06
+# Share of the time of blocks below which words are chosen, by prediction.
+_MARGIN = 0.95
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -55,8 +55,7 @@ def _costs(problem: TransposeProblem, configs: Sequence[WordBlocksConfig], gpu: 
     found = []
     for config in configs:
         predicted = config.predicted(problem)
-        preferred = _LARGE if config.block_bytes == _CONFIGS[-1].block_bytes else 1.0
-        found.append(math.inf if predicted is None else preferred * predicted[1] * SMS / gpu.multiprocessors)
+        found.append(math.inf if predicted is None else predicted[1] * SMS / gpu.multiprocessors)
     return found
 
 
