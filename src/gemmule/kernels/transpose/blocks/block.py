@@ -19,7 +19,7 @@ from gemmule.kernels.transpose.rows.runs import unit_of_rows
 from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, WORD
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
-AXES, BLOCK_AXES = 8, 4
+AXES, BLOCK_AXES = 8, 5
 #: Accesses of a thread to a block, at most.
 MOST_ACCESSES = 16
 # Pitches that are tried along an axis: accesses beyond the elements of a smaller axis.

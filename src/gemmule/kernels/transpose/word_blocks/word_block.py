@@ -17,6 +17,8 @@ from gemmule.kernels.transpose.blocks.block import Axis, Extents, Side, axes_of,
 from gemmule.kernels.transpose.blocks.block_choice import tried_blocks
 from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD
 
+#: Axes along which a block has more than one element.
+RUN_AXES = 4
 #: Bytes of a table's entry: a run's offset in device memory, and its place in shared memory.
 ENTRY = 8
 # Pitches that are tried along an axis.
@@ -109,8 +111,9 @@ def _times(problem: TransposeProblem, threads: int) -> _WordTimes:
     abreast, targets = np.maximum(threads // words, 1), tried.sizes // target_run
     passes = classes * -(-targets // (classes * abreast))
     times = _ENTRY_US * targets + np.hypot(bytes_us, warps * tried.blocks * _block_us(item, passes, 1))
-    is_short = np.minimum(source_run, target_run) * item < SECTOR
-    times[is_short | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
+    is_refused = np.minimum(source_run, target_run) * item < SECTOR
+    is_refused |= (tried.extents > 1).sum(axis=1) > RUN_AXES
+    times[is_refused | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
     return _WordTimes(source_run, target_run, passes, bytes_us, times)
 
 
