@@ -53,6 +53,11 @@ def predicted_us(problem: TransposeProblem, threads: int, held: int) -> float:
     return _LAUNCH + _fastest(in_units(problem), threads, held)[1]
 
 
+def least_us(problem: TransposeProblem) -> float:
+    """Return the microseconds in which an H200 moves blocks at least: a launch, and the bytes."""
+    return _LAUNCH + _BYTE * problem.bytes_min
+
+
 class TriedBlocks(NamedTuple):
     """Blocks that are compared, one in each row."""
 

@@ -2,7 +2,7 @@
 
 Idea
     Where the axes that are contiguous in source and target are short, a tile of two axes is a few bytes. A CTA moves a
-    block of up to four axes: those that are contiguous in the source, and those that are contiguous in the target, as
+    block of up to five axes: those that are contiguous in the source, and those that are contiguous in the target, as
     many elements of each as are predicted to be fastest. The block is read in the source's order and written in the
     target's, by vectors that may extend over several axes.
 Data movement

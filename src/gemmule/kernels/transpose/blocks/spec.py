@@ -24,7 +24,7 @@ from gemmule.kernels.transpose.blocks.block import (
     stage_bytes,
     stages_of,
 )
-from gemmule.kernels.transpose.blocks.block_choice import predicted_us
+from gemmule.kernels.transpose.blocks.block_choice import least_us, predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
@@ -65,6 +65,14 @@ def blocks_us(problem: TransposeProblem, gpu: GpuRates) -> float | None:
     if refuse_blocks(problem) is not None:
         return None
     return min(_costs(problem, _CONFIGS, gpu))
+
+
+def blocks_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> bool:
+    """Return whether blocks are predicted to take less than so many microseconds: their choice takes long."""
+    if least_us(problem) * SMS / gpu.multiprocessors >= most:
+        return False
+    blocks = blocks_us(problem, gpu)
+    return blocks is not None and blocks < most
 
 
 def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
@@ -210,7 +218,7 @@ _CONFIGS = (BlocksConfig(), BlocksConfig(256, 64, 2, 2 * SMS), BlocksConfig(512,
 
 SPEC = transpose_spec(
     name="transpose_blocks",
-    summary="many short axes, elements of 1 to 16 bytes, any strides: blocks of up to 4 axes in shared memory",
+    summary="many short axes, elements of 1 to 16 bytes, any strides: blocks of up to 5 axes in shared memory",
     package=__package__,
     configs=_CONFIGS,
     itemsizes=ITEMSIZES,

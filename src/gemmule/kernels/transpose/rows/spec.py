@@ -15,7 +15,7 @@ from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import AXES, axes_of
-from gemmule.kernels.transpose.blocks.spec import blocks_us
+from gemmule.kernels.transpose.blocks.spec import blocks_take_less
 from gemmule.kernels.transpose.refusals import ITEMSIZES, is_aligned, why_not_itemsize
 from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, rows_are_short, runs_of
 from gemmule.kernels.transpose.spec import (
@@ -33,8 +33,8 @@ _LINES = 512
 # unit, of a vector, and of the end of a row.
 _LAUNCH, _BYTE = 1.4, 0.238e-6
 _VECTORS = {1: (1.75e-6, 18e-6), 2: (0.85e-6, 11e-6), 4: (0.55e-6, 3.3e-6), 8: (0.5e-6, 2e-6), 16: (0.1e-6, 18e-6)}
-# Times of the bytes' from which on blocks are compared, and their share of the time below which they are chosen.
-_SLOW, _BLOCKS = 1.08, 0.97
+# Share of the time of rows below which blocks are chosen.
+_BLOCKS = 0.95
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -108,19 +108,22 @@ def _cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float
 def _vector_us(problem: TransposeProblem, unit: int) -> float:
     """Return the microseconds of a vector: of its words, and of the ends of rows that it has or shares sectors with."""
     of_vector, of_ends = _VECTORS[unit]
-    matrices = problem.source, problem.target
-    if unit == VECTOR_BYTES and all(is_aligned(one, problem.batch, SECTOR) for one in matrices):
-        of_ends = 0.0
+    if _are_sectors(problem):
+        return of_vector
     return of_vector + of_ends * VECTOR_BYTES / (problem.cols * problem.itemsize)
 
 
+def _are_sectors(problem: TransposeProblem) -> bool:
+    """Return whether rows are of whole sectors."""
+    return all(is_aligned(one, problem.batch, SECTOR) for one in (problem.source, problem.target))
+
+
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel of blocks where that is predicted to be faster, if rows take longer than their bytes."""
-    least = _LAUNCH + _BYTE * problem.bytes_min * SMS / gpu.multiprocessors
-    if cost < _SLOW * least:
+    """Return the kernel of blocks where it is predicted to be faster."""
+    # Rows of whole sectors take as long as their bytes.
+    if _are_sectors(problem):
         return None
-    blocks = blocks_us(problem, gpu)
-    return "transpose_blocks" if blocks is not None and blocks < _BLOCKS * cost else None
+    return "transpose_blocks" if blocks_take_less(problem, _BLOCKS * cost, gpu) else None
 
 
 SPEC = transpose_spec(

@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
-from gemmule.kernels.transpose.blocks.spec import blocks_us
+from gemmule.kernels.transpose.blocks.spec import blocks_take_less
 from gemmule.kernels.transpose.cost import skinny_cost
 from gemmule.kernels.transpose.refusals import (
     ITEMSIZES,
@@ -57,10 +57,9 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of blocks where it is predicted to be faster."""
-    blocks = blocks_us(problem, gpu)
     is_small = problem.rows * problem.cols * problem.itemsize <= _SMALL
     share = _BLOCKS_SMALL if is_small else _BLOCKS
-    return "transpose_blocks" if blocks is not None and blocks < share * cost else None
+    return "transpose_blocks" if blocks_take_less(problem, share * cost, gpu) else None
 
 
 def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:
