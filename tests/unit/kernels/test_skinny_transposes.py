@@ -100,7 +100,7 @@ def test_matrices_with_a_short_side_take_it(itemsize):
         (16, 1_500_001, 1, SkinnyConfig(512)),
         (3, 2_000_001, 8, SkinnyConfig(2048)),
         (3, 2_000_001, 16, SkinnyConfig(4096)),
-        (100_000, 33, 1, SkinnyConfig(256, 256)),
+        (100_000, 33, 1, SkinnyConfig(256, 288)),
         (33, 100_000, 2, SkinnyConfig(256, 256)),
         (33, 100_000, 8, SkinnyConfig(512, 256)),
     ],

@@ -32,9 +32,9 @@ from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 _FINE = 1.2
 #: Bytes of a block of any config, at most.
 LARGEST = 512 * 64
-# Microseconds of an H200, fitted to 81 permutations: of a launch, of 16 places that a thread computes, and of a byte
-# that is read or written.
-_LAUNCH, _PLACES, _BYTE = 1.2, 0.38, 0.222e-6
+# Microseconds of an H200, fitted to 81 permutations: of a launch, of 16 places that a thread computes, of as many whose
+# coordinates it computes, and of a byte that is read or written.
+_LAUNCH, _PLACES, _COORDINATES, _BYTE = 1.5, 0.05, 0.4, 0.222e-6
 # Of a byte of a line that a run of the source shares with others; of one of a sector, and of two, that a run of the
 # target does.
 _SHARED = ({128: 0.06e-6}, {32: 0.37e-6, 64: 0.1e-6})
@@ -159,7 +159,7 @@ class _Accesses(NamedTuple):
 def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64], tuple[_Accesses, _Accesses]]:
     """Return about the times of all blocks but for their accesses, and these, of source and target."""
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
-    _, size, blocks, runs = tried_blocks(problem)
+    extents, size, blocks, runs = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
     times = np.full(len(size), 2 * _BYTE * every * item)
     accesses = []
@@ -174,10 +174,12 @@ def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64
         times += moved / run * np.sum(rates, axis=0)
         if side is sides[0]:
             rate = np.where(nbytes >= WORD, _READ, _READ + _NARROW)
-            times += _PLACES / 16 * count
+            times += (_PLACES + _COORDINATES) / 16 * count
         else:
             rate = _WRITE + _GATHER * vector
-            times += _PLACES / 16 * count * vector
+            # Vectors along the first axis only need no coordinates of their elements.
+            places = np.where(extents[:, side.order[0]] % vector != 0, _PLACES + _COORDINATES, _PLACES)
+            times += places / 16 * count * vector
         accesses.append(_Accesses(vector, count, rate))
     return times, (accesses[0], accesses[1])
 
