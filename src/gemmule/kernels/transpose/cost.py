@@ -193,7 +193,7 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
     row = config.columns(item) * max(item, WORD)
     # Rows of the source straddle a sector more than they fill, and a sector of the target's is read by two tiles.
     repeated = (1 + SECTOR / row) * (1 + SECTOR / config.write_bytes) - 1
-    is_swept = config.group == 0 and 2 * problem.cols * row > _SWEPT
+    is_swept = config.group == 0 and min(2 * problem.cols * row, problem.bytes_min) > _SWEPT
     moved = ctas * config.tile(item)[0] * config.write_bytes
     moved *= 2 + (_REPEATED_SWEPT if is_swept else _REPEATED) * repeated
     words = packed_rows(item) * config.held(item) * config.spans / (config.threads // WARP)
