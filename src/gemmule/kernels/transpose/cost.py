@@ -194,8 +194,8 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
     # Rows of the source straddle a sector more than they fill, and a sector of the target's is read by two tiles.
     repeated = (1 + SECTOR / row) * (1 + SECTOR / config.write_bytes) - 1
     is_swept = config.group == 0 and min(2 * problem.cols * row, problem.bytes_min) > _SWEPT
-    moved = ctas * config.tile(item)[0] * config.write_bytes
-    moved *= 2 + (_REPEATED_SWEPT if is_swept else _REPEATED) * repeated
+    sides = 2 + (_REPEATED_SWEPT if is_swept else _REPEATED) * repeated
+    moved = ctas * config.tile(item)[0] * config.write_bytes * sides
     words = packed_rows(item) * config.held(item) * config.spans / (config.threads // WARP)
     alone = _FIRST_WORDS + _A_WORD[item] * words
     resident = min(
