@@ -32,15 +32,15 @@ from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 _FINE = 1.2
 #: Bytes of a block of any config, at most.
 LARGEST = 512 * 64
-# Microseconds of an H200, fitted to 81 permutations: of a launch, of 16 places that a thread computes, of as many whose
-# coordinates it computes, and of a byte that is read or written.
-_LAUNCH, _PLACES, _COORDINATES, _BYTE = 1.5, 0.05, 0.4, 0.222e-6
-# Of a byte of a line that a run of the source shares with others; of one of a sector, and of two, that a run of the
-# target does.
-_SHARED = ({128: 0.06e-6}, {32: 0.37e-6, 64: 0.1e-6})
+# Microseconds of an H200, fitted to 360 times of 150 permutations: of a launch, of 16 places that a thread computes, of
+# as many whose coordinates it computes, and of a byte that is read or written.
+_LAUNCH, _PLACES, _COORDINATES, _BYTE = 1.5, 0.06, 0.26, 0.225e-6
+# Of a byte of a line that a run of the source shares with others; of one of a sector, of two, and of a line, that a run
+# of the target does.
+_SHARED = ({128: 0.04e-6}, {32: 0.45e-6, 64: 0.08e-6, 128: 0.013e-6})
 # Of a warp's access to the source, and what it costs more through registers; of one to the target, and of the words
 # that are gathered for it; what each word of a bank costs beyond the first; of a warp for a block.
-_READ, _NARROW, _WRITE, _GATHER, _CONFLICT, _WARP = 2.0e-6, 9.3e-6, 1.8e-6, 0.3e-6, 0.55e-6, 0.13e-3
+_READ, _NARROW, _WRITE, _GATHER, _CONFLICT, _WARP = 3.6e-6, 8.6e-6, 3.8e-6, 0.5e-6, 0.55e-6, 0.097e-3
 
 
 def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:

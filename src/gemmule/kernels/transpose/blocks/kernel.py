@@ -47,7 +47,8 @@ class BlocksTranspose(Accesses):
     config : BlocksConfig
         Threads, and bytes of each.
     types : dict
-        ``element``, an opaque type; ``read`` and ``write``, the bytes of an access to source and target.
+        ``element``, an opaque type; ``read`` and ``write``, the bytes of an access to source and target;
+        ``axes``, those of a block; ``skew``, whether vectors of the target have one: ``some`` or ``none``.
     """
 
     def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
@@ -94,10 +95,7 @@ class BlocksTranspose(Accesses):
         # thread.
         sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
         puts = cute.make_rmem_tensor(cute.make_layout((self.reads + 1) // 2), Uint32)
-        # Few axes need few divisions.
-        for axes in cutlass.range_constexpr(2, BLOCK_AXES + 1):
-            if self.has_axes(reading, axes):
-                self.put_sources((sources, puts), tid, (reading, before_source), axes)
+        self.put_sources((sources, puts), tid, (reading, before_source))
         is_read = self.bits_below(tid, read_count, self.reads)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
@@ -117,11 +115,9 @@ class BlocksTranspose(Accesses):
         size = cutlass.const_expr(self.writes * self.vectors[1])
         targets = cute.make_rmem_tensor(cute.make_layout(self.writes), Uint32)
         gets = cute.make_rmem_tensor(cute.make_layout((size + 1) // 2), Uint32)
-        owns = cute.make_rmem_tensor(cute.make_layout(BLOCK_AXES), Uint32)
+        owns = cute.make_rmem_tensor(cute.make_layout(self.axes), Uint32)
         owns.fill(0)
-        for axes in cutlass.range_constexpr(2, BLOCK_AXES + 1):
-            if self.has_axes(writing, axes):
-                self.put_targets((targets, gets, owns), tid, (writing, before_target, overlaps), axes)
+        self.put_targets((targets, gets, owns), tid, (writing, before_target, overlaps))
         is_written = self.bits_below(tid, write_count, self.writes)
         block, number, stage = Int32(cta), Int32(ahead), Int32(0)
         next_stage = Int32(ahead)
@@ -141,7 +137,7 @@ class BlocksTranspose(Accesses):
                 self.read((sources, puts, is_read), source + read_at, sT + next_stage * stage_bytes, words)
             self.commit()
             own = is_written
-            for axis in cutlass.range_constexpr(BLOCK_AXES):
+            for axis in cutlass.range_constexpr(self.axes):
                 own &= owns[axis] if (edges & (1 << axis)) != 0 else Uint32(0xFFFFFFFF)
             self.write((targets, gets, own), target + write_at, sT + stage * stage_bytes)
             queue = queue[1:]

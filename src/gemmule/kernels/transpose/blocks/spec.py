@@ -40,8 +40,8 @@ _LONG, _LONG_UNALIGNED, _LARGE = 512, 1024, 64 << 10
 _NARROW, _MANY = 128, 64
 # Share of the time of blocks below which tiles are chosen: their times are predicted too short where sides are.
 _FASTER = {WHOLE_SECTORS.name: 0.97, TILED.name: 0.85}
-# What CTAs of many threads take longer than predicted, a factor and microseconds, by the bytes of a unit.
-_MANY_THREADS = {1: (1.1, 0.2), 2: (1.0, 0.2), 4: (1.0, 0.2), 8: (1.0, 0.2), 16: (1.0, 0.2)}
+# What CTAs of so many threads take longer than predicted, where units are bytes, a factor, and microseconds.
+_BY_THREADS = {128: (1.06, 0.0), 256: (1.0, 0.0), 512: (1.12, 0.12)}
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
@@ -78,8 +78,8 @@ def blocks_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> b
 def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
     found = []
     for config in configs:
-        many = config.threads == _CONFIGS[-1].threads
-        factor, more = _MANY_THREADS[in_units(problem).itemsize] if many else (1.0, 0.0)
+        factor, more = _BY_THREADS[config.threads]
+        factor = factor if in_units(problem).itemsize == 1 else 1.0
         found.append(factor * predicted_us(problem, config.threads, config.held) + more)
     return [one * SMS / gpu.multiprocessors for one in found]
 
@@ -196,22 +196,25 @@ def filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
 
 
 def _signature(problem: TransposeProblem, config: BlocksConfig) -> Signature:
-    (read, write), item = config.of(problem).vectors, in_units(problem).itemsize
-    return _accesses_signature(item, read * item, write * item)
+    block, item = config.of(problem), in_units(problem).itemsize
+    read, write = block.vectors
+    return _accesses_signature(item, (read * item, write * item), len(block.inner), places_of(block, item).skew > 0)
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    # The widest and the narrowest on both sides say that the others compile.
+    # The widest and the narrowest on both sides, of few axes and of many, say that the others compile.
     found = []
     for item in ITEMSIZES:
         pairs = dict.fromkeys(itertools.product((VECTOR_BYTES, item), repeat=2))
-        found += [_accesses_signature(item, *pair) for pair in pairs]
+        found += [_accesses_signature(item, pair, axes, pair[1] > item) for pair in pairs for axes in (3, BLOCK_AXES)]
     return tuple(found)
 
 
-def _accesses_signature(itemsize: int, read: int, write: int) -> Signature:
-    return (*element_signature(itemsize), ("read", str(read)), ("write", str(write)))
+def _accesses_signature(itemsize: int, nbytes: tuple[int, int], axes: int, is_skewed: bool) -> Signature:
+    read, write = map(str, nbytes)
+    skew = "some" if is_skewed else "none"
+    return (*element_signature(itemsize), ("read", read), ("write", write), ("axes", str(max(axes, 2))), ("skew", skew))
 
 
 _CONFIGS = (BlocksConfig(), BlocksConfig(256, 64, 2, 2 * SMS), BlocksConfig(512, 64, 1, SMS))
