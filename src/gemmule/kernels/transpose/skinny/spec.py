@@ -25,7 +25,7 @@ from gemmule.kernels.transpose.tile_config import WORD
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
 # fast.
-_LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 64, 2: 64, 4: 48, 8: 48, 16: 48}}
+_LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 96, 2: 96, 4: 48, 8: 48, 16: 48}}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
