@@ -51,7 +51,7 @@ def overlapping(problem):
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (transpose_of(65, 10001, 1), "structures of 65 elements are larger than 64"),
+        (transpose_of(97, 10001, 1), "structures of 97 elements are larger than 96"),
         (transpose_of(3, 301, 1), "rows of 301 elements are less than 512 bytes"),
         (gapped(transpose_of(3, 10001, 1), "target"), "has gaps between them"),
         (gapped(transpose_of(10001, 3, 1), "source"), "has gaps between them"),

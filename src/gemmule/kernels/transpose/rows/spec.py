@@ -16,7 +16,7 @@ from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import AXES, axes_of
 from gemmule.kernels.transpose.blocks.spec import blocks_take_less
-from gemmule.kernels.transpose.refusals import ITEMSIZES, is_aligned, why_not_itemsize
+from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, rows_are_short, runs_of
 from gemmule.kernels.transpose.spec import (
     OVERLAPPING_SPANS,
@@ -115,7 +115,7 @@ def _vector_us(problem: TransposeProblem, unit: int) -> float:
 
 def _are_sectors(problem: TransposeProblem) -> bool:
     """Return whether rows are of whole sectors."""
-    return all(is_aligned(one, problem.batch, SECTOR) for one in (problem.source, problem.target))
+    return problem.cols * problem.itemsize % SECTOR == 0
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
