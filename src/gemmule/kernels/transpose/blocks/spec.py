@@ -38,8 +38,9 @@ from gemmule.kernels.transpose.whole_sectors.spec import refuse_sector_tiles
 _LONG, _LONG_UNALIGNED, _LARGE = 512, 1024, 64 << 10
 # Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on tiles are slower.
 _NARROW, _MANY = 128, 64
-# Share of the time of blocks below which tiles are chosen: their times are predicted too short where sides are.
-_FASTER = {WHOLE_SECTORS.name: 0.97, TILED.name: 0.85}
+# Share of the time of blocks below which tiles are chosen, and that of matrices of few bytes in tiles of vectors, whose
+# times are predicted too short.
+_FASTER, _FASTER_FEW, _FEW_BYTES = 0.97, 0.85, 64 << 20
 # What CTAs of so many threads take longer than predicted, where units are bytes, a factor, and microseconds.
 _BY_THREADS = {128: (1.06, 0.0), 256: (1.0, 0.0), 512: (1.12, 0.12)}
 
@@ -92,7 +93,8 @@ def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str |
         return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
         if refuse(problem) is None and (least := _least_us(spec, problem, gpu)) is not None:
-            return spec.name if least < _FASTER[spec.name] * cost else None
+            is_few = spec is TILED and problem.bytes_min <= _FEW_BYTES
+            return spec.name if least < (_FASTER_FEW if is_few else _FASTER) * cost else None
     return None
 
 
