@@ -208,8 +208,11 @@ def _signatures(arch: Arch) -> tuple[Signature, ...]:
     # The widest and the narrowest on both sides, of few axes and of many, say that the others compile.
     found = []
     for item in ITEMSIZES:
-        pairs = dict.fromkeys(itertools.product((VECTOR_BYTES, item), repeat=2))
-        found += [_accesses_signature(item, pair, axes, pair[1] > item) for pair in pairs for axes in (3, BLOCK_AXES)]
+        widths = tuple(dict.fromkeys((VECTOR_BYTES, item)))
+        found += [
+            _accesses_signature(item, (read, write), axes, write > item)
+            for read, write, axes in itertools.product(widths, widths, (3, BLOCK_AXES))
+        ]
     return tuple(found)
 
 
