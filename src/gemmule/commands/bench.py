@@ -138,7 +138,7 @@ class _Options:
 
 def _gemm(options: _Options) -> None:
     from ..dispatch import registry
-    from ..dispatch.kernel_names import on_gpu, parse_kernels, without_chosen
+    from ..dispatch.kernel_names import CHOSEN, on_gpu, parse_kernels, without_chosen
     from ..dispatch.rates_table import rates_for
     from ..lab.bench_plan import BenchPlan
     from ..lab.drawing.canvas import check_matplotlib
@@ -159,7 +159,7 @@ def _gemm(options: _Options) -> None:
         raise ArgumentError("--untuned is for the kernel that a call runs; add --kernels chosen")
 
     def named(arch: Arch | None) -> tuple[Choice, ...]:
-        each = (parse_kernels(words, one.probe, arch, registry.REGISTRY, registry.LADDER) for one in types)
+        each = (parse_kernels(words, one.probe, arch, registry.REGISTRY, registry.LADDER, [CHOSEN]) for one in types)
         return tuple({(one.spec.name, one.config): one for choices in each for one in choices}.values())
 
     # Names are looked up before a GPU is opened, so that a wrong one is reported first.

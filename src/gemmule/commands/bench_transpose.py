@@ -99,7 +99,7 @@ class _Options:
 
 def _transpose(options: _Options) -> None:
     from ..dispatch import registry
-    from ..dispatch.kernel_names import parse_kernels, without_chosen
+    from ..dispatch.kernel_names import CHOSEN, parse_kernels, without_chosen
     from ..dispatch.select import choose
     from ..lab.bench_plan import BenchPlan
     from ..lab.drawing.canvas import check_matplotlib
@@ -112,7 +112,7 @@ def _transpose(options: _Options) -> None:
     itemsizes = tuple(dict.fromkeys(map(itemsize_of, options.dtypes)))
     words, chosen = without_chosen(options.kernels)
     probe = transpose_of(4096, 4096, itemsizes[0])
-    choices = parse_kernels(words, probe, None, registry.REGISTRY, registry.TRANSPOSE_LADDER) if words else ()
+    choices = parse_kernels(words, probe, None, registry.REGISTRY, registry.TRANSPOSE_LADDER, [CHOSEN]) if words else ()
     if options.plot is not None:
         check_matplotlib()
     if options.counts_only:

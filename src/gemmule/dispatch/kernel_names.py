@@ -18,6 +18,8 @@ from gemmule.core.spec import Choice, KernelSpec
 from .former_names import KERNELS
 from .registry import LADDER, REGISTRY
 
+#: The word for the kernel that a call runs.
+CHOSEN = "chosen"
 #: Remedy for a kernel name that is similar to none.
 _KERNELS_LISTED = "`gemmule info --kernels` lists all"
 _CONFIGS_LISTED = "`gemmule info --kernels --json` lists all"
@@ -33,6 +35,7 @@ def parse_kernels(
     arch: Arch | None,
     registry: Sequence[KernelSpec] = REGISTRY,
     ladder: Sequence[str] = LADDER,
+    others: Sequence[str] = (),
 ) -> tuple[Choice, ...]:
     """Return the kernels that are asked for, each with a config and each once, in the order given.
 
@@ -50,6 +53,8 @@ def parse_kernels(
         The GPU's; None asks no kernel.
     registry, ladder
         The kernels, and the names of the rungs.
+    others : sequence of str
+        Words that the caller takes itself, which an unknown name may be meant for.
 
     Raises
     ------
@@ -78,7 +83,7 @@ def parse_kernels(
                     every = isinstance(probe, GemmProblem) and probe.a.dtype.name == "float64"
                     add(spec, spec.configs if every else [spec.default])
         else:
-            spec = _named(name, specs, ("chosen", "ladder", "all") if ladder else ())
+            spec = _named(name, specs, ("ladder", "all", *others) if ladder else others)
             add(spec, _configs(spec, config_text))
     return tuple(chosen.values())
 
@@ -98,7 +103,7 @@ def on_gpu(choices: Iterable[Choice], gpu: GpuRates) -> tuple[Choice, ...]:
 
 def without_chosen(words: Sequence[str]) -> tuple[list[str], bool]:
     """Return the words without ``chosen``, what a call would run, and whether that was among them."""
-    left = [",".join(part for part in word.split(",") if part.strip() != "chosen") for word in words]
+    left = [",".join(part for part in word.split(",") if part.strip() != CHOSEN) for word in words]
     return [word for word in left if word], left != list(words)
 
 

@@ -47,6 +47,15 @@ def process(*arguments, **options):
     return subprocess.run(command, env=environment, capture_output=True, check=False, **options)
 
 
+@pytest.mark.parametrize("operation", ["gemm", "transpose"])
+def test_a_misspelled_word_for_the_chosen_kernel_has_a_suggestion(operation):
+    found = run("bench", operation, "--kernels", "choosen")
+    assert found.exit_code == 1
+    assert "kernel 'choosen' is not known; did you mean chosen?" in found.output
+    # Other commands do not take the word.
+    assert "did you mean chosen" not in run("compare", "4", "4", "4", "--kernels", "choosen").output
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -12,7 +12,7 @@ from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import inner_problem
 from gemmule.dispatch.select import choose
-from gemmule.kernels.transpose.blocks.block import block_bytes, in_units, pitches_of
+from gemmule.kernels.transpose.blocks.block import block_bytes, conflicts_of, in_units, places_of
 from gemmule.kernels.transpose.blocks.block_choice import tried_blocks
 from gemmule.kernels.transpose.blocks.spec import SPEC, divisor_of
 from support.permutations import permutation_of
@@ -33,6 +33,11 @@ HOPPER = Arch(9, 0, True)
         # Rows of a few bytes, and longer ones.
         ((256, 32, 7, 32, 7), (0, 1, 3, 2, 4), 4, "transpose_blocks"),
         ((64, 197, 3, 12, 64), (2, 0, 3, 1, 4), 4, "transpose_rows"),
+        # Odd rows of 2-byte elements, and rows that share sectors; small matrices of several batch axes.
+        ((20, 28990, 65), (1, 0, 2), 2, "transpose_blocks"),
+        ((1021, 15, 12, 15, 12, 3), (0, 1, 3, 2, 4, 5), 4, "transpose_blocks"),
+        ((8, 2048, 32, 128), (0, 2, 1, 3), 2, "transpose_rows"),
+        ((4, 40, 256, 32), (0, 3, 1, 2), 4, "transpose_blocks"),
         # Long rows with a short side, and matrices that fill tiles.
         ((64, 224, 224, 3), (0, 3, 1, 2), 1, "transpose_skinny"),
         ((400, 300, 200), (2, 1, 0), 4, "transpose_tiled"),
@@ -108,13 +113,33 @@ def test_accesses_are_aligned_and_cover_a_block(config, itemsize, rng):
                 for first in (extent, axis.extent - extent):
                     if extent < axis.extent:
                         assert first * getattr(axis, side) * item % (vector * item) == 0
-        pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
-        steps = [pitches[number] for number in block.read]
         extents = [block.extents[number] for number in block.read]
-        places = [np.dot(place[::-1], steps) for place in itertools.product(*(range(n) for n in extents[::-1]))]
+        read = np.array([place[::-1] for place in itertools.product(*(range(n) for n in extents[::-1]))]).T
+        inner = read[[block.read.index(number) for number in block.inner]]
+        places = places_of(block, item).of(inner, block.vectors[1]).tolist()
         groups = np.array(places).reshape(-1, block.vectors[0])
         # No two elements share a place, and those of an access are contiguous.
         assert len(set(places)) == len(places)
         assert (max(places) + 1) * item == block_bytes(block, item)
         assert (np.diff(groups, axis=1) == 1).all()
         assert (groups[:, 0] % block.vectors[0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "itemsize"),
+    [
+        ((82, 312_032, 4), (2, 1, 0), 1),
+        ((3, 19, 117, 70, 24, 4), (1, 0, 5, 3, 4, 2), 1),
+        ((1512, 40, 320, 100), (0, 3, 1, 2), 2),
+    ],
+)
+def test_a_skew_keeps_lanes_in_different_banks(shape, axes, itemsize):
+    problem = inner_problem(permutation_of(shape, axes, itemsize), SPEC.batch_dims)
+    block = choose(problem, HOPPER, multiprocessors=132).config.of(problem)
+    assert places_of(block, itemsize).skew > 0
+    assert conflicts_of(block, itemsize) <= 2
+
+
+def test_blocks_of_patches_have_five_axes():
+    problem = inner_problem(permutation_of((49_872, 3, 7, 8, 7, 8), (0, 2, 4, 3, 5, 1), 1), SPEC.batch_dims)
+    assert len(choose(problem, HOPPER, multiprocessors=132).config.of(problem).inner) == 5

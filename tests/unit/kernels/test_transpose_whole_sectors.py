@@ -75,6 +75,15 @@ def test_rows_that_begin_anywhere_take_it_and_others_do_not(itemsize):
         assert choice.spec.name == f"transpose_{name}"
 
 
+def test_groups_move_matrices_whose_rows_the_l2_cache_would_forget():
+    large, small = (
+        choose(transpose_of(rows, cols, size), HOPPER, multiprocessors=132)
+        for rows, cols, size in ((1_187_094, 1254, 2), (1707, 193, 8))
+    )
+    assert large.config.group > 0
+    assert small.config.group == 0
+
+
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
 @pytest.mark.parametrize("config", [SectorTileConfig(), SectorTileConfig(1, 256, 256), SectorTileConfig(4, 512, 512)])
 def test_the_tile_holds_what_it_writes_and_a_sector_more(config, itemsize):

@@ -127,9 +127,13 @@ def test_a_switch_is_true_or_false(name, value):
 
 def test_a_misspelled_argument_has_a_suggestion():
     x = np.ones((2, 2))
-    for call in (gm.outofcore.matmul, gm.outofcore.matmul.plan):
-        with pytest.raises(TypeError, match=r"matmul\(\) has no argument 'verfy'; did you mean verify\?"):
+    for name, call in {"matmul": gm.outofcore.matmul, "matmul.plan": gm.outofcore.matmul.plan}.items():
+        with pytest.raises(TypeError, match=rf"^{name}\(\) has no argument 'verfy'; did you mean verify\?"):
             call(x, x, x.copy(), verfy=True)
+        with pytest.raises(
+            TypeError, match=rf"^{name}\(\) has no argument 'zz'; help\(gemmule.outofcore.{name}\) lists them"
+        ):
+            call(zz=1)
 
 
 def test_a_plan_has_the_signature_of_the_call_and_computes_it():

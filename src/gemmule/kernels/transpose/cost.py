@@ -47,8 +47,12 @@ _SECTOR_BYTES_A_SECOND, _FIRST_WORDS, _REPEATED = 34e9, 0.6e-6, 0.2
 _A_WORD = {1: 60e-9, 2: 30e-9, 4: 10e-9, 8: 10e-9}
 # Spans and bytes of a row of the tiles that were fastest for large matrices, where the sum alone does not say so.
 _FASTEST_TILES = {1: (2, 128), 8: (2, 128)}
-# Bytes of a source's rows of which groups of tiles were faster, and those of a target's row that is too short.
-_SHORT_ROWS, _LEAST_WRITTEN = (1 << 10, 8 << 10), 128
+# Bytes of a source's rows of which groups of tiles were faster, and of both matrices from which on; bytes of a target's
+# row that is too short.
+_SHORT_ROWS, _GROUPED, _LEAST_WRITTEN = (1 << 10, 8 << 10), 16 << 20, 128
+# Bytes that tiles along a target's row move before the next ones of the source's rows: of more the L2 cache has no
+# sector left that both need, and the share of repeated reads is this.
+_SWEPT, _REPEATED_SWEPT = 32 << 20, 2.0
 _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 
 
@@ -189,7 +193,9 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
     row = config.columns(item) * max(item, WORD)
     # Rows of the source straddle a sector more than they fill, and a sector of the target's is read by two tiles.
     repeated = (1 + SECTOR / row) * (1 + SECTOR / config.write_bytes) - 1
-    moved = ctas * config.tile(item)[0] * config.write_bytes * (2 + _REPEATED * repeated)
+    is_swept = config.group == 0 and min(2 * problem.cols * row, problem.bytes_min) > _SWEPT
+    sides = 2 + (_REPEATED_SWEPT if is_swept else _REPEATED) * repeated
+    moved = ctas * config.tile(item)[0] * config.write_bytes * sides
     words = packed_rows(item) * config.held(item) * config.spans / (config.threads // WARP)
     alone = _FIRST_WORDS + _A_WORD[item] * words
     resident = min(
@@ -197,7 +203,7 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
     )
     waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
     # All of a source's short rows are read by CTAs of a few groups.
-    in_groups = _SHORT_ROWS[0] <= problem.rows * item <= _SHORT_ROWS[1]
+    in_groups = _SHORT_ROWS[0] <= problem.rows * item <= _SHORT_ROWS[1] and problem.bytes_min > _GROUPED
     preferred = 1.0 if (config.group != 0) == in_groups else 1.02
     if config.write_bytes < _LEAST_WRITTEN:
         preferred *= 1.1
@@ -223,7 +229,7 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE
     of_sm = max(instructions, moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
     preferred = (1 + waiting * max(units - many, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
-    if item == WORD and config.step(short, item) % (SECTOR // WORD) == 0:
+    if not woven and config.step(short, item) * config.unit(item) % SECTOR == 0:
         preferred *= _OF_WHOLE
     # The first CTAs only read, and the last ones only write.
     return 1e6 * preferred * (ctas / gpu.multiprocessors * of_sm + alone)

@@ -36,15 +36,15 @@ def planned(function: Callable[_Call, Report]) -> StreamingFunction[_Call]:
     signature = inspect.signature(function)
     known = {*signature.parameters, *Options.__annotations__} - {"options"}
 
-    def check_names(given: Mapping[str, Any]) -> None:
+    def check_names(called: str, given: Mapping[str, Any]) -> None:
         for name in given.keys() - known:
             near = similar_names(name, known)
-            hint = did_you_mean(near) if near else "help(gemmule.outofcore.matmul) lists them"
-            raise TypeError(f"matmul() has no argument {name!r}; {hint}")
+            hint = did_you_mean(near) if near else f"help(gemmule.outofcore.{called}) lists them"
+            raise TypeError(f"{called}() has no argument {name!r}; {hint}")
 
     @functools.wraps(function)
     def call(*args: _Call.args, **kwargs: _Call.kwargs) -> Report:
-        check_names(kwargs)
+        check_names("matmul", kwargs)
         return function(*args, **kwargs)
 
     def plan(*args: _Call.args, **kwargs: _Call.kwargs) -> Plan:
@@ -65,7 +65,7 @@ def planned(function: Callable[_Call, Report]) -> StreamingFunction[_Call]:
         """
         from .plan import planned_request
 
-        check_names(kwargs)
+        check_names("matmul.plan", kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments | bound.arguments.pop("options")

@@ -21,13 +21,7 @@ class Accesses:
         # Accesses of a thread to source and target, and elements of them.
         self.reads, self.writes = config.count(self.read_bytes), config.count(write_bytes)
         self.vectors = self.read_bytes // self.item, write_bytes // self.item
-
-    def has_axes(self, order: tuple[Int32, ...], axes: int):
-        """Return whether a block has so many axes, or up to 2; those that it lacks have no divisors."""
-        divisors = order[2:BLOCK_AXES]
-        if axes == 2:
-            return divisors[0] == 0
-        return divisors[axes - 3] != 0 if axes == BLOCK_AXES else (divisors[axes - 3] != 0) & (divisors[axes - 2] == 0)
+        self.axes, self.is_skewed = int(types["axes"]), types["skew"] == "some"
 
     @cute.jit
     def bits_below(self, tid, count, accesses: cutlass.Constexpr[int]):
@@ -38,29 +32,29 @@ class Accesses:
         return found
 
     @cute.jit
-    def put_sources(self, accesses, tid, where, axes: cutlass.Constexpr[int]):
+    def put_sources(self, accesses, tid, where):
         """Store the offsets of a thread's accesses to the source, and their places in shared memory."""
         sources, puts = accesses
         order, before = where
         for k in cutlass.range_constexpr(self.reads):
-            coordinates = self.coordinates((tid + k * self.threads) * self.vectors[0], order, axes)
-            offset, place = self.offsets(coordinates, order)
+            coordinates = self.coordinates((tid + k * self.threads) * self.vectors[0], order)
+            offset, place = self.offsets(coordinates, order, self.axes)
             sources[k] = Uint32(offset + before)
             put_half(puts, k, place)
 
     @cute.jit
-    def put_targets(self, accesses, tid, where, axes: cutlass.Constexpr[int]):
+    def put_targets(self, accesses, tid, where):
         """Store the same of accesses to the target, the places of their elements, and bits of those that are own."""
         targets, gets, owns = accesses
         order, before, overlaps = where
         vector = cutlass.const_expr(self.vectors[1])
         for k in cutlass.range_constexpr(self.writes):
             first = (tid + k * self.threads) * vector
-            coordinates = self.coordinates(first, order, axes)
-            offset, place = self.offsets(coordinates, order)
+            coordinates = self.coordinates(first, order)
+            offset, place = self.offsets(coordinates, order, 1)
             targets[k] = Uint32(offset + before)
             put_half(gets, k * vector, place)
-            for axis in cutlass.range_constexpr(axes):
+            for axis in cutlass.range_constexpr(self.axes):
                 owns[axis] |= Uint32(1 << k) if coordinates[axis] >= overlaps[axis] else Uint32(0)
             if cutlass.const_expr(vector > 1):
                 if order[BLOCK_AXES] % vector == 0:
@@ -69,26 +63,29 @@ class Accesses:
                         put_half(gets, k * vector + e, place + e * order[3 * BLOCK_AXES])
                 else:
                     for e in cutlass.range_constexpr(1, vector):
-                        _, other = self.offsets(self.coordinates(first + e, order, axes), order)
+                        _, other = self.offsets(self.coordinates(first + e, order), order, 1)
                         put_half(gets, k * vector + e, other)
 
     @cute.jit
-    def coordinates(self, element, order: tuple[Int32, ...], axes: cutlass.Constexpr[int]):
+    def coordinates(self, element, order: tuple[Int32, ...]):
         """Return the coordinates of an element of a block along its axes in an order."""
         rest, found = Uint32(element), []
-        for axis in cutlass.range_constexpr(axes - 1):
+        for axis in cutlass.range_constexpr(self.axes - 1):
             above = Uint32(cute.arch.mul_hi(rest, Uint32(order[axis])))
             found.append(Int32(rest - above * Uint32(order[BLOCK_AXES + axis])))
             rest = above
         return (*found, Int32(rest))
 
     @cute.jit
-    def offsets(self, coordinates, order: tuple[Int32, ...]):
+    def offsets(self, coordinates, order: tuple[Int32, ...], skewed: cutlass.Constexpr[int]):
         """Return the offsets in bytes of an element in memory and in shared memory."""
         memory, shared = Int32(0), Int32(0)
         for axis in cutlass.range_constexpr(len(coordinates)):
             memory += coordinates[axis] * order[2 * BLOCK_AXES + axis]
             shared += coordinates[axis] * order[3 * BLOCK_AXES + axis]
+            # In the target's order only the first axis has a skew.
+            if cutlass.const_expr(self.is_skewed and axis < skewed):
+                shared += (coordinates[axis] >> (self.vectors[1].bit_length() - 1)) * order[4 * BLOCK_AXES + axis]
         return memory, shared
 
 

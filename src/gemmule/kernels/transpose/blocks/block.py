@@ -16,14 +16,16 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.kernels.transpose.banks import most_words_of_a_bank
 from gemmule.kernels.transpose.rows.runs import unit_of_rows
-from gemmule.kernels.transpose.tile_config import LINE, WORD
+from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, WORD
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
-AXES, BLOCK_AXES = 8, 4
+AXES, BLOCK_AXES = 8, 5
 #: Accesses of a thread to a block, at most.
 MOST_ACCESSES = 16
 # Pitches that are tried along an axis: accesses beyond the elements of a smaller axis.
 _PITCHES = 17
+# Skews that are tried.
+_SKEWS = 4
 # Share of an axis that its padding takes at most, but for a single access.
 _PADDED = 4
 
@@ -63,6 +65,11 @@ class Block(NamedTuple):
 def count_of(held: int, nbytes: int) -> int:
     """Return the accesses of so many bytes of a thread that moves `held` bytes, at most."""
     return min(MOST_ACCESSES, held // nbytes)
+
+
+def stages_of(nbytes: int) -> int:
+    """Return the blocks in shared memory, where accesses to the source are of so many bytes."""
+    return 3 if nbytes >= WORD else 2
 
 
 @functools.lru_cache(maxsize=64)
@@ -150,41 +157,68 @@ def lowest_bit(number: Any) -> Any:
     return number & -number
 
 
+class Places(NamedTuple):
+    """Where a block's elements lie in shared memory, in elements."""
+
+    pitches: tuple[int, ...]  #: From an element to the next along each inner axis, in the target's order.
+    skew: int  #: What each vector of the target adds along the first of them.
+
+    def of(self, coordinates: Any, vector: int) -> Any:
+        """Return the places of elements with such coordinates along the inner axes, a row for each axis."""
+        found = np.array(self.pitches, np.int64) @ coordinates
+        return found + self.skew * (coordinates[0] // vector) if self.skew else found
+
+
 @functools.lru_cache(maxsize=256)
-def pitches_of(block: Block, itemsize: int) -> tuple[int, ...]:
-    """Return the strides in shared memory of a block's inner axes, in the target's order.
+def places_of(block: Block, itemsize: int) -> Places:
+    """Return the places of a block's elements.
 
     Elements lie in the source's order. Along each axis that lanes of a warp read, the pitch is chosen for the fewest
-    bank conflicts.
+    bank conflicts. Lanes whose vectors follow one another along the target's first axis are a vector of pitches apart,
+    which no pitch makes an odd number of words: there vectors have a skew too.
     """
-    lanes = _lanes(block, itemsize)
+    lanes, vector = _lanes(block, itemsize), block.vectors[1]
     pitches = np.zeros(len(block.inner), np.int64)
-    size = 1
+    # Accesses to the source are written as they are.
+    unit = max(WORD // itemsize, block.vectors[0])
+    # The vectors before those of each lane along the target's first axis.
+    vectors = lanes[:1] // vector
+    size, skew = 1, 0
+    # Elements of a stage at most, and of the axes that follow.
+    most_elements = MAX_SHARED // stages_of(block.vectors[0] * itemsize) // itemsize - VECTOR_BYTES // itemsize
+    rest = math.prod(block.extents)
     for number in block.read:
-        place = block.inner.index(number)
-        # Accesses to the source are written as they are.
-        unit = max(WORD // itemsize, block.vectors[0])
+        place, extent = block.inner.index(number), block.extents[number]
         most = size + min(size // _PADDED + unit, (_PITCHES - 1) * unit)
-        tried = np.arange(size, most + 1, unit)
+        tried, skews = np.arange(size, most + 1, unit), np.arange(_SKEWS) * unit
         if size % unit or number == block.read[0] or not lanes[place].any():
-            tried = tried[:1]
+            tried, skews = tried[:1], skews[:1]
+        elif place or vector == 1:
+            skews = skews[:1]
         # The first without conflicts, else that with the fewest.
-        conflicts = most_words_of_a_bank((pitches @ lanes + tried[:, None] * lanes[place]) * itemsize)
-        pitches[place] = tried[conflicts.argmin()]
-        size = int(pitches[place]) * block.extents[number]
-    return tuple(pitches.tolist())
+        steps = tried[:, None] * lanes[place] + (skew + skews[:, None, None]) * vectors
+        conflicts = most_words_of_a_bank((pitches @ lanes + steps) * itemsize)
+        rest //= extent
+        sizes = tried * extent + skews[:, None] * ((extent - 1) // vector)
+        # What does not fit is not chosen.
+        conflicts += LINE * (sizes * rest > most_elements)
+        which, best = np.unravel_index(conflicts.argmin(), conflicts.shape)
+        pitches[place], size = tried[best], int(sizes[which, best])
+        if place == 0:
+            skew = int(skews[which])
+    return Places(tuple(pitches.tolist()), skew)
 
 
 def conflicts_of(block: Block, itemsize: int) -> int:
     """Return the words of a bank that a warp reads at once."""
-    pitches = np.array(pitches_of(block, itemsize), np.int64)
-    return int(most_words_of_a_bank(pitches @ _lanes(block, itemsize) * itemsize))
+    found = places_of(block, itemsize).of(_lanes(block, itemsize), block.vectors[1])
+    return int(most_words_of_a_bank(found * itemsize))
 
 
 def block_bytes(block: Block, itemsize: int) -> int:
     """Return the shared memory that a block takes."""
-    pitches = zip(block.inner, pitches_of(block, itemsize), strict=True)
-    return itemsize * (1 + sum((block.extents[number] - 1) * pitch for number, pitch in pitches))
+    last = np.array([block.extents[number] - 1 for number in block.inner])
+    return itemsize * (1 + int(places_of(block, itemsize).of(last, block.vectors[1])))
 
 
 def stage_bytes(block: Block, itemsize: int) -> int:

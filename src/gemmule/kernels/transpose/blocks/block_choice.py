@@ -32,14 +32,15 @@ from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 _FINE = 1.2
 #: Bytes of a block of any config, at most.
 LARGEST = 512 * 64
-# Microseconds of an H200, fitted to 80 permutations: of a launch, of 16 places that a thread computes, and of a byte
-# that is read or written.
-_LAUNCH, _PLACES, _BYTE = 1.9, 0.44, 0.245e-6
-# Of a byte of two sectors and of a line, that a run of the source shares with others; the same of a run of the target.
-SHARED = ({128: 0.106e-6}, {64: 0.209e-6, 128: 0.051e-6})
+# Microseconds of an H200, fitted to 360 times of 150 permutations: of a launch, of 16 places that a thread computes, of
+# as many whose coordinates it computes, and of a byte that is read or written.
+_LAUNCH, _PLACES, _COORDINATES, _BYTE = 1.5, 0.06, 0.26, 0.225e-6
+# Of a byte of a line that a run of the source shares with others; of one of a sector, of two, and of a line, that a run
+# of the target does.
+_SHARED = ({128: 0.04e-6}, {32: 0.45e-6, 64: 0.08e-6, 128: 0.013e-6})
 # Of a warp's access to the source, and what it costs more through registers; of one to the target, and of the words
-# of a bank that are read for it; of a block.
-_READ, _NARROW, _WRITE, _GATHER, _BLOCK = 6.0e-6, 12.1e-6, 2.8e-6, 1.0e-6, 0.05e-3
+# that are gathered for it; what each word of a bank costs beyond the first; of a warp for a block.
+_READ, _NARROW, _WRITE, _GATHER, _CONFLICT, _WARP = 3.6e-6, 8.6e-6, 3.8e-6, 0.5e-6, 0.55e-6, 0.097e-3
 
 
 def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
@@ -50,6 +51,11 @@ def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
 def predicted_us(problem: TransposeProblem, threads: int, held: int) -> float:
     """Return about the microseconds in which an H200 moves such blocks."""
     return _LAUNCH + _fastest(in_units(problem), threads, held)[1]
+
+
+def least_us(problem: TransposeProblem) -> float:
+    """Return the microseconds in which an H200 moves blocks at least: a launch, and the bytes."""
+    return _LAUNCH + _BYTE * problem.bytes_min
 
 
 class TriedBlocks(NamedTuple):
@@ -87,7 +93,7 @@ def _block(problem: TransposeProblem, threads: int, held: int) -> Block:
         if block is not None and (vector * item < WORD or size // vector > threads * count_of(held, vector * item)):
             break
         conflicts = conflicts_of(tried, item)
-        if (issued := _READ * tried.accesses[0] + _GATHER * conflicts * size) < least:
+        if (issued := _READ * tried.accesses[0] + _CONFLICT * conflicts * size) < least:
             block, least = tried, issued
         if conflicts == 1:
             break
@@ -155,11 +161,11 @@ def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
     extents, size, blocks, runs = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
-    times = np.asarray(2 * _BYTE * every * item + _BLOCK * blocks, np.float64)
+    times = np.full(len(size), 2 * _BYTE * every * item)
     accesses = []
     # What blocks overlap is read again, and not written.
     for side, (run, aligned), shared, moved in zip(
-        sides, runs, SHARED, (blocks * size, np.full_like(size, every)), strict=True
+        sides, runs, _SHARED, (blocks * size, np.full_like(size, every)), strict=True
     ):
         known = lowest_bit(aligned | run * item)
         nbytes = np.where(known >= max(WORD, item), np.minimum(known, VECTOR_BYTES), item)
@@ -168,10 +174,12 @@ def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64
         times += moved / run * np.sum(rates, axis=0)
         if side is sides[0]:
             rate = np.where(nbytes >= WORD, _READ, _READ + _NARROW)
+            times += (_PLACES + _COORDINATES) / 16 * count
         else:
             rate = _WRITE + _GATHER * vector
             # Vectors along the first axis only need no coordinates of their elements.
-            times += np.where(extents[:, side.order[0]] % vector != 0, _PLACES / 16 * count * vector, 0.0)
+            places = np.where(extents[:, side.order[0]] % vector != 0, _PLACES + _COORDINATES, _PLACES)
+            times += places / 16 * count * vector
         accesses.append(_Accesses(vector, count, rate))
     return times, (accesses[0], accesses[1])
 
@@ -180,7 +188,8 @@ def _microseconds(problem: TransposeProblem, threads: int, held: int) -> npt.NDA
     """Return about the times of all blocks, infinite where threads do not suffice."""
     tried = tried_blocks(problem)
     moved, accesses = _moved(problem, held)
-    times = np.where(tried.sizes > threads * held // problem.itemsize, math.inf, moved)
+    times = moved + _WARP * (threads // WARP) * tried.blocks
+    times[tried.sizes > threads * held // problem.itemsize] = math.inf
     for vector, most, rate in accesses:
         count = -(-tried.sizes // vector // threads)
         times += tried.blocks * count * (threads // WARP) * rate

@@ -9,9 +9,9 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
 from gemmule.kernels.parts.hopper_facts import SMS
-from gemmule.kernels.transpose.blocks.block import Block, count_of, in_units, stage_bytes
+from gemmule.kernels.transpose.blocks.block import Block, count_of, in_units, stage_bytes, stages_of
 from gemmule.kernels.transpose.blocks.block_choice import block_of
-from gemmule.kernels.transpose.tile_config import MAX_SHARED, WORD, TileConfig
+from gemmule.kernels.transpose.tile_config import MAX_SHARED, TileConfig
 
 # Bytes of a stage whose places are halves of words.
 _MAX_STAGE = 1 << 16
@@ -45,10 +45,6 @@ class BlocksConfig(TileConfig):
         """Return the accesses of so many bytes of a thread, at most."""
         return count_of(self.held, nbytes)
 
-    def stages(self, nbytes: int) -> int:
-        """Return the blocks in shared memory, where accesses to the source are of so many bytes."""
-        return 3 if nbytes >= WORD else 2
-
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         return math.prod(self.of(problem).counts), 1
 
@@ -59,7 +55,7 @@ class BlocksConfig(TileConfig):
         problem = in_units(problem)
         block, item = self.of(problem), problem.itemsize
         stage = stage_bytes(block, item)
-        stages = self.stages(block.vectors[0] * item)
+        stages = stages_of(block.vectors[0] * item)
         if stage > _MAX_STAGE or stages * stage > MAX_SHARED:
             return f"{stages} blocks of {stage} bytes take more shared memory than there is, {MAX_SHARED} bytes"
         if (count := self.tiles(problem)[0]) > MAX_EXTENT - self.ctas:

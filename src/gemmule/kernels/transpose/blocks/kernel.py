@@ -2,7 +2,7 @@
 
 Idea
     Where the axes that are contiguous in source and target are short, a tile of two axes is a few bytes. A CTA moves a
-    block of up to four axes: those that are contiguous in the source, and those that are contiguous in the target, as
+    block of up to five axes: those that are contiguous in the source, and those that are contiguous in the target, as
     many elements of each as are predicted to be fastest. The block is read in the source's order and written in the
     target's, by vectors that may extend over several axes.
 Data movement
@@ -32,7 +32,7 @@ from gemmule.kernels.parts.async_copy import copy_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.words import packed
 from gemmule.kernels.transpose.blocks.accesses import Accesses, half_beyond
-from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES
+from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, stages_of
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.blocks.origins import block_origin, of_lane, strided
 from gemmule.kernels.transpose.frame import device_memory
@@ -47,7 +47,8 @@ class BlocksTranspose(Accesses):
     config : BlocksConfig
         Threads, and bytes of each.
     types : dict
-        ``element``, an opaque type; ``read`` and ``write``, the bytes of an access to source and target.
+        ``element``, an opaque type; ``read`` and ``write``, the bytes of an access to source and target;
+        ``axes``, those of a block; ``skew``, whether vectors of the target have one: ``some`` or ``none``.
     """
 
     def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
@@ -55,7 +56,7 @@ class BlocksTranspose(Accesses):
         self.resident = config.resident
         # Narrower words are read into registers.
         self.asynchronous = self.read_bytes >= WORD
-        self.stages = config.stages(self.read_bytes)
+        self.stages = stages_of(self.read_bytes)
         # A word is an element if those are larger.
         self.pack = min(packed_rows(self.item), self.vectors[1])
         self.write_word = Uint32 if self.pack > 1 else self.element
@@ -75,13 +76,13 @@ class BlocksTranspose(Accesses):
         """Move blocks.
 
         `mSource` and `mTarget` have the blocks along each axis as their extents. `numbers` are, of a block's axes in
-        the source's order and in the target's, the divisors, extents, strides in memory and strides in shared memory;
+        the source's order and in the target's, the divisors, extents, strides in memory and shared memory, and skews;
         of those in the target's order the coordinates that the last block leaves to its neighbour; of all axes the
         divisors and shifts, a block's extents, the elements that the last block begins earlier, and its bit; the
         accesses of a block to source and target, its bytes in shared memory, those before its first element in source
         and target, and the blocks.
         """
-        order = cutlass.const_expr(4 * BLOCK_AXES)
+        order = cutlass.const_expr(5 * BLOCK_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         overlaps, outer, rest = rest[:BLOCK_AXES], rest[BLOCK_AXES:-6], rest[-6:]
         read_count, write_count, stage_bytes, before_source, before_target, blocks = rest
@@ -94,10 +95,7 @@ class BlocksTranspose(Accesses):
         # thread.
         sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
         puts = cute.make_rmem_tensor(cute.make_layout((self.reads + 1) // 2), Uint32)
-        # Few axes need few divisions.
-        for axes in cutlass.range_constexpr(2, BLOCK_AXES + 1):
-            if self.has_axes(reading, axes):
-                self.put_sources((sources, puts), tid, (reading, before_source), axes)
+        self.put_sources((sources, puts), tid, (reading, before_source))
         is_read = self.bits_below(tid, read_count, self.reads)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
@@ -117,11 +115,9 @@ class BlocksTranspose(Accesses):
         size = cutlass.const_expr(self.writes * self.vectors[1])
         targets = cute.make_rmem_tensor(cute.make_layout(self.writes), Uint32)
         gets = cute.make_rmem_tensor(cute.make_layout((size + 1) // 2), Uint32)
-        owns = cute.make_rmem_tensor(cute.make_layout(BLOCK_AXES), Uint32)
+        owns = cute.make_rmem_tensor(cute.make_layout(self.axes), Uint32)
         owns.fill(0)
-        for axes in cutlass.range_constexpr(2, BLOCK_AXES + 1):
-            if self.has_axes(writing, axes):
-                self.put_targets((targets, gets, owns), tid, (writing, before_target, overlaps), axes)
+        self.put_targets((targets, gets, owns), tid, (writing, before_target, overlaps))
         is_written = self.bits_below(tid, write_count, self.writes)
         block, number, stage = Int32(cta), Int32(ahead), Int32(0)
         next_stage = Int32(ahead)
@@ -141,7 +137,7 @@ class BlocksTranspose(Accesses):
                 self.read((sources, puts, is_read), source + read_at, sT + next_stage * stage_bytes, words)
             self.commit()
             own = is_written
-            for axis in cutlass.range_constexpr(BLOCK_AXES):
+            for axis in cutlass.range_constexpr(self.axes):
                 own &= owns[axis] if (edges & (1 << axis)) != 0 else Uint32(0xFFFFFFFF)
             self.write((targets, gets, own), target + write_at, sT + stage * stage_bytes)
             queue = queue[1:]
@@ -204,4 +200,4 @@ class BlocksTranspose(Accesses):
 def buildable(config: BlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
-    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (9 * BLOCK_AXES + 5 * AXES + 6)))
+    return Buildable(BlocksTranspose(config, types), (*tensors, (Int32(1),) * (11 * BLOCK_AXES + 5 * AXES + 6)))

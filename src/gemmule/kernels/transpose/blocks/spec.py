@@ -20,13 +20,13 @@ from gemmule.kernels.transpose.blocks.block import (
     Block,
     axes_of,
     in_units,
-    pitches_of,
+    places_of,
     stage_bytes,
+    stages_of,
 )
-from gemmule.kernels.transpose.blocks.block_choice import predicted_us
+from gemmule.kernels.transpose.blocks.block_choice import least_us, predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
-from gemmule.kernels.transpose.rows.runs import rows_are_short
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
@@ -38,8 +38,11 @@ from gemmule.kernels.transpose.whole_sectors.spec import refuse_sector_tiles
 _LONG, _LONG_UNALIGNED, _LARGE = 512, 1024, 64 << 10
 # Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on tiles are slower.
 _NARROW, _MANY = 128, 64
-# What CTAs of many threads take longer than predicted, a factor and microseconds, by the bytes of a unit.
-_MANY_THREADS = {1: (1.3, 1.0), 2: (1.05, 1.0), 4: (0.97, 0.0), 8: (0.97, 0.0), 16: (0.97, 0.0)}
+# Share of the time of blocks below which tiles are chosen, and that of matrices of few bytes in tiles of vectors, whose
+# times are predicted too short.
+_FASTER, _FASTER_FEW, _FEW_BYTES = 0.97, 0.85, 64 << 20
+# What CTAs of so many threads take longer than predicted, where units are bytes, a factor, and microseconds.
+_BY_THREADS = {128: (1.06, 0.0), 256: (1.0, 0.0), 512: (1.12, 0.12)}
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
@@ -50,7 +53,7 @@ def refuse_blocks(problem: TransposeProblem) -> str | None:
     if not 3 <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
     if problem.source.col_stride == problem.target.col_stride == 1:
-        return None if rows_are_short(problem) else "source and target are contiguous along one axis: rows are faster"
+        return None
     sides = problem.rows * problem.itemsize, problem.cols * problem.itemsize
     long = _LONG if rows_are_aligned(problem) else _LONG_UNALIGNED
     if min(sides) >= long and sides[0] * problem.cols >= _LARGE:
@@ -65,11 +68,19 @@ def blocks_us(problem: TransposeProblem, gpu: GpuRates) -> float | None:
     return min(_costs(problem, _CONFIGS, gpu))
 
 
+def blocks_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> bool:
+    """Return whether blocks are predicted to take less than so many microseconds: their choice takes long."""
+    if least_us(problem) * SMS / gpu.multiprocessors >= most:
+        return False
+    blocks = blocks_us(problem, gpu)
+    return blocks is not None and blocks < most
+
+
 def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
     found = []
     for config in configs:
-        many = config.threads == _CONFIGS[-1].threads
-        factor, more = _MANY_THREADS[in_units(problem).itemsize] if many else (1.0, 0.0)
+        factor, more = _BY_THREADS[config.threads]
+        factor = factor if in_units(problem).itemsize == 1 else 1.0
         found.append(factor * predicted_us(problem, config.threads, config.held) + more)
     return [one * SMS / gpu.multiprocessors for one in found]
 
@@ -82,7 +93,8 @@ def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str |
         return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
         if refuse(problem) is None and (least := _least_us(spec, problem, gpu)) is not None:
-            return spec.name if least < cost else None
+            is_few = spec is TILED and problem.bytes_min <= _FEW_BYTES
+            return spec.name if least < (_FASTER_FEW if is_few else _FASTER) * cost else None
     return None
 
 
@@ -97,11 +109,12 @@ def _least_us(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> flo
 
 def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     block, item = config.of(problem), in_units(problem).itemsize
-    pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
+    in_stage = places_of(block, item)
+    pitches = dict(zip(block.inner, in_stage.pitches, strict=True))
     stage = stage_bytes(block, item)
 
     def order(numbers: Sequence[int], side: str) -> list[int]:
-        """Return divisors of coordinates, extents, and the bytes from an element to the next, in memory and a stage."""
+        """Return divisors of coordinates, extents, bytes to the next element in memory and a stage, and skews."""
         extents = [block.extents[number] for number in numbers]
         strides = [getattr(block.axes[number], side) * item for number in numbers]
         places = [pitches[number] * item for number in numbers]
@@ -111,6 +124,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
             *filled(extents, BLOCK_AXES, 1),
             *filled(strides, BLOCK_AXES, 0),
             *filled(places, BLOCK_AXES, 0),
+            *filled([in_stage.skew * item * (number == block.inner[0]) for number in numbers], BLOCK_AXES, 0),
         ]
 
     # Axes with one block have the last places: what is left to divide is 0 there.
@@ -143,7 +157,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
     return Launch(
         grid=config.grid(problem),
         block=(config.threads, 1, 1),
-        shared_bytes=config.stages(block.vectors[0] * item) * stage,
+        shared_bytes=stages_of(block.vectors[0] * item) * stage,
         params=(
             blocks("source", "a"),
             blocks("target", "d"),
@@ -184,29 +198,35 @@ def filled(values: Sequence[int], count: int, rest: int) -> tuple[int, ...]:
 
 
 def _signature(problem: TransposeProblem, config: BlocksConfig) -> Signature:
-    (read, write), item = config.of(problem).vectors, in_units(problem).itemsize
-    return _accesses_signature(item, read * item, write * item)
+    block, item = config.of(problem), in_units(problem).itemsize
+    read, write = block.vectors
+    return _accesses_signature(item, (read * item, write * item), len(block.inner), places_of(block, item).skew > 0)
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    # The widest and the narrowest on both sides say that the others compile.
+    # The widest and the narrowest on both sides, of few axes and of many, say that the others compile.
     found = []
     for item in ITEMSIZES:
-        pairs = dict.fromkeys(itertools.product((VECTOR_BYTES, item), repeat=2))
-        found += [_accesses_signature(item, *pair) for pair in pairs]
+        widths = tuple(dict.fromkeys((VECTOR_BYTES, item)))
+        found += [
+            _accesses_signature(item, (read, write), axes, write > item)
+            for read, write, axes in itertools.product(widths, widths, (3, BLOCK_AXES))
+        ]
     return tuple(found)
 
 
-def _accesses_signature(itemsize: int, read: int, write: int) -> Signature:
-    return (*element_signature(itemsize), ("read", str(read)), ("write", str(write)))
+def _accesses_signature(itemsize: int, nbytes: tuple[int, int], axes: int, is_skewed: bool) -> Signature:
+    read, write = map(str, nbytes)
+    skew = "some" if is_skewed else "none"
+    return (*element_signature(itemsize), ("read", read), ("write", write), ("axes", str(max(axes, 2))), ("skew", skew))
 
 
 _CONFIGS = (BlocksConfig(), BlocksConfig(256, 64, 2, 2 * SMS), BlocksConfig(512, 64, 1, SMS))
 
 SPEC = transpose_spec(
     name="transpose_blocks",
-    summary="many short axes, elements of 1 to 16 bytes, any strides: blocks of up to 4 axes in shared memory",
+    summary="many short axes, elements of 1 to 16 bytes, any strides: blocks of up to 5 axes in shared memory",
     package=__package__,
     configs=_CONFIGS,
     itemsizes=ITEMSIZES,

@@ -13,7 +13,9 @@ from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
+from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import AXES, axes_of
+from gemmule.kernels.transpose.blocks.spec import blocks_take_less
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, rows_are_short, runs_of
 from gemmule.kernels.transpose.spec import (
@@ -23,9 +25,16 @@ from gemmule.kernels.transpose.spec import (
     launch_tiles,
     transpose_spec,
 )
+from gemmule.kernels.transpose.tile_config import SECTOR
 
 # Bytes of rows whose multiples are at the same place of lines.
 _LINES = 512
+# Microseconds of an H200, fitted to 70 permutations: of a launch, of a byte that is read or written; by the bytes of a
+# unit, of a vector, and of the end of a row.
+_LAUNCH, _BYTE = 1.4, 0.238e-6
+_VECTORS = {1: (1.75e-6, 18e-6), 2: (0.85e-6, 11e-6), 4: (0.55e-6, 3.3e-6), 8: (0.5e-6, 2e-6), 16: (0.1e-6, 18e-6)}
+# Share of the time of rows below which blocks are chosen.
+_BLOCKS = 0.95
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -82,15 +91,39 @@ def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
 
 
 def _cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
-    """Return about the vectors that threads of an SM move, those outside of rows too; short vectors cost more."""
+    """Return about the microseconds of rows: their bytes, and vectors of threads, those outside of rows too."""
     runs = runs_of(problem)
-    vectors = math.prod(config.grid(problem)) * config.threads * config.passes / gpu.multiprocessors
+    vectors = math.prod(config.grid(problem)) * config.threads * config.passes
     # Rows that do not follow one another in the target: with those of other matrices they make whole lines. Not where
     # they do in the source, and matrices are a power of 2 apart, so that they meet in the same memory.
     units = runs.units
     in_step = units.source.row_stride == units.cols and runs.bytes % _LINES == 0
     preferred = int(units.target.row_stride * units.itemsize != runs.bytes and not in_step)
-    return vectors * (config.vector + 4) * (1.0 if config.batch == preferred else 1.02)
+    # Shorter vectors take as long to place.
+    share = (config.vector + 4) / (VECTOR_BYTES + 4) * (1.0 if config.batch == preferred else 1.02)
+    moved = _BYTE * problem.bytes_min + vectors * share * _vector_us(problem, units.itemsize)
+    return _LAUNCH + moved * SMS / gpu.multiprocessors
+
+
+def _vector_us(problem: TransposeProblem, unit: int) -> float:
+    """Return the microseconds of a vector: of its words, and of the ends of rows that it has or shares sectors with."""
+    of_vector, of_ends = _VECTORS[unit]
+    if _are_sectors(problem):
+        return of_vector
+    return of_vector + of_ends * VECTOR_BYTES / (problem.cols * problem.itemsize)
+
+
+def _are_sectors(problem: TransposeProblem) -> bool:
+    """Return whether rows are of whole sectors."""
+    return problem.cols * problem.itemsize % SECTOR == 0
+
+
+def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel of blocks where it is predicted to be faster."""
+    # Rows of whole sectors take as long as their bytes.
+    if _are_sectors(problem):
+        return None
+    return "transpose_blocks" if blocks_take_less(problem, _BLOCKS * cost, gpu) else None
 
 
 SPEC = transpose_spec(
@@ -109,4 +142,6 @@ SPEC = transpose_spec(
     refuses=_refuses,
     launch=_launch,
     cost=_cost,
+    cost_in_us=True,
+    faster_alternative=_faster_alternative,
 )

@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
-from gemmule.kernels.transpose.blocks.spec import blocks_us
+from gemmule.kernels.transpose.blocks.spec import blocks_take_less
 from gemmule.kernels.transpose.cost import skinny_cost
 from gemmule.kernels.transpose.refusals import (
     ITEMSIZES,
@@ -25,12 +25,12 @@ from gemmule.kernels.transpose.tile_config import WORD
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
 # fast.
-_LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 64, 2: 64, 4: 48, 8: 48, 16: 48}}
+_LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 96, 2: 96, 4: 48, 8: 48, 16: 48}}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
-# Bytes of matrices that a few spans hold, and the time of blocks of them below which those are used.
-_SMALL, _BLOCKS = 64 << 10, 0.78
+# Bytes of matrices that a few spans hold, and the time of blocks of them, and of others, below which those are used.
+_SMALL, _BLOCKS_SMALL, _BLOCKS = 64 << 10, 0.78, 0.83
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 
@@ -56,11 +56,10 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel of blocks where matrices are small and it is predicted to be faster."""
-    if problem.rows * problem.cols * problem.itemsize > _SMALL:
-        return None
-    blocks = blocks_us(problem, gpu)
-    return "transpose_blocks" if blocks is not None and blocks < _BLOCKS * cost else None
+    """Return the kernel of blocks where it is predicted to be faster."""
+    is_small = problem.rows * problem.cols * problem.itemsize <= _SMALL
+    share = _BLOCKS_SMALL if is_small else _BLOCKS
+    return "transpose_blocks" if blocks_take_less(problem, share * cost, gpu) else None
 
 
 def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:

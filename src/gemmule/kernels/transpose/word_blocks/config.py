@@ -40,7 +40,7 @@ class WordBlocksConfig(TileConfig):
 
     def predicted(self, problem: TransposeProblem) -> tuple[WordBlock, float] | None:
         """Return the block and its predicted microseconds, or None where runs are short."""
-        return word_block(problem, self.threads, self.block_bytes, self.resident * SMS)
+        return word_block(problem, self.threads, self.block_bytes)
 
     def of(self, problem: TransposeProblem) -> WordBlock:
         """Return the block that a CTA moves, of elements as `in_units` says."""

@@ -26,13 +26,13 @@ from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.async_copy import copy_bulk_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
-from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES
+from gemmule.kernels.transpose.blocks.block import AXES
 from gemmule.kernels.transpose.blocks.origins import block_origin, of_lane, strided
 from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.tile_config import WARP, WORD
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
 from gemmule.kernels.transpose.word_blocks.target_runs import TargetRuns
-from gemmule.kernels.transpose.word_blocks.word_block import ENTRY
+from gemmule.kernels.transpose.word_blocks.word_block import ENTRY, RUN_AXES
 
 
 class WordBlocksTranspose(TargetRuns):
@@ -73,9 +73,9 @@ class WordBlocksTranspose(TargetRuns):
         class in the table, and the end; the bytes of the table and of a stage, the blocks, and the vectors and bytes to
         the end of the source's memory.
         """
-        order = cutlass.const_expr(5 * BLOCK_AXES)
+        order = cutlass.const_expr(5 * RUN_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
-        along, rest = rest[: 3 * BLOCK_AXES], rest[3 * BLOCK_AXES :]
+        along, rest = rest[: 3 * RUN_AXES], rest[3 * RUN_AXES :]
         outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
         (sources, source_bytes), rest = rest[:2], rest[2:]
         (targets, words, divisor, abreast), (run, first, part, bit), rest = rest[:4], rest[4:8], rest[8:]
@@ -190,5 +190,5 @@ def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
     return Buildable(
-        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * BLOCK_AXES + 5 * AXES + 16 + WORD))
+        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * RUN_AXES + 5 * AXES + 16 + WORD))
     )

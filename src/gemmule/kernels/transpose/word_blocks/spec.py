@@ -13,7 +13,7 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
-from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, axes_of, in_units
+from gemmule.kernels.transpose.blocks.block import AXES, axes_of, in_units
 from gemmule.kernels.transpose.blocks.spec import (
     blocks_us,
     divisor_of,
@@ -26,6 +26,7 @@ from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
 from gemmule.kernels.transpose.word_blocks.word_block import (
+    RUN_AXES,
     classes_of,
     least_us,
     pitches_of,
@@ -35,8 +36,8 @@ from gemmule.kernels.transpose.word_blocks.word_block import (
 )
 
 _ITEMSIZES = (1, 2)
-# Share of the time of blocks below which words are chosen, by prediction; what the largest blocks take longer.
-_MARGIN, _LARGE = 0.9, 1.06
+# Share of the time of blocks below which words are chosen, by prediction.
+_MARGIN = 0.95
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -55,8 +56,7 @@ def _costs(problem: TransposeProblem, configs: Sequence[WordBlocksConfig], gpu: 
     found = []
     for config in configs:
         predicted = config.predicted(problem)
-        preferred = _LARGE if config.block_bytes == _CONFIGS[-1].block_bytes else 1.0
-        found.append(math.inf if predicted is None else preferred * predicted[1] * SMS / gpu.multiprocessors)
+        found.append(math.inf if predicted is None else predicted[1] * SMS / gpu.multiprocessors)
     return found
 
 
@@ -86,14 +86,14 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         strides = [getattr(axes[number], side) * step * item for number, _, step in pieces]
         steps = [pitches[number] * step * item for number, _, step in pieces]
         # Runs that are parts of an axis are owned by element.
-        owns = [earlier[number] << BLOCK_AXES | bits.get(number, 0) if step == 1 else 0 for number, _, step in pieces]
+        owns = [earlier[number] << RUN_AXES | bits.get(number, 0) if step == 1 else 0 for number, _, step in pieces]
         return [*divisors([extent for _, extent, _ in pieces]), *zeros(strides), *zeros(steps), *zeros(owns)]
 
     def divisors(found: Sequence[int]) -> list[int]:
-        return [*zeros([signed(-(-(1 << 32) // one)) for one in found]), *filled(found, BLOCK_AXES, 1)]
+        return [*zeros([signed(-(-(1 << 32) // one)) for one in found]), *filled(found, RUN_AXES, 1)]
 
     def zeros(found: Sequence[int]) -> tuple[int, ...]:
-        return filled(found, BLOCK_AXES, 0)
+        return filled(found, RUN_AXES, 0)
 
     # Axes with one block have the last places: what is left to divide is 0 there.
     outer = sorted(range(len(axes)), key=lambda number: counts[number] == 1)

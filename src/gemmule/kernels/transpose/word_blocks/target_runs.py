@@ -7,11 +7,10 @@ from cutlass import Boolean, Int32, Int64, Uint32, cute
 
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed, shifted
-from gemmule.kernels.transpose.blocks.block import BLOCK_AXES
 from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.tile_config import WORD, packed_rows
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
-from gemmule.kernels.transpose.word_blocks.word_block import ENTRY
+from gemmule.kernels.transpose.word_blocks.word_block import ENTRY, RUN_AXES
 
 
 class TargetRuns:
@@ -27,8 +26,8 @@ class TargetRuns:
     def locate(self, number, axes):
         """Return the offset of a run in memory, its place, and bits of the axes that it does not own at the edge."""
         rest, offset, place, edges = Uint32(number), Int32(0), Int32(0), Int32(0)
-        for axis in cutlass.range_constexpr(BLOCK_AXES - 1):
-            divisor, extent, stride, pitch, overlap = (axes[BLOCK_AXES * k + axis] for k in range(5))
+        for axis in cutlass.range_constexpr(RUN_AXES - 1):
+            divisor, extent, stride, pitch, overlap = (axes[RUN_AXES * k + axis] for k in range(5))
             above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
             coordinate = Int32(rest - above * Uint32(extent))
             rest = above
@@ -50,9 +49,9 @@ class TargetRuns:
             entry[0] = Uint32(offset)
             entry[1] = Uint32(place)
             # The elements of other parts before this one.
-            before = number % axes[BLOCK_AXES] * part
+            before = number % axes[RUN_AXES] * part
             edge = words_in_shared(edge_table + slot * WORD, 1)
-            edge[0] = Uint32(edges | before << BLOCK_AXES)
+            edge[0] = Uint32(edges | before << RUN_AXES)
 
     @cute.jit
     def put_places(self, places: cute.Tensor, word, run, along):
@@ -69,8 +68,8 @@ class TargetRuns:
     def place_along(self, element, along):
         """Return the place of an element of a run."""
         rest, place = Uint32(element), Int32(0)
-        for axis in cutlass.range_constexpr(BLOCK_AXES):
-            divisor, extent, pitch = (along[BLOCK_AXES * k + axis] for k in range(3))
+        for axis in cutlass.range_constexpr(RUN_AXES):
+            divisor, extent, pitch = (along[RUN_AXES * k + axis] for k in range(3))
             above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor)))
             place += Int32(rest - above * Uint32(extent)) * pitch
             rest = above
@@ -114,7 +113,7 @@ class TargetRuns:
     def owned(self, edge_at, own):
         """Return the first element of a run that the block owns, and whether it owns the run."""
         (first, edges), edge = own, Int32(words_in_shared(edge_at, 1)[0])
-        return cutlass.max(first - (edge >> BLOCK_AXES), Int32(0)), (edge & edges) == 0
+        return cutlass.max(first - (edge >> RUN_AXES), Int32(0)), (edge & edges) == 0
 
     @cute.jit
     def write_ends(self, thread, runs, origin, base, own):

@@ -14,21 +14,22 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.kernels.transpose.banks import most_words_of_a_bank
 from gemmule.kernels.transpose.blocks.block import Axis, Extents, Side, axes_of, in_units, sides_of
-from gemmule.kernels.transpose.blocks.block_choice import SHARED, tried_blocks
+from gemmule.kernels.transpose.blocks.block_choice import tried_blocks
 from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD
 
+#: Axes along which a block has more than one element.
+RUN_AXES = 4
 #: Bytes of a table's entry: a run's offset in device memory, and its place in shared memory.
 ENTRY = 8
 # Pitches that are tried along an axis.
 _PITCHES = 8
-# Microseconds of an H200: of a byte that is read or written, and of an instruction of a warp, by which extents are
-# compared.
-_BYTE, _INSTRUCTION = 0.245e-6, 1.8e-6
-# Instructions of a warp: for a run of the source, a word of a run, the ends of runs, a class of runs, and a block.
-_READ, _WRITE, _ENDS, _CLASS, _BLOCK = 12, {1: 20, 2: 14}, 25, 30, 130
-# Of the block that is chosen, fitted to 70 permutations: microseconds of a launch, what bytes take longer, and
-# microseconds of a word of a bank that a warp reads. Blocks at the edge read so much more for each word.
-_LAUNCH, _SLOWER, _WAVEFRONT, _EDGE = 4.0, 1.15, 2.95e-6, 2.0
+# Microseconds of an H200, fitted to 34 permutations: of a launch, of a run of the target that a CTA looks up, and of a
+# byte that is read or written.
+_LAUNCH, _ENTRY_US, _BYTE = 3.8, 1e-3, 0.26e-6
+# Of a byte of two sectors that a run of the source shares with others; the same of a run of the target.
+_SHARED = 0.28e-6, 1.07e-6
+# Of a word of a bank that a warp reads, of a warp for a block, and of a warp's word of a run in blocks at the edge.
+_WAVEFRONT, _WARP, _EDGE = 3.0e-6, 0.13e-3, 32e-6
 
 
 class WordBlock(NamedTuple):
@@ -81,7 +82,7 @@ def words_of(run: Any, itemsize: int) -> Any:
 
 def least_us(problem: TransposeProblem) -> float:
     """Return about the microseconds in which an H200 moves blocks at least: a launch, and the bytes."""
-    return _LAUNCH + _SLOWER * _BYTE * problem.bytes_min
+    return _LAUNCH + _BYTE * problem.bytes_min
 
 
 class _WordTimes(NamedTuple):
@@ -102,25 +103,22 @@ def _times(problem: TransposeProblem, threads: int) -> _WordTimes:
     every = math.prod(axis.extent for axis in axes)
     bytes_us = np.full(len(tried.sizes), 2 * _BYTE * every * item)
     moved = tried.blocks * tried.sizes, np.full_like(tried.sizes, every)
-    for (run, aligned), shared, count in zip(tried.runs, SHARED, moved, strict=True):
-        rates = [rate * np.maximum(width - aligned, 0) for width, rate in shared.items()]
-        bytes_us += count / run * np.sum(rates, axis=0)
+    for (run, aligned), rate, count in zip(tried.runs, _SHARED, moved, strict=True):
+        bytes_us += count / run * rate * np.maximum(2 * SECTOR - aligned, 0)
     _, target = sides_of(problem)
     source_run, target_run = tried.runs[0][0], target_runs(axes, tried.extents, target, threads * WORD // item)
     words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
-    abreast = np.maximum(threads // words, 1)
-    passes = classes * -(-(tried.sizes // target_run) // (classes * abreast))
-    ends = -(-2 * (tried.sizes // target_run) // threads)
-    of_warp = _WRITE[item] * passes + _ENDS * ends + _CLASS * classes + _BLOCK
-    issued = tried.blocks * (_READ * (tried.sizes // source_run) + warps * of_warp)
-    times = np.hypot(bytes_us, _INSTRUCTION * issued)
-    is_short = np.minimum(source_run, target_run) * item < SECTOR
-    times[is_short | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
+    abreast, targets = np.maximum(threads // words, 1), tried.sizes // target_run
+    passes = classes * -(-targets // (classes * abreast))
+    times = _ENTRY_US * targets + np.hypot(bytes_us, warps * tried.blocks * _block_us(item, passes, 1))
+    is_refused = np.minimum(source_run, target_run) * item < SECTOR
+    is_refused |= (tried.extents > 1).sum(axis=1) > RUN_AXES
+    times[is_refused | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
     return _WordTimes(source_run, target_run, passes, bytes_us, times)
 
 
 @functools.lru_cache(maxsize=256)
-def word_block(problem: TransposeProblem, threads: int, most_bytes: int, ctas: int) -> tuple[WordBlock, float] | None:
+def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tuple[WordBlock, float] | None:
     """Return the block of predicted least time, and its microseconds on an H200; None if runs are short."""
     problem = in_units(problem)
     axes, item, tried, found = axes_of(problem), problem.itemsize, tried_blocks(problem), _times(problem, threads)
@@ -135,10 +133,15 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int, ctas: i
     block = WordBlock(axes, extents, source_axes, target_axes, part)
     count = int(tried.blocks[best])
     whole = math.prod(axis.extent // extent for axis, extent in zip(axes, extents, strict=True))
-    # All CTAs wait for those with most blocks.
-    blocks = -(-count // ctas) * min(count, ctas) * (_EDGE - (_EDGE - 1) * whole / count)
-    read = blocks * threads // WARP * int(found.passes[best]) * WORD // item * conflicts_of(block, item)
-    return block, _LAUNCH + math.hypot(_SLOWER * float(found.bytes_us[best]), _WAVEFRONT * read)
+    passes, targets = int(found.passes[best]), math.prod(extents) // block.target_run
+    of_warps = count * _block_us(item, passes, conflicts_of(block, item)) + (count - whole) * passes * _EDGE
+    moved = math.hypot(float(found.bytes_us[best]), threads // WARP * of_warps)
+    return block, _LAUNCH + _ENTRY_US * targets + moved
+
+
+def _block_us(item: int, passes: Any, conflicts: int) -> Any:
+    """Return about the microseconds of a warp for a block, of each number of many passes over the words of a class."""
+    return _WARP + _WAVEFRONT * (WORD // item * conflicts) * passes
 
 
 def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[tuple[int, ...], int]:
