@@ -23,7 +23,7 @@ from fit_cost_model import Fit, Measured, invented, judged, read, weights_of
 
 from gemmule.kernels.hopper.cost import correction as hopper_correction
 
-#: The commit whose network is continued, and which is kept for large products.
+#: The commit whose network is continued, and kept for 8-bit floats, and whose network for large products is kept.
 BEFORE = "bf6fa77180"
 #: Records that it was fitted to: random products and layers, splits of K, 8-bit floats, and registered configs alone.
 FORMER = (
@@ -88,7 +88,7 @@ def main() -> None:
         left_out = [one for one in products if one.held_out]
         for which, fit in (("before", before), ("after", after)):
             print(f"{name} records, left out, {which}: {judged(fit, left_out)}", flush=True)
-    path.write_text(json.dumps(content | {"network": after.network()}, separators=(",", ":")) + "\n")
+    path.write_text(json.dumps(content | {"network": after.network(), "float8": network}, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

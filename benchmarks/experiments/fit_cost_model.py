@@ -403,7 +403,7 @@ def main() -> None:
             for fit, which in ((wide, "wide networks"), (shipped, "shipped")) if some else ():
                 print(f"{chip}, {name}, held out, {which}: {judged(fit, some)}", flush=True)
     network = shipped.network()
-    content = {"chips": chips, "network": network, "large": network}
+    content = {"chips": chips, "network": network, "large": network, "float8": network}
     path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 
