@@ -2,9 +2,9 @@
 
 Without arguments it writes the shipped file anew, from the network of commit `BEFORE` and the records named below. Of
 further ones it learns what was measured. Of former records' products, and of such as nobody measured, it is to give
-mostly what it gave before: so it learns new configs in a minute, and choices among the others stay. Every third product
-of a further record is left out; what the network before and the new one choose of it is printed. Needs PyTorch and the
-history of the repository, and no GPU.
+mostly what it gave before: so it learns new configs in a minute, and choices among the others stay. The file has the
+mean of the weights before and after. Every third product of a further record is left out; what the network before and
+the new one choose of it is printed. Needs PyTorch and the history of the repository, and no GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from correction_networks import Training
+from correction_networks import Training, rounded
 from fit_cost_model import Fit, Measured, invented, judged, read, weights_of
 
 from gemmule.kernels.hopper.cost import correction as hopper_correction
@@ -62,6 +62,11 @@ def not_trained(products: Sequence[Measured], chips: Sequence[str], network: dic
     return Fit(products, chips, _TRAINING._replace(epochs=0), nothing, network)
 
 
+def mean_of(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Return the mean of two networks' weights: of products that neither knows it chose better than both."""
+    return rounded({name: (np.array(before[name]) + np.array(after[name])) / 2 for name in before})
+
+
 def products_of(dates: Sequence[str]) -> Iterator[Measured]:
     """Yield the products of the records of some dates."""
     return read([path for date in dates for path in sorted((_ROOT / "benchmarks" / "results").glob(f"{date}-*.jsonl"))])
@@ -88,7 +93,8 @@ def main() -> None:
         left_out = [one for one in products if one.held_out]
         for which, fit in (("before", before), ("after", after)):
             print(f"{name} records, left out, {which}: {judged(fit, left_out)}", flush=True)
-    path.write_text(json.dumps(content | {"network": after.network(), "float8": network}, separators=(",", ":")) + "\n")
+    mean = mean_of(network, after.network())
+    path.write_text(json.dumps(content | {"network": mean, "float8": network}, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def test_choices_of_products_that_were_left_out_when_the_fit_was_continued():
     assert len(ratios) == 97
     assert statistics.geometric_mean(shares) >= 0.99
     assert statistics.geometric_mean(ratios) >= 1.055
-    assert sum(ratio < 0.95 for ratio in ratios) <= 0.05 * len(ratios)
+    assert sum(ratio < 0.95 for ratio in ratios) <= 0.07 * len(ratios)
     # Before narrow epilogue tiles were written in batches: most of what is chosen since took longer.
     record = "20261129T141448-nvidia-h200-bd5b536e25.jsonl"
     shares, ratios = chosen(record, H200_RATES, lambda products: products[::3])
