@@ -223,7 +223,9 @@ def test_fields_below_one_are_refused_or_have_a_meaning(spec):
             if spec.why_not(problem, HOPPER, other) is None:
                 launch = spec.launch(problem, other)
                 assert min(*launch.grid, *launch.block) >= 1
-    assert meant <= {(name, 0) for name in ("pingpong", "swap_ab", "group", "stream_k", "split_k", "batch")}
+    assert meant <= {
+        (name, 0) for name in ("pingpong", "swap_ab", "group", "stream_k", "split_k", "side_by_side", "batch")
+    }
     # In a product 0 tiles before the next column have no meaning, but for one that begins with a transpose.
     assert spec.operation == "transpose" or isinstance(spec.default, ByteTileConfig) or ("group", 0) not in meant
 

@@ -86,12 +86,12 @@ class HopperConfig(Config):
 
     def _why_not_tile(self) -> str | None:
         """Say what is wrong with the tile and its stages, or None."""
-        rows = self.warpgroups_per_tile * MMA_M
+        rows = self.warpgroups_m * MMA_M
         if self.tile_m % rows or self.tile_n % self.tile_n_multiple or self.tile_n > self.max_n:
             return f"tile_m must be a multiple of {rows}, tile_n of {self.tile_n_multiple} up to {self.max_n}"
         if self.tma_box_rows_a > MAX_TMA_BOX:
             return f"a CTA loads {self.tma_box_rows_a} rows of A for a k-tile; a TMA box has {MAX_TMA_BOX} at most"
-        if self.mma_tiles_m * self.tile_n > MAX_ACC_COLUMNS:
+        if self.mma_tiles_m * self.mma_n > MAX_ACC_COLUMNS:
             return f"mma_tiles_m * tile_n must be at most {MAX_ACC_COLUMNS}, the accumulators that fit into registers"
         if self.stages < self.min_stages:
             return f"stages must be {self.min_stages} or more"
@@ -116,9 +116,24 @@ class HopperConfig(Config):
         return CONSUMERS
 
     @property
+    def warpgroups_n(self) -> int:
+        """Warpgroups that share a tile's columns: each has a part of them, and all rows."""
+        return 1
+
+    @property
+    def warpgroups_m(self) -> int:
+        """Warpgroups that share a tile's rows."""
+        return self.warpgroups_per_tile // self.warpgroups_n
+
+    @property
     def mma_tiles_m(self) -> int:
         """Tiles of wgmma, 64 rows each, that a warpgroup computes of a CTA tile."""
-        return self.tile_m // (self.warpgroups_per_tile * MMA_M)
+        return self.tile_m // (self.warpgroups_m * MMA_M)
+
+    @property
+    def mma_n(self) -> int:
+        """Columns of a tile that a warpgroup computes."""
+        return self.tile_n // self.warpgroups_n
 
     @property
     def tma_box_rows_a(self) -> int:

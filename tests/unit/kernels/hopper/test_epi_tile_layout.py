@@ -20,3 +20,13 @@ def test_stages_divide_the_epilogue_tiles_of_a_tile(mma_tiles_m, epi_tiles_n, ep
     ):
         EpiTileLayout(cutlass.Float16, (64, 64), mma_tiles_m, epi_tiles_n, 1, epi_stages)
     assert EpiTileLayout(cutlass.Float16, (64, 64), mma_tiles_m, epi_tiles_n * epi_stages, 1, epi_stages)
+
+
+def test_batches_of_epilogue_tiles_differ_by_one_and_end_in_the_last_buffer():
+    layout = EpiTileLayout(cutlass.Float16, (64, 8), 2, 13, 1, epi_stages=14, num_batches=4)
+    assert [len(batch) for batch in layout.batches] == [6, 7, 6, 7]
+    assert [n for batch in layout.batches for n in batch] == list(range(26))
+    assert (layout.batch_stages, layout.num_buffers) == (7, 2)
+    for stages, batches in ((14, 5), (6, 4)):
+        with pytest.raises(ArgumentError, match=f"{stages} epilogue stages must divide"):
+            EpiTileLayout(cutlass.Float16, (64, 8), 2, 13, 1, epi_stages=stages, num_batches=batches)

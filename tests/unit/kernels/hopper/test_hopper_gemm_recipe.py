@@ -18,7 +18,7 @@ from gemmule.core.launch import ExtentsParam, TensorMapParam
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
-from gemmule.kernels.hopper.gemm.config import CONSUMERS, EPI_TILE_M, K_BYTES, HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config import CONSUMERS, EPI_TILE_M, K_BYTES, MAX_SHARED_BYTES, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
@@ -41,6 +41,9 @@ def test_a_box_has_at_most_256_rows():
         ({"cluster_m": 1, "cluster_k": 9}, "cluster_m * cluster_n * cluster_k is 9, of at most 8"),
         ({"cluster_m": 2, "ctas": 1}, "cluster_m * cluster_n * cluster_k is 2, of at most 1"),
         ({"tile_n": 48, "cluster_m": 1, "cluster_k": 4}, "tile_n must be a multiple of 8 * cluster_k = 32"),
+        ({"pingpong": 1, "side_by_side": 1}, "with pingpong=0, cluster_k=1 and split_k=0"),
+        ({"tile_n": 104 + 8, "cluster_m": 1, "cluster_k": 2, "side_by_side": 1}, "with pingpong=0, cluster_k=1"),
+        ({"tile_m": 192, "tile_n": 8, "side_by_side": 1}, "tile_m must be a multiple of 64, tile_n of 16 up to 256"),
     ],
 )
 def test_a_refused_cluster_names_its_fields(fields, reason):
@@ -63,7 +66,11 @@ def test_a_batch_has_at_most_as_many_matrices_as_32_bit_indices_take():
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
 def test_boxes_fill_a_stage(config, out, layout):
     problem = gemm_problem(1000, 520, 1032, "bfloat16", out, layout)
-    assert SPEC.why_not(problem, HOPPER, config) is None
+    refused = SPEC.why_not(problem, HOPPER, config)
+    if config.side_by_side and layout[0 if config.swap_ab else 1] != ("n" if config.swap_ab else "t"):
+        assert refused.endswith("warpgroups lie side by side where B is K-major and of 16 bits")
+        return
+    assert refused is None
     params = SPEC.launch(problem, config).params
     maps = [param for param in params if isinstance(param, TensorMapParam)]
     names = ["b", "a"] if config.swap_ab else ["a", "b"]
@@ -124,6 +131,19 @@ def test_lines_and_matrices_that_lie_apart():
     maps = [param for param in params if isinstance(param, TensorMapParam)]
     assert {param.pitches for param in maps} == {(2 * 2048, 2 << 22)}
     assert {param.extents[2] for param in maps} == {3}
+
+
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+def test_shared_memory_holds_the_batches_of_epilogue_tiles(config):
+    stages, batches = config.epi_batches(2)
+    width = config.epi_tile_n(2)
+    count = config.mma_tiles_m * config.mma_n // (config.cluster_k * width)
+    size = -(-count // batches)
+    # Several batches alternate in two buffers; one that is not of all tiles ends in the second.
+    assert batches == count or (stages, batches % 2) == ((2 * size, 0) if batches > 1 else (count, 1))
+    assert config.plain_shared_bytes(2) >= config.bytes_without_epi_tiles + CONSUMERS * stages * EPI_TILE_M * width * 2
+    assert config.plain_shared_bytes(2) <= MAX_SHARED_BYTES
+    assert width <= 16 or batches == count
 
 
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
@@ -301,6 +321,14 @@ def test_launches_overlap_but_where_memory_is_the_limit(shape, overlaps):
         ((68, 9216, 2048), {"tile_m": 64, "tile_n": 80, "swap_ab": 1}, True),
         ((68, 4608, 1024), {"tile_m": 64, "tile_n": 80, "swap_ab": 1}, True),
         ((256, 4608, 2048), {"tile_m": 64, "tile_n": 256, "swap_ab": 1}, True),
+        # Beyond 40 MB: 20, 24 and 30 of 30 clusters of four; 64 and 48 of 66 of two; 14 of 15 of eight; more rows.
+        ((96, 5120, 5120), {"tile_m": 64, "tile_n": 96, "cluster_m": 4, "swap_ab": 1}, False),
+        ((96, 6144, 4096), {"tile_m": 64, "tile_n": 96, "cluster_m": 4, "swap_ab": 1}, True),
+        ((96, 7680, 4096), {"tile_m": 64, "tile_n": 96, "cluster_m": 4, "swap_ab": 1}, False),
+        ((160, 4096, 7168), {"tile_m": 64, "tile_n": 80, "cluster_n": 2, "swap_ab": 1}, False),
+        ((160, 9216, 3072), {"tile_m": 192, "tile_n": 80, "cluster_n": 2, "swap_ab": 1}, True),
+        ((224, 5120, 5120), {"tile_m": 128, "tile_n": 96, "cluster_m": 2, "cluster_n": 4, "stages": 6}, True),
+        ((300, 9216, 3072), {"tile_m": 192, "tile_n": 80, "cluster_n": 4, "swap_ab": 1}, False),
     ],
 )
 def test_few_rows_overlap_where_a_wave_finds_its_place(shape, tile, overlaps):

@@ -22,10 +22,18 @@ COLUMNS = HopperGemmConfig(tile_m=64, tile_n=72, stages=4, pingpong=1, cluster_m
 ROWS = HopperGemmConfig(tile_m=128, tile_n=136, stages=4, cluster_m=1)
 #: CTAs load slices of B that begin within a swizzle pattern, of 18 rows and of 52.
 SLICES = HopperGemmConfig(tile_m=64, tile_n=72, stages=4, pingpong=1, cluster_m=4, swap_ab=1)
+#: Warpgroups side by side, of 104 and of 24 columns each.
+SIDE_BY_SIDE = HopperGemmConfig(tile_m=64, tile_n=208, stages=4, cluster_m=1, side_by_side=1)
+SIDE_BY_SIDE_COLUMNS = HopperGemmConfig(tile_m=192, tile_n=48, stages=4, swap_ab=1, side_by_side=1)
+#: Epilogue tiles of 8 columns in several batches, which alternate in two buffers.
+BATCHES = HopperGemmConfig(tile_m=128, tile_n=232, stages=4, cluster_m=1)
 CONFIGS = [
     COLUMNS,
     ROWS,
     SLICES,
+    SIDE_BY_SIDE,
+    SIDE_BY_SIDE_COLUMNS,
+    BATCHES,
     *(
         pytest.param(one, marks=pytest.mark.slow)
         for one in (
@@ -35,6 +43,7 @@ CONFIGS = [
             HopperGemmConfig(tile_m=256, tile_n=104, stages=3, cluster_m=1, swap_ab=1),
             HopperGemmConfig(tile_m=64, tile_n=24, stages=4, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
             HopperGemmConfig(tile_m=128, tile_n=104, stages=4, cluster_m=2, cluster_n=2),
+            HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_n=2, cluster_m=1, swap_ab=1, side_by_side=1),
         )
     ),
 ]

@@ -35,12 +35,14 @@ class EpiTileLayout:
     epi_tiles_n: int
     mma_stride_m: int  #: wgmma tiles of the CTA tile from one of this warpgroup's to its next.
     epi_stages: int  #: Stages of the warpgroup in shared memory, used one after another.
+    #: Batches of epilogue tiles that are written, then stored at once; by default each tile is one.
+    num_batches: int | None = None
     tiles_per_stage: int = 1  #: Epilogue tiles of a stage: 2 where each is written a second time, transposed.
     column_major: bool = False  #: Whether D is column-major.
     reads_c: bool = False  #: Whether there is a C.
 
     def __post_init__(self) -> None:
-        if self.num_epi_tiles % self.epi_stages:
+        if not self.num_buffers or len(self.batches) % self.num_buffers:
             raise ArgumentError(
                 f"{self.epi_stages} epilogue stages must divide the {self.num_epi_tiles} epilogue tiles of a "
                 "warpgroup in a CTA tile; change the tile or the stages"
@@ -50,6 +52,23 @@ class EpiTileLayout:
     def num_epi_tiles(self) -> int:
         """Epilogue tiles that the warpgroup has of a CTA tile."""
         return self.mma_tiles_m * self.epi_tiles_n
+
+    @property
+    def batches(self) -> tuple[range, ...]:
+        """The epilogue tiles of each batch, of which none has two more than another."""
+        count = self.num_batches or self.num_epi_tiles
+        ends = [batch * self.num_epi_tiles // count for batch in range(count + 1)]
+        return tuple(map(range, ends, ends[1:]))
+
+    @property
+    def batch_stages(self) -> int:
+        """Stages of a batch."""
+        return max(map(len, self.batches))
+
+    @property
+    def num_buffers(self) -> int:
+        """Batches that the stages hold."""
+        return self.epi_stages // self.batch_stages
 
     @property
     def nbytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmule.core.dtype import FLOAT32, INT8, DType
 
-from .config import HopperGemmConfig
+from .config import SIDE_BY_SIDE_BYTES, HopperGemmConfig
 
 #: Most columns of which wgmma on 8-bit integers takes any multiple of 8.
 _INT8_COLUMNS = 24
@@ -14,6 +14,9 @@ _MAX_COLUMNS_RS, _MAX_ACCUMULATORS_RS = 256, 128 * 256
 
 def why_not_columns(dtype: DType, k_major: tuple[bool, bool], config: HopperGemmConfig) -> str | None:
     """Say why the kernel's A and B, K-major or not, have no tiles of so many columns, or None where they have."""
+    if config.side_by_side and (dtype.itemsize != SIDE_BY_SIDE_BYTES or not k_major[1]):
+        # Halves of an MN-major B need not be whole swizzle atoms.
+        return f"config {config}: warpgroups lie side by side where B is K-major and of 16 bits"
     if dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
     if dtype == INT8 and config.tile_n > _INT8_COLUMNS and config.tile_n % 16:

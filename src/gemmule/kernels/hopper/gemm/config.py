@@ -26,6 +26,10 @@ _CLUSTER_SHAPES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), *((1, 1, k) for k in (2, 3, 
 _LEAST_STAGES, _MOST_STAGES = 3, 16
 #: Columns from which epilogue tiles of half of them pay instead of narrow ones.
 _WIDE = 96
+#: Columns of epilogue tiles up to which they are written in batches: of wider ones that took as long or longer.
+_NARROW = 16
+#: Bytes of elements of tiles whose warpgroups lie side by side.
+SIDE_BY_SIDE_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,22 @@ class HopperGemmConfig(WarpScheduleConfig):
     group: int = 8  #: Clusters' tiles that the raster goes down before it goes to the right (CUTLASS: swizzle size).
     ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
     split_k: int = 0  #: 1: so many clusters share a tile along K as all tiles leave, see `schedulers.split_k`.
+    #: 1: warpgroups that share a tile lie side by side, each with all of its rows and half of its columns; else each
+    #: has every other 64 rows and all columns.
+    side_by_side: int = 0
 
-    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "split_k"})
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "split_k", "side_by_side"})
+
+    #: Whether narrow epilogue tiles of plain results are written in batches.
+    batched: ClassVar[bool] = True
+
+    def _why_not_tile(self) -> str | None:
+        if self.side_by_side and (self.pingpong or self.cluster_k > 1 or self.split_k):
+            return (
+                "warpgroups lie side by side in a tile that they share, whose K is not split: with pingpong=0, "
+                "cluster_k=1 and split_k=0"
+            )
+        return WarpScheduleConfig._why_not_tile(self)
 
     def _why_not_cluster(self) -> str | None:
         if self.cluster_m not in (1, 2, 4) or self.cluster_n not in (1, 2, 4):
@@ -65,7 +83,12 @@ class HopperGemmConfig(WarpScheduleConfig):
 
     @property
     def tile_n_multiple(self) -> int:
-        return 8
+        return 8 * self.warpgroups_n
+
+    @property
+    def warpgroups_n(self) -> int:
+        """Warpgroups side by side in a tile."""
+        return CONSUMERS if self.side_by_side else 1
 
     @property
     def cluster_size(self) -> int:
@@ -94,7 +117,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         They are at most 128 bytes, the longest rows of a swizzle, or half of the tile's without a swizzle, where these
         are an odd multiple of 16 and shared memory suffices for two stages.
         """
-        columns = self.tile_n // (self.cluster_k * num_b)
+        columns = self.tile_n // (self.cluster_k * self.warpgroups_n * num_b)
         alone = self.cluster_size == 1 and not (self.pingpong or self.swap_ab)
         if alone and itemsize == 2 and columns > _WIDE and columns % 32 == 16:
             stages_bytes = CONSUMERS * 2 * EPI_TILE_M * columns // 2 * itemsize
@@ -105,8 +128,33 @@ class HopperGemmConfig(WarpScheduleConfig):
 
     def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
         """Return how many epilogue tiles a warpgroup has in shared memory: they divide those of a CTA tile."""
-        count = self.mma_tiles_m * self.tile_n // (self.cluster_k * num_b * self.epi_tile_n(itemsize, num_b))
-        return next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 1)
+        count = self.mma_tiles_m * self.tile_n // self.warpgroups_n
+        count //= self.cluster_k * num_b * self.epi_tile_n(itemsize, num_b)
+        stages = next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 1)
+        # Results of 32 bits leave stages of k-tiles their shared memory.
+        return 1 if self.side_by_side and itemsize > SIDE_BY_SIDE_BYTES else stages
+
+    def epi_batches(self, itemsize: int) -> tuple[int, int]:
+        """Return the stages of a warpgroup's epilogue tiles of a plain result, and how many batches these are.
+
+        Those of a batch are written, then stored at once. Each batch waits for what is stored before it. Narrow ones
+        are many: as many as other shared memory holds are one batch, in two buffers if there are several.
+        """
+        width, stages = self.epi_tile_n(itemsize), self.epi_stages(itemsize)
+        count = self.mma_tiles_m * self.mma_n // (self.cluster_k * width)
+        if width > _NARROW or itemsize != 2 or not self.batched:
+            return stages, count
+        able = (MAX_SHARED_BYTES - self.bytes_without_epi_tiles) // (CONSUMERS * EPI_TILE_M * width * itemsize)
+        if able >= count:
+            return count, 1
+        batches = next((n for n in range(2, count, 2) if 2 * -(-count // n) <= able), count)
+        return (2 * -(-count // batches), batches) if batches < count else (stages, count)
+
+    def plain_shared_bytes(self, itemsize: int) -> int:
+        """Return the shared memory of a CTA for a plain result, of elements of so many bytes."""
+        stage_bytes = EPI_TILE_M * self.epi_tile_n(itemsize) * itemsize
+        stages = CONSUMERS * self.epi_batches(itemsize)[0]
+        return max(self.shared_bytes, self.bytes_without_epi_tiles + stages * stage_bytes)
 
     def why_not_gated(self, itemsize: int, mn_major: bool) -> str | None:
         """Say why a tile cannot hold the columns of two B side by side, or None where it can.
@@ -119,8 +167,9 @@ class HopperGemmConfig(WarpScheduleConfig):
             Whether B is MN-major, in rows of up to 128 bytes of columns.
         """
         half = self.tile_n // 2
-        if self.swap_ab or self.cluster_k > 1:
-            return f"config {self}: a gated epilogue needs both products in one thread: swap_ab=0, cluster_k=1"
+        if self.swap_ab or self.cluster_k > 1 or self.side_by_side:
+            needed = "swap_ab=0, cluster_k=1, side_by_side=0"
+            return f"config {self}: a gated epilogue needs both products in one thread: {needed}"
         # MN-major: TMA loads whole 128-byte rows of each B. K-major: nvidia-cutlass-dsl 4.8.1 lays out columns 16 at a
         # time where there are more than 8, and 32-bit ones 32 at a time where there are more than 32; PTX takes any 8.
         unit = K_BYTES // itemsize if mn_major else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8

@@ -156,6 +156,26 @@ FOR_SHARED_ROWS = (
     HopperGemmConfig(tile_m=64, tile_n=40, stages=15, pingpong=1, cluster_m=2, cluster_n=2),
     HopperGemmConfig(tile_m=64, tile_n=24, stages=16, pingpong=1, cluster_m=4, swap_ab=1),
 )
+#: Configs for K-major elements of 16 bits whose warpgroups lie side by side, and others, of layers for which cuBLASLt
+#: was faster with such tiles.
+FOR_SIDE_BY_SIDE = (
+    HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_m=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_m=1, cluster_n=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_m=1, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=192, stages=4, cluster_m=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=192, stages=4, cluster_m=1, cluster_n=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=176, stages=4, cluster_m=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=176, stages=4, cluster_m=1, cluster_n=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=176, stages=4, cluster_m=4, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=4, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=144, stages=4, cluster_m=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=144, stages=4, cluster_m=1, cluster_n=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=72, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=208, stages=5, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=200, stages=4, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=168, stages=6, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
+)
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.
 FOR_LONG_K = (
@@ -287,15 +307,16 @@ CONFIGS = (
     *FOR_16_BIT,
     *FOR_ANY_ROWS,
     *FOR_SHARED_ROWS,
+    *FOR_SIDE_BY_SIDE,
     *FOR_LONG_K,
     *FOR_FLOAT8,
 )
 
 
 #: Every config is looked up in these at the first call of a process.
-SHARED_ROWS = frozenset(FOR_SHARED_ROWS)
+SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
 _FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
-_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *FOR_SHARED_ROWS))
+_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS))
 
 
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:

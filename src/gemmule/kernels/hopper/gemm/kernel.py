@@ -83,25 +83,26 @@ class HopperGemm:
         elements = tuple(cutlass.TFloat32 if types[x] == "float32" else cute_type(types[x]) for x in "ab")
         self.fusion: Any = FragmentFusion(types) if "epilogue" in types else None
         self.num_b = 2 if self.fusion and self.fusion.expression.gated else 1
-        # mma_n = num_b * tile_n: a gated epilogue reduces the accumulators of both B to one tile of D.
-        self.tile_m, self.tile_n, self.mma_n = config.tile_m, config.tile_n // self.num_b, config.tile_n
+        # A gated epilogue reduces the accumulators of both B to one tile of D.
+        self.tile_m, self.tile_n, self.columns = config.tile_m, config.tile_n // self.num_b, config.tile_n
         self.tile_k = K_BYTES * 8 // elements[0].width
         self.pingpong, self.warpgroups_per_tile = bool(config.pingpong), config.warpgroups_per_tile
+        self.warpgroups_n, self.mma_n = config.warpgroups_n, config.mma_n
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
         promotes = types["a"].startswith("float8")
-        small = not promotes and self.tile_m * self.mma_n <= _SMALL_TILE
+        small = not promotes and self.tile_m * self.columns <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
         self.precomputes_divisors = small or config.precomputes_divisors
         if config.split_k:
             scheduler = functools.partial(SplitKScheduler, config.warpgroups_per_tile)
         self.scheduler = scheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.operands = OperandStages(
-            (self.tile_m, self.mma_n, self.tile_k), (elements[0], elements[1]),
+            (self.tile_m, self.columns, self.tile_k), (elements[0], elements[1]),
             (types["a_major"] == "k", types["b_major"] == "k"), config.stages,
             multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m, num_b=self.num_b,
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
-        tile = {"tile_m": self.tile_m, "tile_n": self.mma_n}
+        tile = {"tile_m": self.tile_m, "tile_n": self.columns}
         mainloop: Any = functools.partial(PromotedMainloop, **tile) if promotes else Mainloop
         if elements[0] is cutlass.TFloat32 and types["a_major"] != "k":
             mainloop = RegisterOperandMainloop
@@ -116,10 +117,14 @@ class HopperGemm:
         itemsize = d_element.width // 8
         epi_tile_n = config.epi_tile_n(itemsize, self.num_b)
         self.epi_layout = EpiTileLayout(
-            d_element, (EPI_TILE_M, epi_tile_n), mma_tiles_m, self.tile_n // config.cluster_k // epi_tile_n,
-            mma_stride_m=1 if self.pingpong else CONSUMERS, epi_stages=config.epi_stages(itemsize, self.num_b),
-            column_major=bool(config.swap_ab), reads_c=types["adds"] == "yes",
+            d_element, (EPI_TILE_M, epi_tile_n), mma_tiles_m,
+            self.tile_n // (config.warpgroups_n * config.cluster_k * epi_tile_n), mma_stride_m=config.warpgroups_m,
+            epi_stages=config.epi_stages(itemsize, self.num_b), column_major=bool(config.swap_ab),
+            reads_c=types["adds"] == "yes",
         )  # fmt: skip
+        if self.fusion is None and lines is None and types["adds"] != "yes":
+            stages, batches = config.epi_batches(itemsize)
+            self.epi_layout = dataclasses.replace(self.epi_layout, epi_stages=stages, num_batches=batches)
         self.epilogue: Any = LinearCombination(self.epi_layout)
         if self.fusion is not None:
             self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b)
@@ -253,7 +258,7 @@ class HopperGemm:
         """Return the instruction, for the warpgroups that share a tile: of so many of its columns, or of all."""
         a, b = self.operands.elements
         shape = MMA_M, mma_n or self.mma_n
-        return tiled_mma(a, self.operands.k_major, self.acc, self.warpgroups_per_tile, shape, b)
+        return tiled_mma(a, self.operands.k_major, self.acc, self.warpgroups_per_tile, shape, b, self.warpgroups_n)
 
     @cute.jit
     def consume(self, ctx, smem_ab, barriers, reduce_buffer, k_range, workspaces, schedule, scales):
@@ -313,7 +318,9 @@ class HopperGemm:
             # Each CTA of the cluster writes a part of the columns.
             col = col + self.scheduler.cta_k_in_cluster() * self.epi_layout.epi_tiles_n
         row = coord[0] * (self.tile_m // EPI_TILE_M)
-        if not self.pingpong:
+        if self.warpgroups_n > 1:
+            col = col + warpgroup_idx * self.epi_layout.epi_tiles_n
+        elif not self.pingpong:
             row = row + warpgroup_idx
         return row, col, coord[2:]
 

@@ -43,6 +43,7 @@ def tiled_mma(
     warpgroups: int,
     mma_shape_mn: tuple[int, int],
     b_element: Any = None,
+    warpgroups_n: int = 1,
 ) -> cute.TiledMma:
     """Return the instruction with operands in shared memory; an MN-major A of TF32 is in registers.
 
@@ -58,9 +59,11 @@ def tiled_mma(
         M and N of an instruction.
     b_element : type, optional
         Of B, where it is another 8-bit float.
+    warpgroups_n : int
+        How many of the warpgroups lie side by side.
     """
     a, b = (OperandMajorMode.K if is_k_major else OperandMajorMode.MN for is_k_major in k_major)
-    layout = (warpgroups, 1, 1)
+    layout = (warpgroups // warpgroups_n, warpgroups_n, 1)
     if element is not cutlass.TFloat32:
         return hopper_helpers.make_trivial_tiled_mma(element, b_element or element, a, b, acc, layout, mma_shape_mn)
     source = warpgroup.OperandSource.SMEM if k_major[0] else warpgroup.OperandSource.RMEM

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, MAX_SHARED_BYTES
@@ -17,8 +19,8 @@ _ROW_BYTES = 144
 class SyrkConfig(HopperGemmConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 
-    A group has whole multiples of the rows of tiles that are a number of columns high. `swap_ab` and `split_k` are
-    0: the transpose of D is D.
+    A group has whole multiples of the rows of tiles that are a number of columns high. `swap_ab`, `split_k` and
+    `side_by_side` are 0: the transpose of D is D.
     """
 
     tile_m: int = 128
@@ -27,9 +29,11 @@ class SyrkConfig(HopperGemmConfig):
     pingpong: int = 1
     cluster_m: int = 1
 
+    batched: ClassVar[bool] = False
+
     def _why_not_cluster(self) -> str | None:
-        if self.swap_ab or self.split_k:
-            return "swap_ab and split_k must be 0"
+        if self.swap_ab or self.split_k or self.side_by_side:
+            return "swap_ab, split_k and side_by_side must be 0"
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
             return "a cluster shares loads (cluster_m, cluster_n) or accumulators (cluster_k), not both"
         return super()._why_not_cluster()
