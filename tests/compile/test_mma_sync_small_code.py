@@ -15,6 +15,7 @@ from elftools.elf.elffile import ELFFile
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import FLOAT16
 from gemmule.kernels.mma_sync.small.spec import SPEC
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -51,7 +52,7 @@ def blocks(artifact):
 def test_no_load_of_a_round_waits_for_another(config, majors):
     wanted = dict(zip(("a_major", "b_major"), majors, strict=True)) | {"a_copies": "2", "b_copies": "2"}
     signature = next(one for one in SPEC.signatures(HOPPER) if wanted.items() <= dict(one).items())
-    loads = config.k_tiles * (config.tile_m + config.tile_n) * config.depth // config.threads
+    loads = config.k_tiles * (config.tile_m + config.tile_n) * config.depth(FLOAT16) // config.threads
     found = []
     for block in blocks(artifact_for(SPEC, config, signature, HOPPER)):
         places = [place for place, (operation, _, _) in enumerate(block) if operation == _LOAD]

@@ -76,11 +76,12 @@ def times_us(
     moved, found = gpu.moved_us(nbytes, _BYTES), []
     for config, facts in zip(configs, _every_facts(configs, copies), strict=True):
         parts = config.cluster_k
-        if parts > 1 and problem.k <= config.depth * parts // 2:
+        depth = config.depth(problem.a.dtype)
+        if parts > 1 and problem.k <= depth * parts // 2:
             # Half of the CTAs would have no k-tile.
             found.append(math.inf)
             continue
-        k_tiles = -(-problem.k // (config.depth * parts))
+        k_tiles = -(-problem.k // (depth * parts))
         ctas = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n) * batch * parts
         alone = facts.start + k_tiles * facts.k_tile + max(-(-k_tiles // config.k_tiles), 1) * wait
         computed = alone + (-(-ctas // gpu.multiprocessors) - 1) * (facts.more + k_tiles * facts.more_k_tile)

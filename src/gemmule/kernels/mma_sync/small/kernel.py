@@ -34,6 +34,9 @@ from .config import SmallMmaConfig
 from .epilogue import StagedStore
 from .mainloop import SmallMainloop
 
+#: Most threads of a CTA that an SM has two of.
+_TWO_CTAS = 256
+
 
 class MmaSyncSmall:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
@@ -59,8 +62,8 @@ class MmaSyncSmall:
             grid=self.scheduler.grid(mD),
             block=(self.threads, 1, 1),
             cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
-            # Registers for two CTAs on an SM, as far as no other limit keeps them apart.
-            min_blocks_per_mp=2,
+            # Registers for two CTAs on an SM, as far as no other limit keeps them apart; 128 a thread of 512.
+            min_blocks_per_mp=2 if self.threads <= _TWO_CTAS else 1,
             # Given, so that the compiler needs no driver; the launch recipe decides.
             preferred_smem_carveout=100,
         )
