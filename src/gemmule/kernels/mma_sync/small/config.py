@@ -39,6 +39,7 @@ class SmallMmaConfig(Config):
     warps_k: int = 2
     k_tiles: int = 2
     cluster_k: int = 1
+    load_bytes: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
