@@ -8,7 +8,7 @@ import cutlass
 from cutlass import Int32, Uint32, cute
 
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
-from gemmule.kernels.parts.words import extract, words_at
+from gemmule.kernels.parts.words import shifted, words_at
 
 VECTOR = 16
 
@@ -128,3 +128,16 @@ class PackedLines:
         for e in cutlass.range_constexpr(self.per_vector):
             if i + e < gS.shape[0]:
                 elements[e] = gS[i + e, line]
+
+
+@cute.jit
+def extract(loaded: cute.Tensor, offset, words: cute.Tensor):
+    """Extract 4 of 8 words, from byte `offset` (0 to 15) on."""
+    steps = [loaded[w] for w in range(8)]
+    # By two words, by one, and by bytes within words: no index into registers depends on the offset.
+    for distance in cutlass.range_constexpr(2):
+        by = cutlass.const_expr(2 - distance)
+        shifts = offset // 4 // by % 2 == 1
+        steps = [steps[w + by] if shifts else steps[w] for w in range(len(steps) - by)]
+    for w in cutlass.range_constexpr(4):
+        words[w] = shifted(steps[w], steps[w + 1], offset % 4 * 8)

@@ -174,11 +174,11 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
 
 
-#: Share of the predicted time that `mma_sync_small` must take less than: of large products its times are predicted too
-#: short by about as much (record 20261129T023120).
-_MARGIN = 0.94
-#: Microseconds on an H200 that no repacked product takes less than: two launches.
-_LEAST = 4.5
+#: Share of the predicted time that `mma_sync_small` must take less than: the time is too long by about as much (record
+#: 20261129T172616).
+_MARGIN = 0.86
+#: Microseconds on an H200 that nearly no repacked product takes less than: two launches.
+_LEAST = 4.0
 
 
 def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:

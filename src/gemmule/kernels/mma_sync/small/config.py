@@ -13,6 +13,8 @@ from gemmule.core.errors import ArgumentError
 FRAGMENT, _LINE = 16, 32
 #: Most 32-bit registers of a thread for accumulators and the elements of k-tiles, of which each has one.
 MOST_REGISTERS = 96
+#: Most threads of a CTA that an SM has two of.
+TWO_CTAS = 256
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,6 @@ class SmallMmaConfig(Config):
     warps_k: int = 2
     k_tiles: int = 2
     cluster_k: int = 1
-    load_bytes: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,10 +10,9 @@ from cutlass import Int32, cute
 
 from gemmule.kernels.mma_sync.mainloop import MmaSyncMainloop
 from gemmule.kernels.parts.pdl import launch_dependents
-from gemmule.kernels.parts.stage_copies import StageCopies
 
 from .config import SmallMmaConfig
-from .copies import ElementCopies, Realigned
+from .copies import ElementCopies
 
 
 class SmallMainloop(MmaSyncMainloop):
@@ -39,7 +38,6 @@ class SmallMainloop(MmaSyncMainloop):
             for one in (self.copyA, self.copyB)
         )
         self.asynchronous = not (self.copyA.by_element and self.copyB.by_element)
-        self.realign = config.load_bytes == 16 and self.stores
 
     @cute.jit
     def corner(self):
@@ -64,94 +62,6 @@ class SmallMainloop(MmaSyncMainloop):
         """Multiply `k_tiles` k-tiles; `sources` are those of the first."""
         launch_dependents()
         tile = self.of_slice(tile)
-        if cutlass.const_expr(self.realign):
-            self.accumulate_realigned(tile, sources, k_tiles)
-        else:
-            self.accumulate_rounds(tile, sources, k_tiles)
-
-    @cute.jit
-    def accumulate_realigned(self, tile, sources, k_tiles):
-        """Multiply the k-tiles, of which rounds that are inside the matrix are loaded by vectors."""
-        half = cutlass.const_expr(self.together * self.stride)
-        vectors = self.vectors_of(tile, sources)
-        stage = Int32(0)
-        inside = self.is_inside(vectors, 0)
-        self.load_either(tile, vectors, sources, stage, 0, inside)
-        for first in cutlass.range(0, k_tiles, self.together, unroll=1):
-            if inside:
-                self.store_vectors(tile, vectors, stage)
-            else:
-                self.store_loaded(tile, stage, k_tiles - first)
-            if cutlass.const_expr(self.asynchronous):
-                cute.arch.cp_async_wait_group(0)
-            # Stages of the other half were read before they were stored.
-            cute.arch.sync_threads()
-            sources = self.advance_round(tile, sources)
-            if first + self.together < k_tiles:
-                inside = self.is_inside(vectors, first + self.together)
-                self.load_either(tile, vectors, sources, half - stage, first + self.together, inside)
-            for number in cutlass.range_constexpr(self.together):
-                if first + number < k_tiles:
-                    self.multiply_k_tile(tile, stage + number * self.stride)
-            stage = half - stage
-
-    def vectors_of(self, tile: Any, sources: Any) -> tuple[Any, ...]:
-        """Return the loads of vectors of A and B, None of operands that do not pass through registers."""
-        found = []
-        for one, source in zip((tile.a, tile.bs[0][0]), sources, strict=True):
-            copies = one.copies
-            pieces = StageCopies(copies.stage, 16, self.threads, 1, whole=False)
-            stage = one.target - copies.target()
-            place = one.row0, one.k0
-            found.append(Realigned.of(pieces, one.gmem, place, source, stage) if copies.by_element else None)
-        return tuple(found)
-
-    @cute.jit
-    def is_inside(self, vectors, first):
-        """Return whether a round from k-tile `first` on can be loaded by vectors."""
-        inside = cutlass.Boolean(True)
-        for one in cutlass.const_expr(vectors):
-            if cutlass.const_expr(one is not None):
-                inside = inside & one.is_inside(first, self.together)
-        return inside
-
-    @cute.jit
-    def load_either(self, tile, vectors, sources, stage, first, inside):
-        """Load a round by vectors, or by elements."""
-        if inside:
-            self.load_vectors(tile, vectors, sources, stage, first)
-        else:
-            self.load_round(tile, sources, stage, first)
-
-    @cute.jit
-    def advance_round(self, tile, sources):
-        """Return the sources of the round after one."""
-        for _ in cutlass.range_constexpr(self.together):
-            sources = self.advance(tile, sources)
-        return sources
-
-    def load_vectors(self, tile: Any, vectors: Any, sources: Any, stage: Any, first: Any) -> None:
-        """Load a round from k-tile `first` on by vectors, or asynchronously."""
-        for number in range(self.together):
-            operands = _with_registers(tile, number)
-            for one, vector, source in zip(operands, vectors, sources, strict=True):
-                if vector is None:
-                    one.issue(source, stage + number * self.stride, first + number, 0)
-                else:
-                    vector.load(_flat(one.registers), source)
-            sources = self.advance(tile, sources)
-        self.commit()
-
-    def store_vectors(self, tile: Any, vectors: Any, stage: Any) -> None:
-        """Store the pieces of a round that was loaded by vectors."""
-        for number in range(self.together):
-            for one, vector in zip(_with_registers(tile, number), vectors, strict=True):
-                if vector is not None:
-                    vector.store(_flat(one.registers), stage + number * self.stride)
-
-    @cute.jit
-    def accumulate_rounds(self, tile, sources, k_tiles):
-        """Multiply the k-tiles."""
         half = cutlass.const_expr(self.together * self.stride)
         stage = Int32(0)
         sources = self.load_first(tile, sources, stage, k_tiles)
@@ -234,11 +144,6 @@ class SmallMainloop(MmaSyncMainloop):
             if cutlass.const_expr(step + 1 < self.steps):
                 self.read(tile, stage, step + 1)
             self.multiply(tile, stage, step)
-
-
-def _flat(registers: Any) -> Any:
-    """Return registers as one row."""
-    return cute.make_tensor(registers.iterator, cute.make_layout(cute.size(registers)))
 
 
 def _with_registers(tile: Any, number: int) -> tuple[Any, ...]:

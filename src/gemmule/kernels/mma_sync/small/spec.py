@@ -140,14 +140,15 @@ def costs(problem: GemmProblem, configs: Sequence[SmallMmaConfig], gpu: GpuRates
     return times_us(oriented, configs, gpu, copies)
 
 
-#: Bytes of a problem from which on it is no small one: assumed.
-_MOST_BYTES = 1 << 23
+#: Bytes of a problem from which on it is no small one, of many rows and columns, and of few: assumed.
+_MOST_BYTES, _FEW = (1 << 23, 1 << 26), 64
 
 
 def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
     """Return whether less than `cost` microseconds are predicted; of large problems and other types none is."""
     element = problem.a.dtype
-    if problem.bytes_min > _MOST_BYTES or element not in OUTPUTS:
+    most = _MOST_BYTES[min(problem.m, problem.n) <= _FEW]
+    if problem.bytes_min > most or element not in OUTPUTS:
         return False
     if element == FLOAT32 and problem.precision is not Precision.TF32:
         return False
@@ -164,6 +165,9 @@ SPEC = KernelSpec(
         SmallMmaConfig(),
         *(SmallMmaConfig(k_tiles=4, cluster_k=parts) for parts in (1, 2, 4, 8)),
         *(SmallMmaConfig(tile_m=64, tile_n=64, warps_n=4, warps_k=1, cluster_k=parts) for parts in (1, 2, 4, 8)),
+        # One round of up to 256 elements of K of 16 bits; the next for TF32 alone, whose elements need no registers.
+        SmallMmaConfig(tile_m=64, tile_n=64, warps_m=4, warps_n=4, warps_k=1, k_tiles=4),
+        SmallMmaConfig(k_tiles=8),
     ),
     signatures=signatures,
     why_not=why_not,
