@@ -122,8 +122,7 @@ def test_choices_of_a_record_are_hardly_slower_than_any_kernel():
         if chosen is not None:
             losses.append(chosen / min(times.values()))
     assert len(losses) > 70
-    # One is known: 13 x 7835 x 441, of which mma_sync_small is predicted to take a quarter longer than it does.
-    assert sum(loss > 1.15 for loss in losses) <= 1
+    assert max(losses) < 1.15
     assert statistics.geometric_mean(losses) < 1.01
 
 
@@ -162,7 +161,8 @@ def test_where_it_is_expected_to_be_faster():
     ("shape", "layout", "name"),
     [
         ((771, 143, 71), "nt", "mma_sync_small"),
-        ((71, 395, 1423), "nn", "mma_sync_small"),
+        ((71, 395, 1423), "nn", "hopper_gemm_repacked"),
+        ((13, 7835, 441), "tn", "mma_sync_small"),
         ((117, 115, 7419), "tn", "hopper_gemm_repacked"),
         ((1001, 745, 359), "nn", "hopper_gemm_repacked"),
         ((2047, 2047, 2047), "nn", "hopper_gemm_repacked"),

@@ -37,7 +37,7 @@ class SmallRates(NamedTuple):
     round : float
         Share of its time that a further round of clusters takes.
     word, copy, step, rounding : float
-        Instructions for a word that is loaded by elements, an asynchronous copy, a step of K, and a fragment of TF32 in it.
+        Instructions for a word that is loaded by elements, an asynchronous copy, a step of K, and its fragment of TF32.
     cached : float
         Bytes of a product that L2 holds between a record's other products; twice as many are read from device memory.
     memory : float
@@ -65,7 +65,7 @@ class SmallRates(NamedTuple):
     memory: float
 
 
-#: By bytes of an element: of 16 bits, fitted to records 20261129T023120 and 20261129T172616, and of TF32, to the latter.
+#: By bytes of an element: of 16 bits, fitted to records 20261129T023120 and 20261129T172616; of TF32, to the latter.
 RATES = {
     2: SmallRates(
         launch=0.6263,
@@ -113,8 +113,8 @@ RATES = {
 #: CTAs of an SM that begin in a round, by those of a cluster.
 _BEGIN = {2: 2.0, 4: 1.6, 8: 1.6}
 #: Counted (`gemmule explain`, PTX): instructions of a warp for its start and end, for each k-tile that is loaded with
-#: others, and each element of D that it writes; then wavefronts of a CTA's end, and of a warp's element, word, copy, and
-#: fragment.
+#: others, and each element of D that it writes; then wavefronts of a CTA's end, and of a warp's element, word, copy,
+#: and fragment.
 _START, _TOGETHER, _ELEMENT = 163.0, 18.0, 10.0
 _END_FRONTS, _ELEMENT_FRONTS, _WORD_FRONTS, _COPY_FRONTS, _FRAGMENT_FRONTS = 100.0, 2.0, 4.6, 3.0, 4.0
 #: Steps of a k-tile, and bytes of a word.
@@ -137,13 +137,11 @@ class _Facts(NamedTuple):
 
 
 @cache_for_configs
-def _every_facts(
-    configs: Sequence[SmallMmaConfig], copies: tuple[int, int], itemsize: int, rates: SmallRates
-) -> list[_Facts]:
-    return [_facts(config, copies, itemsize, rates) for config in configs]
+def _every_facts(configs: Sequence[SmallMmaConfig], copies: tuple[int, int], rates: SmallRates) -> list[_Facts]:
+    return [_facts(config, copies, rates) for config in configs]
 
 
-def _facts(config: SmallMmaConfig, copies: tuple[int, int], itemsize: int, rates: SmallRates) -> _Facts:
+def _facts(config: SmallMmaConfig, copies: tuple[int, int], rates: SmallRates) -> _Facts:
     warps, steps, parts = config.threads / 32, _STEPS // config.warps_k, config.cluster_k
     fragments = (config.tile_m // config.warps_m + config.tile_n // config.warps_n) // FRAGMENT
     k_tile = steps * (rates.step + fragments * rates.rounding)
@@ -157,11 +155,11 @@ def _facts(config: SmallMmaConfig, copies: tuple[int, int], itemsize: int, rates
     instructions = _START + _TOGETHER * config.k_tiles + _ELEMENT * elements
     reduction = rates.reduction + rates.partials * parts if parts > 1 else 0.0
     alone = config.threads > TWO_CTAS or config.shared_bytes > _ALONE
-    untimed = itemsize == 2 and config.k_tiles >= _UNTIMED  # noqa: PLR2004
     return _Facts(
-        math.inf if untimed else instructions * rates.instruction + config.tile_elements * rates.output + reduction,
+        instructions * rates.instruction + config.tile_elements * rates.output + reduction,
         k_tile * rates.instruction,
-        *fronts,
+        fronts[0],
+        fronts[1],
         _FRAGMENT_FRONTS * steps * fragments * warps * rates.front,
         rates.cta + (_END_FRONTS + _ELEMENT_FRONTS * elements * warps) * rates.front,
         rates.waiting if alone else 0.0,
@@ -181,10 +179,10 @@ def times_us(
     rates = rates or RATES[itemsize]
     wait = rates.wait + rates.longer * min(math.log2(max(nbytes / rates.cached, 1.0)), 1.0)
     moved, found, full = gpu.moved_us(nbytes, rates.memory), [], 1 - rates.empty
-    for config, facts in zip(configs, _every_facts(configs, copies, itemsize, rates), strict=True):
+    for config, facts in zip(configs, _every_facts(configs, copies, rates), strict=True):
         parts, depth = config.cluster_k, config.depth(problem.a.dtype)
-        if parts > 1 and problem.k <= depth * parts // 2:
-            # Half of the CTAs would have no k-tile.
+        # Half of the CTAs would have no k-tile; or rounds that nobody timed of 16 bits.
+        if (parts > 1 and problem.k <= depth * parts // 2) or (itemsize < _WORD_BYTES and config.k_tiles >= _UNTIMED):
             found.append(math.inf)
             continue
         k_tiles = -(-problem.k // (depth * parts))

@@ -34,6 +34,7 @@ from .config import TWO_CTAS, SmallMmaConfig
 from .epilogue import StagedStore
 from .mainloop import SmallMainloop
 
+
 class MmaSyncSmall:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
