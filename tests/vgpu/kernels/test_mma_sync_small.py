@@ -14,7 +14,7 @@ from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Choice
 from gemmule.kernels.mma_sync.config import MmaSyncConfig
-from gemmule.kernels.mma_sync.small.config import SmallMmaConfig
+from gemmule.kernels.mma_sync.small.config import MOST_REGISTERS, SmallMmaConfig
 from gemmule.kernels.mma_sync.small.spec import SPEC
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.vgpu import Counter, Options
@@ -138,9 +138,12 @@ def test_tf32_in_clusters(k, rng):
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 def test_every_config(config, layout, rng):
     # A second round, with fewer k-tiles than the first.
-    k = config.depth(BFLOAT16) * (config.k_tiles * config.cluster_k + 1) + 1
-    a, b = matrices(rng, BFLOAT16, (69, 135, k), layout)
-    assert_product(multiply(a, b, poisoned(BFLOAT16, (69, 135)), config=config), a, b)
+    by_element = config.registers((config.tile_m, config.tile_n)) <= MOST_REGISTERS
+    dtype = BFLOAT16 if by_element else FLOAT32
+    k = config.depth(dtype) * (config.k_tiles * config.cluster_k + 1) + 1
+    a, b = (to_tf32(x) if dtype == FLOAT32 else x for x in matrices(rng, dtype, (69, 135, k), ("row", "row")))
+    moved = [laid_out(x, kind, 0) for x, kind in zip((a, b), layout, strict=True)]
+    assert_product(multiply(*moved, poisoned(dtype, (69, 135)), config=config), a, b)
 
 
 def test_results_in_columns_and_batches(rng):
@@ -183,6 +186,8 @@ def test_a_warp_does_a_third_of_what_h01s_does(rng):
 def test_what_it_refuses():
     whole = np.zeros((8, 8), np.float16)
     plain = problem_of(whole, whole, whole)
+    deep, odd = next(one for one in SPEC.configs if one.k_tiles == 8), np.zeros((9, 9), np.float16)
+    assert "elements and accumulators" in SPEC.why_not(problem_of(odd, odd, odd), virtual_arch(), deep)
     assert "precision='tf32'" in SPEC.why_not(problem_of(*[whole.astype(np.float32)] * 3), virtual_arch(), SMALL)
     assert "strides" in SPEC.why_not(
         problem_of(np.zeros((16, 16), np.float16)[::2, ::2], whole, whole), virtual_arch(), SMALL
