@@ -193,6 +193,6 @@ def test_what_it_refuses():
         problem_of(np.zeros((16, 16), np.float16)[::2, ::2], whole, whole), virtual_arch(), SMALL
     )
     assert SPEC.why_not(plain, virtual_arch(), SMALL) is None
-    for wrong in ({"tile_m": 48}, {"warps_m": 3}, {"warps_k": 4}, {"cluster_k": 16}, {"k_tiles": 8}):
+    for wrong in ({"tile_m": 48}, {"warps_m": 3}, {"warps_k": 4}, {"cluster_k": 16}):
         with pytest.raises(ArgumentError):
             dataclasses.replace(SmallMmaConfig(), **wrong)
