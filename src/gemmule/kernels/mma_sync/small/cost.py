@@ -28,6 +28,8 @@ class SmallRates(NamedTuple):
         Adding partial sums in a cluster, and each of its CTAs.
     cta, front : float
         A further CTA of an SM, and a wavefront of it.
+    large : float
+        How much longer a CTA of more than 256 threads takes.
     waiting : float
         Share of its time that a further CTA takes, of which an SM holds one alone.
     empty : float
@@ -53,6 +55,7 @@ class SmallRates(NamedTuple):
     partials: float
     cta: float
     front: float
+    large: float
     waiting: float
     empty: float
     issued: float
@@ -65,28 +68,30 @@ class SmallRates(NamedTuple):
     memory: float
 
 
-#: By bytes of an element: of 16 bits, fitted to records 20261129T023120 and 20261129T172616; of TF32, to the latter.
+#: By bytes of an element: of 16 bits, fitted to record 20261129T023120, `large`, `waiting` and `empty` to 20261129T172616
+#: and 20261129T180210; of TF32, to 20261129T172616, `large` to both.
 RATES = {
     2: SmallRates(
-        launch=0.6263,
-        instruction=1.012e-3,
-        output=1.128e-4,
-        wait=0.05105,
-        longer=0.4039,
-        reduction=0.9085,
-        partials=3.942e-3,
-        cta=0.828,
-        front=4.011e-4,
-        waiting=0.337,
-        empty=0.1661,
-        issued=1.527,
-        round=0.3275,
-        word=28.47,
-        copy=33.18,
-        step=20.74,
+        launch=0.2189,
+        instruction=2.217e-3,
+        output=1.041e-4,
+        wait=0.171,
+        longer=0.3829,
+        reduction=0.8943,
+        partials=5.433e-3,
+        cta=0.517,
+        front=5.123e-4,
+        large=1.0,
+        waiting=0.4505,
+        empty=0.1206,
+        issued=0.5,
+        round=0.3975,
+        word=11.0,
+        copy=8.0,
+        step=12.0,
         rounding=0.0,
-        cached=9.389e4,
-        memory=4.991e6,
+        cached=8.42e4,
+        memory=2.72e6,
     ),
     4: SmallRates(
         launch=0.4918,
@@ -98,6 +103,7 @@ RATES = {
         partials=4.64e-3,
         cta=0.2713,
         front=5.187e-4,
+        large=0.2,
         waiting=0.5072,
         empty=0.2081,
         issued=1.075,
@@ -154,15 +160,15 @@ def _facts(config: SmallMmaConfig, copies: tuple[int, int], rates: SmallRates) -
     elements = config.tile_elements / (config.threads * parts)
     instructions = _START + _TOGETHER * config.k_tiles + _ELEMENT * elements
     reduction = rates.reduction + rates.partials * parts if parts > 1 else 0.0
-    alone = config.threads > TWO_CTAS or config.shared_bytes > _ALONE
+    is_large = config.threads > TWO_CTAS
     return _Facts(
-        instructions * rates.instruction + config.tile_elements * rates.output + reduction,
+        instructions * rates.instruction + config.tile_elements * rates.output + reduction + is_large * rates.large,
         k_tile * rates.instruction,
         fronts[0],
         fronts[1],
         _FRAGMENT_FRONTS * steps * fragments * warps * rates.front,
         rates.cta + (_END_FRONTS + _ELEMENT_FRONTS * elements * warps) * rates.front,
-        rates.waiting if alone else 0.0,
+        rates.waiting if is_large or config.shared_bytes > _ALONE else 0.0,
     )
 
 
@@ -181,8 +187,13 @@ def times_us(
     moved, found, full = gpu.moved_us(nbytes, rates.memory), [], 1 - rates.empty
     for config, facts in zip(configs, _every_facts(configs, copies, rates), strict=True):
         parts, depth = config.cluster_k, config.depth(problem.a.dtype)
-        # Half of the CTAs would have no k-tile; or rounds that nobody timed of 16 bits.
-        if (parts > 1 and problem.k <= depth * parts // 2) or (itemsize < _WORD_BYTES and config.k_tiles >= _UNTIMED):
+        # Half of the CTAs would have no k-tile; nobody timed such rounds of 16 bits; and a CTA that has an SM alone waits
+        # for a second round with nothing else to do.
+        if (
+            (parts > 1 and problem.k <= depth * parts // 2)
+            or (itemsize < _WORD_BYTES and config.k_tiles >= _UNTIMED)
+            or (config.threads > TWO_CTAS and problem.k > depth * config.k_tiles)
+        ):
             found.append(math.inf)
             continue
         k_tiles = -(-problem.k // (depth * parts))
