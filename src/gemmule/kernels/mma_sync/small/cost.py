@@ -68,8 +68,8 @@ class SmallRates(NamedTuple):
     memory: float
 
 
-#: By bytes of an element: of 16 bits, fitted to record 20261129T023120, `large`, `waiting` and `empty` to 20261129T172616
-#: and 20261129T180210; of TF32, to 20261129T172616, `large` to both.
+#: By bytes of an element: of 16 bits, fitted to record 20261129T023120, `large`, `waiting` and `empty` to
+#: 20261129T172616 and 20261129T180210; of TF32, to 20261129T172616, `large` to both.
 RATES = {
     2: SmallRates(
         launch=0.2189,
@@ -187,8 +187,8 @@ def times_us(
     moved, found, full = gpu.moved_us(nbytes, rates.memory), [], 1 - rates.empty
     for config, facts in zip(configs, _every_facts(configs, copies, rates), strict=True):
         parts, depth = config.cluster_k, config.depth(problem.a.dtype)
-        # Half of the CTAs would have no k-tile; nobody timed such rounds of 16 bits; and a CTA that has an SM alone waits
-        # for a second round with nothing else to do.
+        # Half of the CTAs would have no k-tile; nobody timed such rounds of 16 bits; and a CTA that has an SM alone
+        # waits for a second round with nothing else to do.
         if (
             (parts > 1 and problem.k <= depth * parts // 2)
             or (itemsize < _WORD_BYTES and config.k_tiles >= _UNTIMED)
