@@ -75,7 +75,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family(((_E4, _E4, _BF), (_E4, _E5, _F32), (_E5, _BF, _BF), (_F16, _E4, _F16), (_E4, _E4, _E4))),
     ),
     "mma_sync_gemm": (Family((*_HALVES, *_INT8)), Family(_SINGLE, "tf32", layouts=("rcr", "rrr"))),
-    "mma_sync_small": (Family((*_HALVES, (_BF, _BF, _F32))),),
+    "mma_sync_small": (Family((*_HALVES, (_BF, _BF, _F32))), Family(_SINGLE, "tf32", layouts=("rrr", "ccr"))),
     "bf16x6_gemm": (Family(_SINGLE, "bf16x6"),),
     "ozaki_gemm": (Family(_DOUBLE, "ozaki-15", layouts=("rrr", "ccr")),),
     "ozaki_complex": (Family((("complex64",) * 3, ("complex128",) * 3), "ozaki", layouts=("rrr", "ccr")),),

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from gemmule.compiler.cache import artifact_for
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Choice
 from gemmule.kernels.mma_sync.config import MmaSyncConfig
-from gemmule.kernels.mma_sync.small.config import SmallMmaConfig
+from gemmule.kernels.mma_sync.small.config import MOST_REGISTERS, SmallMmaConfig
 from gemmule.kernels.mma_sync.small.spec import SPEC
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.vgpu import Counter, Options
@@ -32,6 +32,8 @@ LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 def multiply(a, b, out, c=None, alpha=1, beta=0, config=SMALL):
     problem = problem_of(a, b, out, c, alpha, beta)
+    if a.dtype == np.float32:
+        problem = dataclasses.replace(problem, precision=Precision.TF32)
     return run_product(Choice(SPEC, config), problem, a, b, out, c)
 
 
@@ -44,8 +46,8 @@ def matrices(rng, dtype, shape, layout, offset=0):
 def test_whole_tiles_without_bank_conflicts(rng):
     for layout in LAYOUTS:
         # Lines of one element more than a tile has begin anywhere.
-        a = random_matrix(rng, FLOAT16, (SMALL.tile_m, 2 * SMALL.depth))
-        b = random_matrix(rng, FLOAT16, (2 * SMALL.depth, SMALL.tile_n))
+        a = random_matrix(rng, FLOAT16, (SMALL.tile_m, 2 * SMALL.depth(FLOAT16)))
+        b = random_matrix(rng, FLOAT16, (2 * SMALL.depth(FLOAT16), SMALL.tile_n))
         moved = [laid_out(x, kind, 1) for x, kind in zip((a, b), layout, strict=True)]
         d = poisoned(FLOAT16, (SMALL.tile_m, SMALL.tile_n))
         problem = problem_of(*moved, d)
@@ -102,14 +104,46 @@ def test_parts_of_k_in_clusters(k, rng):
     np.testing.assert_array_equal(first, multiply(a, b, poisoned(FLOAT16, (35, 37)), c, 2, -1, SPLIT))
 
 
+def to_tf32(x):
+    """Round to 11 significand bits, ties to even."""
+    bits = x.view(np.uint32)
+    return ((bits + np.uint32(0xFFF) + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+def test_tf32(layout, rng):
+    for m, n, k in [*SHAPES, (36, 68, 72)]:
+        a, b = (to_tf32(x) for x in matrices(rng, FLOAT32, (m, n, k), ("row", "row")))
+        moved = [laid_out(x, kind, 0) for x, kind in zip((a, b), layout, strict=True)]
+        c = random_matrix(rng, FLOAT32, (m, n))
+        assert_product(multiply(*moved, poisoned(FLOAT32, (m, n)), c, 0.75, -1.5), a, b, c, 0.75, -1.5)
+
+
+def test_tf32_rounds_to_nearest(rng):
+    a, b = matrices(rng, FLOAT32, (33, 35, 71), ("row", "col"))
+    assert (a != to_tf32(np.ascontiguousarray(a))).any()
+    rounded = [to_tf32(np.ascontiguousarray(x)) for x in (a, b)]
+    assert_product(multiply(a, b, poisoned(FLOAT32, (33, 35))), *rounded)
+
+
+#: Of a cluster most CTAs have no k-tile, and some have more than a round.
+@pytest.mark.parametrize("k", [3, 19 * 32 + 1])
+def test_tf32_in_clusters(k, rng):
+    a, b = (to_tf32(x) for x in matrices(rng, FLOAT32, (35, 37, k), ("row", "row")))
+    assert_product(multiply(a, b, poisoned(FLOAT32, (35, 37)), config=SPLIT), a, b)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 def test_every_config(config, layout, rng):
     # A second round, with fewer k-tiles than the first.
-    k = config.depth * (config.k_tiles * config.cluster_k + 1) + 1
-    a, b = matrices(rng, BFLOAT16, (69, 135, k), layout)
-    assert_product(multiply(a, b, poisoned(BFLOAT16, (69, 135)), config=config), a, b)
+    by_element = config.registers((config.tile_m, config.tile_n)) <= MOST_REGISTERS
+    dtype = BFLOAT16 if by_element else FLOAT32
+    k = config.depth(dtype) * (config.k_tiles * config.cluster_k + 1) + 1
+    a, b = (to_tf32(x) if dtype == FLOAT32 else x for x in matrices(rng, dtype, (69, 135, k), ("row", "row")))
+    moved = [laid_out(x, kind, 0) for x, kind in zip((a, b), layout, strict=True)]
+    assert_product(multiply(*moved, poisoned(dtype, (69, 135)), config=config), a, b)
 
 
 def test_results_in_columns_and_batches(rng):
@@ -152,11 +186,13 @@ def test_a_warp_does_a_third_of_what_h01s_does(rng):
 def test_what_it_refuses():
     whole = np.zeros((8, 8), np.float16)
     plain = problem_of(whole, whole, whole)
-    assert "float32" in SPEC.why_not(problem_of(*[whole.astype(np.float32)] * 3), virtual_arch(), SMALL)
+    deep, odd = next(one for one in SPEC.configs if one.k_tiles == 8), np.zeros((9, 9), np.float16)
+    assert "elements and accumulators" in SPEC.why_not(problem_of(odd, odd, odd), virtual_arch(), deep)
+    assert "precision='tf32'" in SPEC.why_not(problem_of(*[whole.astype(np.float32)] * 3), virtual_arch(), SMALL)
     assert "strides" in SPEC.why_not(
         problem_of(np.zeros((16, 16), np.float16)[::2, ::2], whole, whole), virtual_arch(), SMALL
     )
     assert SPEC.why_not(plain, virtual_arch(), SMALL) is None
-    for wrong in ({"tile_m": 48}, {"warps_m": 3}, {"warps_k": 4}, {"cluster_k": 16}, {"k_tiles": 8}):
+    for wrong in ({"tile_m": 48}, {"warps_m": 3}, {"warps_k": 4}, {"cluster_k": 16}):
         with pytest.raises(ArgumentError):
             dataclasses.replace(SmallMmaConfig(), **wrong)

@@ -27,6 +27,8 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.tma_tiles import why_not_stored, why_not_tma
 from gemmule.kernels.hopper.transposed_operands import TransposedOperands, least_transpose_us
 from gemmule.kernels.mma_sync.cost import is_faster
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
+from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE
@@ -132,7 +134,14 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
         return UPCAST.name if _least_us(UPCAST, problem, gpu) < cost else None
     if problem.a.dtype == FLOAT32 and _least_us(GEMM, problem, gpu) < cost:
         return GEMM.name
+    if problem.a.dtype == FLOAT32 and is_faster_small(problem, cost * _MARGIN, gpu):
+        return MMA_SYNC_SMALL.name
     return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
+
+
+#: Share of the predicted time that `mma_sync_small` must take less than: of small products the time is too long (record
+#: 20261129T172616).
+_MARGIN = 0.85
 
 
 def _least_us(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> float:

@@ -171,12 +171,12 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
-    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGINS[problem.k >= _LONG_K], gpu) else None
 
 
-#: Share of the predicted time that `mma_sync_small` must take less than: of large products its times are predicted too
-#: short by about as much (record 20261129T023120).
-_MARGIN = 0.94
+#: Shares of the predicted time that `mma_sync_small` must take less than, of a short and a long K: of large products
+#: its times are predicted too short by about as much (record 20261129T023120), of a long K by more (20261129T172616).
+_MARGINS, _LONG_K = (0.94, 0.9), 512
 #: Microseconds on an H200 that no repacked product takes less than: two launches.
 _LEAST = 4.5
 

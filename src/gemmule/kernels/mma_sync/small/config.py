@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gemmule.core.config import PORTABLE_CLUSTER, Config
 from gemmule.core.dataclass import dataclass
+from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
 
 #: Rows and columns of a fragment, of which a warp tile is a multiple, and 64 bytes of elements, of which a tile is.
 FRAGMENT, _LINE = 16, 32
 #: Most 32-bit registers of a thread for accumulators and the elements of k-tiles, of which each has one.
-_MOST_REGISTERS = 96
+MOST_REGISTERS = 96
+#: Most threads of a CTA that an SM has two of.
+TWO_CTAS = 256
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class SmallMmaConfig(Config):
         Warps along M, N and K, powers of two. A warp tile is a multiple of 16 x 16; `warps_k` is 1 or 2, and then each
         half of the warps multiplies half of every k-tile (sliced K).
     k_tiles : int
-        k-tiles of 64 elements that are loaded together, while as many are multiplied.
+        k-tiles of 128 bytes that are loaded together, while as many are multiplied.
     cluster_k : int
         CTAs of a cluster that share a tile, from sm_90 on, a power of two up to 8: each takes a part of K.
     """
@@ -52,9 +57,6 @@ class SmallMmaConfig(Config):
             )
         if self.cluster_k > PORTABLE_CLUSTER:
             raise ArgumentError(f"config {self}: cluster_k must be at most {PORTABLE_CLUSTER}")
-        loaded = self.k_tiles * (self.tile_m + self.tile_n) * self.depth
-        if (loaded + self.warps_k * self.tile_elements) // self.threads > _MOST_REGISTERS:
-            raise ArgumentError(f"config {self}: a thread has more than {_MOST_REGISTERS} elements and accumulators")
         if min(self.tile_m, self.tile_n) * self.k_bytes % (FRAGMENT * self.threads):
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {FRAGMENT} bytes a thread")
 
@@ -87,10 +89,14 @@ class SmallMmaConfig(Config):
         """Bits of an accumulator."""
         return 32
 
-    @property
-    def depth(self) -> int:
-        """Elements of K in a k-tile."""
-        return self.k_bytes // 2
+    def registers(self, sides: Iterable[int]) -> int:
+        """Return a thread's registers for accumulators, and for elements of operands of so many rows or columns."""
+        loaded = self.k_tiles * sum(sides) * self.k_bytes // 2
+        return (loaded + self.warps_k * self.tile_elements) // self.threads
+
+    def depth(self, dtype: DType) -> int:
+        """Return the elements of K in a k-tile."""
+        return self.k_bytes // dtype.itemsize
 
     @property
     def shared_bytes(self) -> int:

@@ -30,7 +30,7 @@ from gemmule.kernels.parts.schedulers.data_parallel import GridTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
-from .config import SmallMmaConfig
+from .config import TWO_CTAS, SmallMmaConfig
 from .epilogue import StagedStore
 from .mainloop import SmallMainloop
 
@@ -59,8 +59,8 @@ class MmaSyncSmall:
             grid=self.scheduler.grid(mD),
             block=(self.threads, 1, 1),
             cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
-            # Registers for two CTAs on an SM, as far as no other limit keeps them apart.
-            min_blocks_per_mp=2,
+            # Registers for two CTAs on an SM, as far as no other limit keeps them apart; 128 a thread of 512.
+            min_blocks_per_mp=2 if self.threads <= TWO_CTAS else 1,
             # Given, so that the compiler needs no driver; the launch recipe decides.
             preferred_smem_carveout=100,
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.config import why_not_cluster
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
+from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
@@ -20,12 +20,19 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.batched_launch import batched_params, copies_signature, tiles_signature, types_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
 
-from .config import SmallMmaConfig
+from .config import MOST_REGISTERS, SmallMmaConfig
 from .cost import times_us
 
-DTYPES = (FLOAT16, BFLOAT16)
+#: Types that C and D may have for each type of A and B.
+OUTPUTS: dict[DType, tuple[DType, ...]] = {
+    FLOAT16: (FLOAT16, FLOAT32),
+    BFLOAT16: (BFLOAT16, FLOAT32),
+    FLOAT32: (FLOAT32,),
+}
 #: Bytes that a copy may move at once; 2 are those of an element.
 COPIES = (16, 8, 4, 2)
+#: Bytes of a word: operands whose copies have fewer pass through registers, an element in each.
+WORD = 4
 
 
 @cache_last_call
@@ -38,11 +45,14 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     del arch
-    a, b, c, d, _ = types
-    if a not in DTYPES or b != a:
-        return f"A is {a} and B is {b}; this kernel takes both as float16 or both as bfloat16"
-    if d not in (a, FLOAT32):
-        return f"the output is {d}; from {a} this kernel makes {a} and float32"
+    a, b, c, d, precision = types
+    if a not in OUTPUTS or b != a:
+        known = ", ".join(map(str, OUTPUTS))
+        return f"A is {a} and B is {b}; this kernel takes both of one type among {known}"
+    if a == FLOAT32 and precision is not Precision.TF32:
+        return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
+    if d not in OUTPUTS[a]:
+        return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
     if c is not None and c != d:
         return f"C is {c} and the output {d}; this kernel takes both of one type"
     return None
@@ -54,7 +64,11 @@ def why_not(problem: GemmProblem, arch: Arch, config: SmallMmaConfig) -> str | N
         return reason
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
-    return why_not_grid(_grid(_oriented(problem), config))
+    oriented = _oriented(problem)
+    sides = zip((oriented.a, oriented.b), (config.tile_m, config.tile_n), strict=True)
+    if config.registers(side for matrix, side in sides if _lead(matrix).copy_bytes < WORD) > MOST_REGISTERS:
+        return f"config {config}: a thread has more than {MOST_REGISTERS} elements and accumulators"
+    return why_not_grid(_grid(oriented, config))
 
 
 @cache_last_call
@@ -94,6 +108,8 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         _signature(BFLOAT16, BFLOAT16, ("k", 2), ("n", 2), 1),
         _signature(BFLOAT16, BFLOAT16, ("k", 16), ("n", 16), 2),
         _signature(BFLOAT16, FLOAT32, ("m", 16), ("k", 4), 2),
+        *(_signature(FLOAT32, FLOAT32, (a, 4), (b, 4), 1) for a, b in itertools.product("km", "nk")),
+        _signature(FLOAT32, FLOAT32, ("m", 16), ("n", 16), 2),
     )
 
 
@@ -124,13 +140,17 @@ def costs(problem: GemmProblem, configs: Sequence[SmallMmaConfig], gpu: GpuRates
     return times_us(oriented, configs, gpu, copies)
 
 
-#: Bytes of a problem from which on it is no small one: assumed.
-_MOST_BYTES = 1 << 23
+#: Bytes of a problem from which on it is no small one, of many rows and columns, and of few: assumed.
+_MOST_BYTES, _FEW = (1 << 23, 1 << 26), 64
 
 
 def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
     """Return whether less than `cost` microseconds are predicted; of large problems and other types none is."""
-    if problem.a.dtype not in DTYPES or problem.bytes_min > _MOST_BYTES:
+    element = problem.a.dtype
+    most = _MOST_BYTES[min(problem.m, problem.n) <= _FEW]
+    if problem.bytes_min > most or element not in OUTPUTS:
+        return False
+    if element == FLOAT32 and problem.precision is not Precision.TF32:
         return False
     return SPEC.least_cost(problem, gpu) < cost
 
@@ -138,13 +158,16 @@ def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
 SPEC = KernelSpec(
     name="mma_sync_small",
     operation="gemm",
-    summary="float16 and bfloat16, few tiles, any alignment: mma.sync, all k-tiles of a round loaded at once",
+    summary="float16, bfloat16 and TF32, few tiles, any alignment: mma.sync, all k-tiles of a round loaded at once",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
         SmallMmaConfig(),
         *(SmallMmaConfig(k_tiles=4, cluster_k=parts) for parts in (1, 2, 4, 8)),
         *(SmallMmaConfig(tile_m=64, tile_n=64, warps_n=4, warps_k=1, cluster_k=parts) for parts in (1, 2, 4, 8)),
+        # One round of up to 256 elements of K of 16 bits; the next for TF32 alone, whose elements need no registers.
+        SmallMmaConfig(tile_m=64, tile_n=64, warps_m=4, warps_n=4, warps_k=1, k_tiles=4),
+        SmallMmaConfig(k_tiles=8),
     ),
     signatures=signatures,
     why_not=why_not,
