@@ -97,7 +97,7 @@ def test_a_bias_and_a_batch_are_dispatched():
 
 
 def test_a_bias_that_the_kernel_reads_goes_with_the_call(said, monkeypatch):
-    monkeypatch.setattr(inductor, "adds_in_the_kernel", lambda *_: True)
+    monkeypatch.setattr(inductor, "bias_role", lambda *_: "bias")
     x, weight, bias = randn(4, 1, 6), randn(5, 6), randn(5)
 
     def layers(x, weight, bias):

@@ -25,8 +25,8 @@ from gemmule.runtime.direct import serial_queue
 
 from .product import (
     PLAIN,
-    adds_in_the_kernel,
     as_factor,
+    bias_role,
     compute,
     is_seen_past_guards,
     lies_in_columns,
@@ -80,13 +80,9 @@ class _Forward:
     #: queue, serial: Queue the product: right after that of a layer with the same input, and after another kernel.
     queue: Queue
     serial: Queue
-    bias: str  #: Whether the kernel reads a bias by itself, or finds it in the result.
     device: int  #: The GPU.
-    #: The precision, and whether the input and the weight are column-major, as their gradients are then.
-    options: tuple[str | None, bool, bool]
-    #: Whether a tensor requires a gradient, and whether the input does: the guard tells both.
-    requires_grad: bool
-    of_input: bool
+    facts: _Facts  #: What a backward has to know.
+    backwards: list[_Backward]  #: What is known of its backward; other calls add to it.
 
     def run(self, x: Any, weight: Any, bias: Any) -> Any:
         """Queue the product and return its result; None where the addresses need a plan of their own."""
@@ -94,22 +90,40 @@ class _Forward:
         # A freed storage has no address; what was decided for a tensor times its own transpose holds for that alone.
         if (px | pw) & _LOW or px == pw or not (px and pw):
             return None
-        if not self.bias:
+        if bias is None:
             out = self.new(x)
             addresses: tuple[int, ...] = (px, pw, out.data_ptr())
-        elif self.bias == "kernel":
+        else:
             pb = bias.data_ptr()
             if pb & _LOW or not pb:
                 return None
             out = self.new(x)
             addresses = (px, pw, pb, out.data_ptr())
-        else:
-            out = self.new(x).copy_(bias)
-            at = out.data_ptr()
-            addresses = (px, pw, at, at)
         stream = _raw_stream(self.device)
         (self.queue if _follows(px, stream) else self.serial)(addresses, stream)
         return out
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a backward has to know of its forward: the guard of a cached call tells it, too."""
+
+    precision: str | None
+    #: input_in_columns, weight_in_columns: Whether they are column-major, as their gradients are then.
+    input_in_columns: bool
+    weight_in_columns: bool
+    #: of_input, of_weight, of_bias: Which of them require gradients.
+    of_input: bool
+    of_weight: bool
+    of_bias: bool
+    requires_grad: bool  #: Whether any of them does.
+
+    @classmethod
+    def read(cls, given: tuple[Any, ...], precision: str | None) -> _Facts:
+        """Return those of a call with an input, a weight, and a bias if there is one."""
+        x, weight, bias = (*given, None)[:3]
+        needed = x.requires_grad, weight.requires_grad, bias is not None and bias.requires_grad
+        return cls(precision, lies_in_columns(x), lies_in_columns(weight), *needed, any(needed))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -167,9 +181,9 @@ class _Into:
         return True
 
 
-_forwards: dict[Any, tuple[_Forward, ...]] = {}
-_backwards: dict[Any, tuple[_Backward, ...]] = {}
-_intos: dict[Any, tuple[_Into, ...]] = {}
+_forwards: dict[Any, list[_Forward]] = {}
+_backwards: dict[Any, list[_Backward]] = {}
+_intos: dict[Any, list[_Into]] = {}
 # How often each description was looked at.
 _looks: dict[Any, int] = {}
 _adding = threading.Lock()
@@ -178,8 +192,15 @@ _adding = threading.Lock()
 def forget() -> None:
     """Forget all calls: kernels or configs would now be chosen otherwise."""
     with _adding:
-        for cache in (_forwards, _backwards, _intos, _looks):
-            cache.clear()
+        _make_room()
+
+
+def _make_room() -> None:
+    # Calls that are under way have the lists.
+    for known in _backwards.values():
+        known.clear()
+    for cache in (_forwards, _backwards, _intos, _looks):
+        cache.clear()
 
 
 register_clear(forget)
@@ -203,9 +224,8 @@ def repeated(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool =
         if call.check(x, weight) if bias is None else call.check(x, weight, bias):
             if is_seen_past_guards():
                 return None
-            if call.requires_grad and _is_grad_enabled():
-                # As `_saved`.
-                return _Linear.apply(x, weight.view_as(weight) if call.of_input else weight, bias, precision, call)
+            if call.facts.requires_grad and _is_grad_enabled():
+                return _Linear.apply(x, weight, bias, call.facts, call)
             return call.run(x, weight, bias)
     return None
 
@@ -214,7 +234,7 @@ def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -
     """Compute a layer where nothing but autograd sees it, and cache the call; parameters as of `repeated`."""
     given = (x, weight) if bias is None else (x, weight, bias)
     if _is_grad_enabled() and _any_requires_grad(*given):
-        result = _Linear.apply(x, _saved(x, weight), bias, precision, None)
+        result = _Linear.apply(x, weight, bias, _Facts.read(given, precision), None)
     else:
         result = _computed(x, weight, bias, precision)
     key = (x.shape, weight.shape, x.dtype, bias is None, precision, cast)
@@ -244,11 +264,6 @@ def product_into(
         _keep(_intos, key, given, lambda: _into_of(given, inputs, precision))
 
 
-def _saved(x: Any, weight: Any) -> Any:
-    """Return the weight as a backward may read it: a view keeps the memory that another ``weight.data`` replaces."""
-    return weight.view_as(weight) if x.requires_grad else weight
-
-
 def _computed(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
     return compute(x, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
 
@@ -256,47 +271,66 @@ def _computed(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
 class _Linear(torch.autograd.function._SingleLevelFunction):
     """A linear layer where nothing but autograd sees it.
 
-    It saves the input for a weight that needs a gradient, and a view of the weight for such an input, as PyTorch's own
-    does. It saves the same tensors whether or not the call is cached: activation checkpointing compares them with those
-    of the second forward.
+    It saves the input for a weight that needs a gradient, and the memory of the weight for such an input, as PyTorch's
+    own does: another ``weight.data`` replaces the memory of the weight itself. It saves the same tensors whether or not
+    the call is cached: activation checkpointing compares them with those of the second forward.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, bias: Any, precision: str | None, call: _Forward | None) -> Any:
-        of_input, of_weight, *_ = ctx.needs_input_grad
-        ctx.save_for_backward(x if of_weight else None, weight if of_input else None)
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, facts: _Facts, call: _Forward | None) -> Any:
+        leaf = weight if facts.of_input and weight.is_leaf else None
+        memory = weight if leaf is None else leaf.detach()
+        ctx.save_for_backward(*((x,) * facts.of_weight), *((memory,) * facts.of_input))
         ctx.set_materialize_grads(False)
-        ctx.options = (precision, lies_in_columns(x), lies_in_columns(weight)) if call is None else call.options
+        ctx.made_of = leaf, facts, call
         result = None if call is None else call.run(x, weight, bias)
-        return _computed(x, weight, bias, precision) if result is None else result
+        return _computed(x, weight, bias, facts.precision) if result is None else result
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         if grad is None:
             return None, None, None, None, None
-        of_input, of_weight, of_bias, *_ = ctx.needs_input_grad
-        precision, input_in_columns, weight_in_columns = ctx.options
-        grad_of_bias = grad.sum(tuple(range(grad.ndim - 1))) if of_bias else None
-        if not (of_input or of_weight):
-            return None, None, grad_of_bias, None, None
-        x, weight = ctx.saved_tensors
-        given: tuple[Any, ...] = (grad, x, weight) if of_input and of_weight else (grad, x if of_weight else weight)
-        key = (grad.shape, given[-1].shape, grad.dtype, of_input, of_weight, precision)
-        repeats = not (_is_grad_enabled() or is_seen_past_guards())
+        leaf, facts, call = ctx.made_of
+        of_bias = grad.sum(tuple(range(grad.ndim - 1))) if facts.of_bias else None
+        if not (facts.of_input or facts.of_weight):
+            return None, None, of_bias, None, None
+        saved = ctx.saved_tensors
+        makes_graph = _is_grad_enabled()
+        repeats = not (makes_graph or is_seen_past_guards())
         if repeats:
-            for both in _backwards.get(key, ()):
-                if both.check(*given):
-                    results = both.run(*given)
+            key = (grad.shape, saved[-1].shape, grad.dtype, facts) if call is None else None
+            for known in _backwards.get(key, ()) if call is None else call.backwards:
+                if known.check(grad, *saved):
+                    results = known.run(grad, *saved)
                     if results is not None:
-                        return *results, grad_of_bias, None, None
-        factor = as_factor(grad, given[-1].dtype)
-        grad_of_input = product_like(input_in_columns, factor, weight, 1.0, precision) if of_input else None
-        grad_of_weight = (
-            product_like(weight_in_columns, rows_of(factor).mT, rows_of(x), 1.0, precision) if of_weight else None
-        )
+                        return *results, of_bias, None, None
+        x, memory = saved[0], saved[-1]
+        if makes_graph and leaf is not None:
+            memory = _Memory.apply(leaf, memory)
+        factor, precision = as_factor(grad, memory.dtype), facts.precision
+        of_input = product_like(facts.input_in_columns, factor, memory, 1.0, precision) if facts.of_input else None
+        of_weight = None
+        if facts.of_weight:
+            of_weight = product_like(facts.weight_in_columns, rows_of(factor).mT, rows_of(x), 1.0, precision)
+        given = (grad, *saved)
         if repeats and may_skip_operator(given) and all(one.is_contiguous() for one in given):
-            _keep(_backwards, key, given, lambda: _backward_of(given, of_input, of_weight, precision))
-        return grad_of_input, grad_of_weight, grad_of_bias, None, None
+            key = (grad.shape, saved[-1].shape, grad.dtype, facts)
+            _keep(_backwards, key, given, lambda: _backward_of(given, facts))
+        return of_input, of_weight, of_bias, None, None
+
+
+class _Memory(torch.autograd.function._SingleLevelFunction):
+    """The memory that a weight had in a forward, with the weight's gradient: for a backward that is differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Any, memory: Any) -> Any:
+        del ctx, weight
+        return memory.view_as(memory)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> tuple[Any, None]:
+        del ctx
+        return grad, None
 
 
 def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callable[[], Any]) -> None:
@@ -318,11 +352,10 @@ def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callabl
         if began != generation():
             return
         if len(_looks) >= MOST_DESCRIPTIONS:
-            for one in (_forwards, _backwards, _intos, _looks):
-                one.clear()
+            _make_room()
         _looks[key] = looks + 1
         if found is not None:
-            cache[key] = (found, *cache.get(key, ()))
+            cache.setdefault(key, []).insert(0, found)
 
 
 def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | None:
@@ -330,19 +363,17 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | Non
     result = torch.empty((*x.shape[:-1], weight.shape[0]), dtype=x.dtype, device=x.device)
     # As `compute` calls it.
     if len(given) == 2:
-        bias, queue = "", cached_gemm(x, weight.mT, precision=precision)
-    elif adds_in_the_kernel(x.is_cuda, x.dtype, precision):
-        bias, queue = "kernel", cached_gemm(x, weight.mT, bias=given[2].detach(), precision=precision)
+        queue = cached_gemm(x, weight.mT, precision=precision)
     else:
-        bias, queue = "result", cached_gemm(x, weight.mT, result, beta=1.0, out=result, precision=precision)
+        bias = given[2].detach()
+        role = bias_role(x.is_cuda, x.dtype, precision)
+        options = {"bias": bias} if role == "bias" else {"c": bias.expand(result.shape), "beta": 1.0}
+        queue = cached_gemm(x, weight.mT, precision=precision, **options) if role else None
     if queue is None or _guards is None:
         return None
-    options = precision, lies_in_columns(x), lies_in_columns(weight)
-    serial = serial_queue(queue)
-    # A bias is copied into the result by a kernel of PyTorch's right before.
-    queue = serial if bias == "result" else queue
-    gradients = any(one.requires_grad for one in given), given[0].requires_grad
-    return _Forward(_guards(*given), _maker(result), queue, serial, bias, x.get_device(), options, *gradients)
+    facts = _Facts.read(given, precision)
+    backwards = _backwards.setdefault((result.shape, given[facts.of_input].shape, result.dtype, facts), [])
+    return _Forward(_guards(*given), _maker(result), queue, serial_queue(queue), x.get_device(), facts, backwards)
 
 
 def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -> _Into | None:
@@ -353,12 +384,12 @@ def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -
     return _Into(_guards(*given), queue, serial_queue(queue), a.get_device())
 
 
-def _backward_of(given: tuple[Any, ...], of_input: bool, of_weight: bool, precision: str | None) -> _Backward | None:
+def _backward_of(given: tuple[Any, ...], facts: _Facts) -> _Backward | None:
     grad, *saved = (one.detach() for one in given)
     inputs, weights = (grad, saved[-1]), (rows_of(grad).mT, rows_of(saved[0]))
     found: list[tuple[Maker, Queue] | None] = []
-    for needed, factors in ((of_input, inputs), (of_weight, weights)):
-        queue = cached_gemm(*factors, precision=precision) if needed else None
+    for needed, factors in ((facts.of_input, inputs), (facts.of_weight, weights)):
+        queue = cached_gemm(*factors, precision=facts.precision) if needed else None
         if needed and queue is None:
             return None
         a, b = factors
