@@ -25,6 +25,7 @@ from gemmule.runtime.direct import serial_queue
 
 from .product import (
     PLAIN,
+    FormerMemory,
     as_factor,
     bias_role,
     compute,
@@ -225,7 +226,7 @@ def repeated(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool =
             if is_seen_past_guards():
                 return None
             if call.facts.requires_grad and _is_grad_enabled():
-                return _Linear.apply(x, weight, bias, call.facts, call)
+                return _Linear.apply(x, weight, bias, call)
             return call.run(x, weight, bias)
     return None
 
@@ -234,7 +235,7 @@ def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -
     """Compute a layer where nothing but autograd sees it, and cache the call; parameters as of `repeated`."""
     given = (x, weight) if bias is None else (x, weight, bias)
     if _is_grad_enabled() and _any_requires_grad(*given):
-        result = _Linear.apply(x, weight, bias, _Facts.read(given, precision), None)
+        result = _Linear.apply(x, weight, bias, _Facts.read(given, precision))
     else:
         result = _computed(x, weight, bias, precision)
     key = (x.shape, weight.shape, x.dtype, bias is None, precision, cast)
@@ -277,23 +278,28 @@ class _Linear(torch.autograd.function._SingleLevelFunction):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, bias: Any, facts: _Facts, call: _Forward | None) -> Any:
-        leaf = weight if facts.of_input and weight.is_leaf else None
-        memory = weight if leaf is None else leaf.detach()
-        ctx.save_for_backward(*((x,) * facts.of_weight), *((memory,) * facts.of_input))
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, call: _Forward | _Facts) -> Any:
+        known, facts, leaf = (None, call, None) if isinstance(call, _Facts) else (call, call.facts, None)
+        if facts.of_input:
+            memory = weight
+            if weight.is_leaf:
+                leaf, memory = weight, weight.detach()
+            ctx.save_for_backward(x, memory) if facts.of_weight else ctx.save_for_backward(memory)
+        elif facts.of_weight:
+            ctx.save_for_backward(x)
         ctx.set_materialize_grads(False)
-        ctx.made_of = leaf, facts, call
-        result = None if call is None else call.run(x, weight, bias)
+        ctx.made_of = leaf, facts, known
+        result = None if known is None else known.run(x, weight, bias)
         return _computed(x, weight, bias, facts.precision) if result is None else result
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         if grad is None:
-            return None, None, None, None, None
+            return None, None, None, None
         leaf, facts, call = ctx.made_of
         of_bias = grad.sum(tuple(range(grad.ndim - 1))) if facts.of_bias else None
         if not (facts.of_input or facts.of_weight):
-            return None, None, of_bias, None, None
+            return None, None, of_bias, None
         saved = ctx.saved_tensors
         makes_graph = _is_grad_enabled()
         repeats = not (makes_graph or is_seen_past_guards())
@@ -303,10 +309,10 @@ class _Linear(torch.autograd.function._SingleLevelFunction):
                 if known.check(grad, *saved):
                     results = known.run(grad, *saved)
                     if results is not None:
-                        return *results, of_bias, None, None
+                        return *results, of_bias, None
         x, memory = saved[0], saved[-1]
         if makes_graph and leaf is not None:
-            memory = _Memory.apply(leaf, memory)
+            memory = FormerMemory.apply(leaf, memory)
         factor, precision = as_factor(grad, memory.dtype), facts.precision
         of_input = product_like(facts.input_in_columns, factor, memory, 1.0, precision) if facts.of_input else None
         of_weight = None
@@ -316,21 +322,7 @@ class _Linear(torch.autograd.function._SingleLevelFunction):
         if repeats and may_skip_operator(given) and all(one.is_contiguous() for one in given):
             key = (grad.shape, saved[-1].shape, grad.dtype, facts)
             _keep(_backwards, key, given, lambda: _backward_of(given, facts))
-        return of_input, of_weight, of_bias, None, None
-
-
-class _Memory(torch.autograd.function._SingleLevelFunction):
-    """The memory that a weight had in a forward, with the weight's gradient: for a backward that is differentiated."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Any, memory: Any) -> Any:
-        del ctx, weight
-        return memory.view_as(memory)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Any) -> tuple[Any, None]:
-        del ctx
-        return grad, None
+        return of_input, of_weight, of_bias, None
 
 
 def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callable[[], Any]) -> None:

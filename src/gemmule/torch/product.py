@@ -129,6 +129,20 @@ class _Gemm(torch.autograd.function._SingleLevelFunction):
         return _forward_mode(ctx, *tangents[:3])
 
 
+class FormerMemory(torch.autograd.function._SingleLevelFunction):
+    """The memory that a leaf had in a forward, with the leaf's gradient: for a backward that is differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Any, memory: Any) -> Any:
+        del ctx, leaf
+        return memory.view_as(memory)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> tuple[Any, None]:
+        del ctx
+        return grad, None
+
+
 def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
     """Compute what the operator does, past PyTorch's dispatcher where nothing would hear of its being called.
 
