@@ -457,6 +457,24 @@ def test_a_weight_that_gets_other_memory_before_the_backward(gpu):
             torch.testing.assert_close(torch.autograd.grad(result.sum(), x), expected)
 
 
+@pytest.mark.parametrize("kind", ["leaf", "computed", "other memory"])
+def test_a_second_derivative_is_of_the_weight_that_the_forward_read(gpu, kind):
+    for _ in range(3):
+        x, weight, _ = operands(4, 16, bias=False)
+        x.requires_grad_()
+        grad = torch.randn(4, 8, dtype=torch.float64, requires_grad=True)
+        seconds = []
+        for linear in (gt.linear, functional.linear):
+            leaf = torch.nn.Parameter(weight.detach().clone())
+            result = linear(x, leaf.sin() if kind == "computed" else leaf)
+            if kind == "other memory":
+                leaf.data = torch.zeros_like(leaf)
+            (first,) = torch.autograd.grad(result, x, grad, create_graph=True)
+            seconds.append((first, *torch.autograd.grad(first.sin().sum(), (leaf, grad))))
+        for one, other in zip(*seconds, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 def test_a_saved_tensor_that_is_written_is_refused(gpu):
     for _ in range(3):
         x, weight, bias = operands(4, 16)
