@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test
 
 import gemmule.torch as gt  # noqa: E402
 from gemmule.dispatch.choices.choice_cache import clear_choices  # noqa: E402
-from gemmule.torch import linear_cache  # noqa: E402
+from gemmule.torch import column_sums, linear_cache, linear_calls  # noqa: E402
 
 functional = torch.nn.functional
 
@@ -66,9 +66,9 @@ class Gpu:
 def gpu(monkeypatch, request):
     stand_in = Gpu()
     monkeypatch.setattr(linear_cache, "cached_gemm", stand_in.cached_gemm)
-    monkeypatch.setattr(linear_cache, "_raw_stream", lambda device: 7)
+    monkeypatch.setattr(linear_calls, "raw_stream", lambda device: 7)
     # What PyTorch allocates on the host is aligned to 64 bytes.
-    monkeypatch.setattr(linear_cache, "_LOW", 63)
+    monkeypatch.setattr(linear_calls, "LOW", 63)
     monkeypatch.setattr(linear_cache, "bias_role", lambda *_: request.param)
     linear_cache.forget()
     yield stand_in
@@ -135,13 +135,13 @@ def launched(gpu, monkeypatch):
     monkeypatch.setattr(linear_cache, "cached_gemm", cached_gemm)
     monkeypatch.setattr(linear_cache, "serial_queue", lambda queue: serial_queue(queue.inner))
     # The input of another test may have been where this one's is.
-    monkeypatch.setattr(linear_cache, "_last", [0, 0])
+    monkeypatch.setattr(linear_calls, "_last", [0, 0])
     return found
 
 
 def test_layers_of_one_input_overlap_and_others_are_launched_in_order(launched, monkeypatch):
     streams = [7]
-    monkeypatch.setattr(linear_cache, "_raw_stream", lambda device: streams[0])
+    monkeypatch.setattr(linear_calls, "raw_stream", lambda device: streams[0])
     layers = [operands(4, 16, bias=False, grad=False)[1] for _ in range(3)]
     first, second = (torch.randn(4, 16, dtype=torch.float64) for _ in range(2))
     gt.linear(first, layers[0])
@@ -455,6 +455,37 @@ def test_a_weight_that_gets_other_memory_before_the_backward(gpu):
             result = gt.linear(x, weight, bias)
             change(weight)
             torch.testing.assert_close(torch.autograd.grad(result.sum(), x), expected)
+
+
+@pytest.mark.parametrize("shape", [(4, 16), (2, 4, 16)], ids=str)
+def test_the_gradient_of_a_bias_as_a_product(gpu, monkeypatch, shape):
+    monkeypatch.setattr(column_sums, "is_product", lambda grad: True)
+    monkeypatch.setattr(column_sums, "cached_gemm", gpu.cached_gemm)
+    _, weight, bias = operands(*shape)
+    products = []
+    for _ in range(3):
+        x = torch.randn(shape, dtype=torch.float64)
+        result = gt.linear(x, weight, bias)
+        grad = torch.randn_like(result)
+        got, queued = seen(gpu, lambda r=result, g=grad: torch.autograd.grad(r, (weight, bias), g))
+        products.append(queued)
+        expected = torch.autograd.grad(functional.linear(x, weight, bias), (weight, bias), grad)
+        for one, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(one, other)
+    assert products == [0, 2, 2]
+    # Differentiated again it is a sum.
+    (of_bias,) = torch.autograd.grad(gt.linear(x, weight, bias), bias, grad.requires_grad_(), create_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(of_bias.sum(), grad)[0], torch.ones_like(grad))
+
+
+def test_rows_of_ones_are_as_long_as_what_they_sum(monkeypatch):
+    monkeypatch.setattr(column_sums, "_ones", {})
+    for rows in (3, 5000, 17):
+        one = torch.randn(rows, 8)
+        assert torch.equal(column_sums.row_of_ones(one), torch.ones(1, rows))
+    ((device, _),) = column_sums._ones
+    assert (device, [len(row) for row in column_sums._ones[device, torch.float32]]) == (one.device, [4096, 8192])
+    assert not column_sums.is_product(one.bfloat16())
 
 
 @pytest.mark.parametrize("kind", ["leaf", "computed", "other memory"])

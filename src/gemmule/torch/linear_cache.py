@@ -8,8 +8,6 @@ description is cached: a parameter that is written, moved or replaced is seen by
 
 from __future__ import annotations
 
-import dataclasses
-import operator
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,9 +18,12 @@ from torch.autograd import forward_ad
 import gemmule as gm
 from gemmule.api.calls.dispatcher import cached_gemm
 from gemmule.dispatch.choices.choice_cache import generation, register_clear
-from gemmule.runtime.arrays.torch_guards import quick_maker, tensor_guards
+from gemmule.runtime.arrays.torch_guards import tensor_guards
 from gemmule.runtime.direct import serial_queue
 
+from . import linear_calls
+from .column_sums import column_sums, queued_sums
+from .linear_calls import Backward, Facts, Forward, Into, Maker, Queue, maker
 from .product import (
     PLAIN,
     FormerMemory,
@@ -30,7 +31,6 @@ from .product import (
     bias_role,
     compute,
     is_seen_past_guards,
-    lies_in_columns,
     may_skip_operator,
     product_like,
     rows_of,
@@ -40,151 +40,15 @@ from .product import (
 MOST_DESCRIPTIONS = 2048
 #: Times that a description is looked at, with another guard or in vain; after that it is planned at each call.
 MOST_LOOKS = 8
-# Calls are cached for operands whose addresses are aligned to more bytes than this; others are planned.
-_LOW = 255
 
 _guards = tensor_guards(torch)
-_raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
-    lambda device: int(torch.cuda.current_stream(device).cuda_stream)
-)
 _dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 _is_grad_enabled = torch.is_grad_enabled
 _any_requires_grad = torch._C._any_requires_grad
 
-#: Queues a product, given addresses and stream.
-Queue = Callable[[tuple[int, ...], int], None]
-#: Makes a result, given a tensor of its type and device.
-Maker = Callable[[Any], Any]
-
-
-# The input and the stream of the layer that was queued last.
-_last = [0, 0]
-
-
-def _follows(x: int, stream: int) -> bool:
-    """Return whether the last layer had this input, at an address, and so is likely to be the predecessor in a stream.
-
-    Such are the projections of a query, a key and a value: they overlap. PyTorch's kernels trigger no dependent launch.
-    The results are the same.
-    """
-    follows = _last[0] == x and _last[1] == stream
-    _last[:] = x, stream
-    return follows
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Forward:
-    """A linear layer's product for tensors of one description."""
-
-    check: Callable[..., bool]  #: Guard of input, weight and bias, in the state of PyTorch in which it was made.
-    new: Maker  #: Makes the result, given the input.
-    #: queue, serial: Queue the product: right after that of a layer with the same input, and after another kernel.
-    queue: Queue
-    serial: Queue
-    device: int  #: The GPU.
-    facts: _Facts  #: What a backward has to know.
-    backwards: list[_Backward]  #: What is known of its backward; other calls add to it.
-
-    def run(self, x: Any, weight: Any, bias: Any) -> Any:
-        """Queue the product and return its result; None where the addresses need a plan of their own."""
-        px, pw = x.data_ptr(), weight.data_ptr()
-        # A freed storage has no address; what was decided for a tensor times its own transpose holds for that alone.
-        if (px | pw) & _LOW or px == pw or not (px and pw):
-            return None
-        if bias is None:
-            out = self.new(x)
-            addresses: tuple[int, ...] = (px, pw, out.data_ptr())
-        else:
-            pb = bias.data_ptr()
-            if pb & _LOW or not pb:
-                return None
-            out = self.new(x)
-            addresses = (px, pw, pb, out.data_ptr())
-        stream = _raw_stream(self.device)
-        (self.queue if _follows(px, stream) else self.serial)(addresses, stream)
-        return out
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Facts:
-    """What a backward has to know of its forward: the guard of a cached call tells it, too."""
-
-    precision: str | None
-    #: input_in_columns, weight_in_columns: Whether they are column-major, as their gradients are then.
-    input_in_columns: bool
-    weight_in_columns: bool
-    #: of_input, of_weight, of_bias: Which of them require gradients.
-    of_input: bool
-    of_weight: bool
-    of_bias: bool
-    requires_grad: bool  #: Whether any of them does.
-
-    @classmethod
-    def read(cls, given: tuple[Any, ...], precision: str | None) -> _Facts:
-        """Return those of a call with an input, a weight, and a bias if there is one."""
-        x, weight, bias = (*given, None)[:3]
-        needed = x.requires_grad, weight.requires_grad, bias is not None and bias.requires_grad
-        return cls(precision, lies_in_columns(x), lies_in_columns(weight), *needed, any(needed))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Backward:
-    """The products of a layer's backward for tensors of one description."""
-
-    check: Callable[..., bool]  #: Guard of the result's gradient and the saved tensors that are needed.
-    #: of_input, of_weight: Makes the gradient, and queues its product; None where it is not needed.
-    of_input: tuple[Maker, Queue] | None
-    of_weight: tuple[Maker, Queue] | None
-    device: int  #: The GPU.
-
-    def run(self, grad: Any, *saved: Any) -> tuple[Any, Any] | None:
-        """Queue the products and return their results; None where the addresses need a plan of their own.
-
-        What was saved is the input where the weight's gradient is needed, then the weight where the input's is.
-        """
-        pg, px, pw = grad.data_ptr(), saved[0].data_ptr(), saved[-1].data_ptr()
-        if (pg | px | pw) & _LOW or pg in (px, pw) or not (pg and px and pw):
-            return None
-        stream, of_input, of_weight = _raw_stream(self.device), None, None
-        if self.of_input is not None:
-            new, queue = self.of_input
-            of_input = new(grad)
-            queue((pg, pw, of_input.data_ptr()), stream)
-        if self.of_weight is not None:
-            new, queue = self.of_weight
-            of_weight = new(grad)
-            queue((pg, px, of_weight.data_ptr()), stream)
-        return of_input, of_weight
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Into:
-    """A product of two tensors of one description, with a bias or without, into memory that is apart from them."""
-
-    check: Callable[..., bool]  #: Guard of the factors, the bias if there is one, and the output.
-    #: queue, serial: As of `_Forward`.
-    queue: Queue
-    serial: Queue
-    device: int  #: The GPU.
-
-    def run(self, a: Any, b: Any, bias: Any, out: Any) -> bool:
-        """Queue the product; return False where the addresses need a plan of their own."""
-        addresses: tuple[int, ...]
-        addresses = pa, pb, at = a.data_ptr(), b.data_ptr(), out.data_ptr()
-        together = pa | pb | at
-        if bias is not None:
-            pc = bias.data_ptr()
-            addresses, together = (pa, pb, pc, at), together | pc
-        if together & _LOW or pa == pb or 0 in addresses:
-            return False
-        stream = _raw_stream(self.device)
-        (self.queue if _follows(pa, stream) else self.serial)(addresses, stream)
-        return True
-
-
-_forwards: dict[Any, list[_Forward]] = {}
-_backwards: dict[Any, list[_Backward]] = {}
-_intos: dict[Any, list[_Into]] = {}
+_forwards: dict[Any, list[Forward]] = {}
+_backwards: dict[Any, list[Backward]] = {}
+_intos: dict[Any, list[Into]] = {}
 # How often each description was looked at.
 _looks: dict[Any, int] = {}
 _adding = threading.Lock()
@@ -235,7 +99,7 @@ def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -
     """Compute a layer where nothing but autograd sees it, and cache the call; parameters as of `repeated`."""
     given = (x, weight) if bias is None else (x, weight, bias)
     if _is_grad_enabled() and _any_requires_grad(*given):
-        result = _Linear.apply(x, weight, bias, _Facts.read(given, precision))
+        result = _Linear.apply(x, weight, bias, Facts.read(given, precision))
     else:
         result = _computed(x, weight, bias, precision)
     key = (x.shape, weight.shape, x.dtype, bias is None, precision, cast)
@@ -278,8 +142,8 @@ class _Linear(torch.autograd.function._SingleLevelFunction):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, bias: Any, call: _Forward | _Facts) -> Any:
-        known, facts, leaf = (None, call, None) if isinstance(call, _Facts) else (call, call.facts, None)
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, call: Forward | Facts) -> Any:
+        known, facts, leaf = (None, call, None) if isinstance(call, Facts) else (call, call.facts, None)
         if facts.of_input:
             memory = weight
             if weight.is_leaf:
@@ -297,19 +161,21 @@ class _Linear(torch.autograd.function._SingleLevelFunction):
         if grad is None:
             return None, None, None, None
         leaf, facts, call = ctx.made_of
-        of_bias = grad.sum(tuple(range(grad.ndim - 1))) if facts.of_bias else None
-        if not (facts.of_input or facts.of_weight):
-            return None, None, of_bias, None
         saved = ctx.saved_tensors
         makes_graph = _is_grad_enabled()
         repeats = not (makes_graph or is_seen_past_guards())
-        if repeats:
+        if repeats and saved:
             key = (grad.shape, saved[-1].shape, grad.dtype, facts) if call is None else None
             for known in _backwards.get(key, ()) if call is None else call.backwards:
                 if known.check(grad, *saved):
                     results = known.run(grad, *saved)
                     if results is not None:
-                        return *results, of_bias, None
+                        return *results, None
+        given = (grad, *saved)
+        skips = repeats and may_skip_operator(given)
+        of_bias = column_sums(grad, skips) if facts.of_bias else None
+        if not saved:
+            return None, None, of_bias, None
         x, memory = saved[0], saved[-1]
         if makes_graph and leaf is not None:
             memory = FormerMemory.apply(leaf, memory)
@@ -318,8 +184,7 @@ class _Linear(torch.autograd.function._SingleLevelFunction):
         of_weight = None
         if facts.of_weight:
             of_weight = product_like(facts.weight_in_columns, rows_of(factor).mT, rows_of(x), 1.0, precision)
-        given = (grad, *saved)
-        if repeats and may_skip_operator(given) and all(one.is_contiguous() for one in given):
+        if skips and all(one.is_contiguous() for one in given):
             key = (grad.shape, saved[-1].shape, grad.dtype, facts)
             _keep(_backwards, key, given, lambda: _backward_of(given, facts))
         return of_input, of_weight, of_bias, None
@@ -333,7 +198,7 @@ def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callabl
         return
     first, *others = (one.data_ptr() for one in given)
     # The first is a factor of each product. A plan for two factors in the same memory (SYRK) holds for such alone.
-    if first in others or any(address & _LOW for address in (first, *others)):
+    if first in others or any(address & linear_calls.LOW for address in (first, *others)):
         return
     if any(known.check(*given) for known in cache.get(key, ())):
         # It is cached, and the addresses need a plan of their own.
@@ -350,7 +215,7 @@ def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callabl
             cache.setdefault(key, []).insert(0, found)
 
 
-def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | None:
+def _forward_of(given: tuple[Any, ...], precision: str | None) -> Forward | None:
     x, weight = given[0].detach(), given[1].detach()
     result = torch.empty((*x.shape[:-1], weight.shape[0]), dtype=x.dtype, device=x.device)
     # As `compute` calls it.
@@ -363,20 +228,20 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | Non
         queue = cached_gemm(x, weight.mT, precision=precision, **options) if role else None
     if queue is None or _guards is None:
         return None
-    facts = _Facts.read(given, precision)
+    facts = Facts.read(given, precision)
     backwards = _backwards.setdefault((result.shape, given[facts.of_input].shape, result.dtype, facts), [])
-    return _Forward(_guards(*given), _maker(result), queue, serial_queue(queue), x.get_device(), facts, backwards)
+    return Forward(_guards(*given), maker(result), queue, serial_queue(queue), x.get_device(), facts, backwards)
 
 
-def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -> _Into | None:
+def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -> Into | None:
     a, b, bias = inputs
     queue = cached_gemm(a, b, bias=bias, out=given[-1], precision=precision)
     if queue is None or _guards is None:
         return None
-    return _Into(_guards(*given), queue, serial_queue(queue), a.get_device())
+    return Into(_guards(*given), queue, serial_queue(queue), a.get_device())
 
 
-def _backward_of(given: tuple[Any, ...], facts: _Facts) -> _Backward | None:
+def _backward_of(given: tuple[Any, ...], facts: Facts) -> Backward | None:
     grad, *saved = (one.detach() for one in given)
     inputs, weights = (grad, saved[-1]), (rows_of(grad).mT, rows_of(saved[0]))
     found: list[tuple[Maker, Queue] | None] = []
@@ -386,10 +251,6 @@ def _backward_of(given: tuple[Any, ...], facts: _Facts) -> _Backward | None:
             return None
         a, b = factors
         like = (*a.shape[:-1], b.shape[-1])
-        found.append(None if queue is None else (_maker(torch.empty(like, dtype=a.dtype, device=a.device)), queue))
-    return None if _guards is None else _Backward(_guards(*given), found[0], found[1], grad.get_device())
-
-
-def _maker(like: Any) -> Maker:
-    """Return a function that makes tensors of a shape and type, the quickest way that PyTorch and these GPUs have."""
-    return quick_maker(torch, like) or operator.methodcaller("new_empty", tuple(like.shape))
+        found.append(None if queue is None else (maker(torch.empty(like, dtype=a.dtype, device=a.device)), queue))
+    of_bias = queued_sums(grad, maker) if facts.of_bias else None
+    return None if _guards is None else Backward(_guards(*given), found[0], found[1], of_bias, grad.get_device())
