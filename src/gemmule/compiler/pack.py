@@ -47,9 +47,9 @@ _MANIFEST = "pack.json"
 #: Remedy for a damaged pack.
 _AGAIN = "make it again with gemmule pack, or copy it again"
 _KERNEL, _TABLE, _BLOCK = "kernels/{}.kernel", "tables/{}", "blocks/{:04}.xz"
-#: Kernels of a block. Those of one config in other layouts and types are alike: six take 0.6 of the bytes that they
+#: Kernels of a block. Those of one config in other layouts and types are alike: eight take 0.55 of the bytes that they
 #: take one by one, and some milliseconds to decompress.
-BLOCK = 6
+BLOCK = 8
 
 
 @dataclass(frozen=True)
