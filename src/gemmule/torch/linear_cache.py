@@ -203,13 +203,15 @@ def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callabl
     if any(known.check(*given) for known in cache.get(key, ())):
         # It is cached, and the addresses need a plan of their own.
         return
+    with _adding:
+        if len(_looks) >= MOST_DESCRIPTIONS:
+            _make_room()
+    # A forward has the list of its backwards from now on.
     began = generation()
     found = find()
     with _adding:
         if began != generation():
             return
-        if len(_looks) >= MOST_DESCRIPTIONS:
-            _make_room()
         _looks[key] = looks + 1
         if found is not None:
             cache.setdefault(key, []).insert(0, found)
@@ -229,6 +231,7 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> Forward | None
     if queue is None or _guards is None:
         return None
     facts = Facts.read(given, precision)
+    # What is saved last is the weight where the input requires a gradient, and the input otherwise.
     backwards = _backwards.setdefault((result.shape, given[facts.of_input].shape, result.dtype, facts), [])
     return Forward(_guards(*given), maker(result), queue, serial_queue(queue), x.get_device(), facts, backwards)
 
