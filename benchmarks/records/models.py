@@ -184,11 +184,14 @@ def called(model: Any, size: Size, cell: Cell, tokens: torch.Tensor) -> Callable
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=on_gpu, capturable=on_gpu)
 
+    # Fused it is one kernel; compiled it would be traced for as long as the model.
+    update = torch.compiler.disable(optimizer.step)
+
     def step() -> Any:
         optimizer.zero_grad()
         loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
         loss.backward()
-        optimizer.step()
+        update()
         return loss.detach()
 
     return step
