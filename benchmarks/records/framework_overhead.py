@@ -4,7 +4,8 @@
 takes time. All paths are called in turn, round by round, and each round ends with a wait for the GPU that is not
 counted. Layers get a new activation at each call, as in a model: `torch.nn.Linear` and `gemmule.torch.Linear`, 2-D and
 3-D, of parameters that require gradients; ``frozen`` are parameters that do not. ``python_autograd`` is a function that
-allocates what they do and computes nothing. ``--layers`` measures them alone.
+allocates what they do and computes nothing; ``python_autograd_mm`` one that calls PyTorch's products into results that
+it allocates. ``--layers`` measures them alone.
 """
 
 from __future__ import annotations
@@ -79,19 +80,60 @@ class Nothing(torch.autograd.function._SingleLevelFunction):
         )
 
 
+class Products(Nothing):
+    """Do as `Nothing`, and have PyTorch compute the products into the results: what its kernels cost from Python."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """Return the layer's result."""
+        ctx.save_for_backward(x, weight)
+        out = torch.empty_like(x)
+        rows, result = x.view(-1, x.shape[-1]), out.view(-1, out.shape[-1])
+        if bias is None:
+            torch.mm(rows, weight.t(), out=result)
+        else:
+            torch.addmm(bias, rows, weight.t(), out=result)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradients."""
+        x, weight = ctx.saved_tensors
+        grad = grads[0].view(-1, weight.shape[0])
+        of_input, of_weight = None, torch.empty_like(weight)
+        if ctx.needs_input_grad[0]:
+            of_input = torch.empty_like(x)
+            torch.mm(grad, weight, out=of_input.view(-1, x.shape[-1]))
+        torch.mm(grad.t(), x.view(-1, x.shape[-1]), out=of_weight)
+        return of_input, of_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
+
+
 class NothingLayer(torch.nn.Linear):
     """A layer that computes nothing."""
 
+    function: type[Nothing] = Nothing
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        """Return what `Nothing` does."""
-        result: torch.Tensor = Nothing.apply(input, self.weight, self.bias)
+        """Return what its function does."""
+        result: torch.Tensor = self.function.apply(input, self.weight, self.bias)
         return result
+
+
+class ProductsLayer(NothingLayer):
+    """A layer of PyTorch's products."""
+
+    function = Products
 
 
 def layer_paths(dtype: torch.dtype, device: str) -> dict[str, Callable[[list[torch.Tensor]], None]]:
     """Return what calls a layer with each of some activations, by name."""
     paths: dict[str, Callable[[list[torch.Tensor]], None]] = {}
-    kinds = (("torch", torch.nn.Linear), ("gemmule_torch", gemmule.torch.Linear), ("python_autograd", NothingLayer))
+    kinds = (
+        ("torch", torch.nn.Linear),
+        ("gemmule_torch", gemmule.torch.Linear),
+        ("python_autograd", NothingLayer),
+        ("python_autograd_mm", ProductsLayer),
+    )
     for kind, of in kinds:
         for bias in (True, False):
             for state, (context, grads) in STATES.items():

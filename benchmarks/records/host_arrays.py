@@ -34,6 +34,7 @@ from gemmule.runtime.device import current, device_count, get_device
 from gemmule.runtime.driver import call
 from gemmule.runtime.round_trip import Staging, link_of
 
+DTYPES = ("float32", "float64")
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 #: Seconds that the samples of a size and type may take, the most of a way each time, and seconds of calls before.
 BUDGET_S, MOST, BEFORE_S = 1.0, 15, 0.02
@@ -126,7 +127,7 @@ def records_of(dtype: str, least: int, most: int) -> Iterator[dict[str, Any]]:
 
 def small_records() -> Iterator[dict[str, Any]]:
     """Yield the records of small products on the host: microseconds of a call, gemmule's and the library's in turns."""
-    for dtype, (library, batch, side) in itertools.product(("float32", "float64"), SMALL):
+    for dtype, (library, batch, side) in itertools.product(DTYPES, SMALL):
         x: Any = np.random.default_rng(side).standard_normal((*batch, side, side)).astype(dtype)
         x = torch.from_numpy(x) if library == "torch" else x
         ways = {
@@ -210,6 +211,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small products on the host")
     parser.add_argument("--least", type=int, default=SIZES[0], help="side of the smallest square")
     parser.add_argument("--most", type=int, default=SIZES[-1], help="side of the largest square")
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
     arguments = parser.parse_args()
     if arguments.parts:
         print_parts()
@@ -219,9 +221,9 @@ def main() -> None:
     if arguments.small:
         command, records = f"{command}--small", small_records()
     else:
-        command = f"{command}--least {arguments.least} --most {arguments.most}"
+        command = f"{command}--least {arguments.least} --most {arguments.most} --dtypes {' '.join(arguments.dtypes)}"
         records = (
-            record for dtype in ("float32", "float64") for record in records_of(dtype, arguments.least, arguments.most)
+            record for dtype in arguments.dtypes for record in records_of(dtype, arguments.least, arguments.most)
         )
     gpu = get_device(0).pci_bus_id if device_count() else None
     with RecordFile(arguments.results, experiment(command, gpu)) as file:

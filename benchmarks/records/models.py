@@ -184,11 +184,14 @@ def called(model: Any, size: Size, cell: Cell, tokens: torch.Tensor) -> Callable
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=on_gpu, capturable=on_gpu)
 
+    # Fused it is one kernel; compiled it would be traced for as long as the model.
+    update = torch.compiler.disable(optimizer.step)
+
     def step() -> Any:
         optimizer.zero_grad()
         loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
         loss.backward()
-        optimizer.step()
+        update()
         return loss.detach()
 
     return step
@@ -219,9 +222,12 @@ def in_mode(call: Callable[[], Any], mode: str) -> Callable[[], Any]:
 
 
 def in_turns(
-    calls: dict[str, Callable[[], Any]], wait: Callable[[], None], protocol: Protocol
+    calls: dict[str, Callable[[], Any]], wait: Callable[[], None], protocol: Protocol, ready: Callable[[], object]
 ) -> dict[str, list[float]]:
-    """Return milliseconds of each call, one figure a round; the rounds go to and fro."""
+    """Return milliseconds of each call, one figure a round; the rounds go to and fro.
+
+    `ready` is called when all is compiled.
+    """
     once = {}
     for name, call in calls.items():
         # What is planned at a first call, and cached at the second, is there afterwards.
@@ -232,6 +238,7 @@ def in_turns(
         call()
         wait()
         once[name] = time.perf_counter() - start
+    ready()
     number = max(1, math.ceil(protocol.round_s / max(once.values())))
     samples: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
@@ -270,10 +277,11 @@ def fastest_experts(model: Any, call: Callable[[], Any], wait: Callable[[], None
 
 
 def measured(
-    models: dict[str, Any], size: Size, cell: Cell, wait: Callable[[], None], protocol: Protocol
+    models: dict[str, Any], size: Size, cell: Cell, protocol: Protocol, ready: Callable[[], object] = lambda: None
 ) -> dict[str, Any]:
-    """Return the record of a cell."""
+    """Return the record of a cell; `ready` is called before the rounds that are timed."""
     device = next(models["other"].parameters()).device
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(size.vocabulary, (cell.rows, cell.tokens), generator=generator).to(device)
     start = time.perf_counter()
@@ -284,7 +292,7 @@ def measured(
     results = {name: call().float() for name, call in plain.items()}
     apart = (results["gemmule"] - results["other"]).abs().max() / results["other"].abs().max()
     first = time.perf_counter() - start
-    samples = in_turns({name: in_mode(call, cell.mode) for name, call in plain.items()}, wait, protocol)
+    samples = in_turns({name: in_mode(call, cell.mode) for name, call in plain.items()}, wait, protocol, ready)
     for model in models.values():
         model.zero_grad()
     ms, other = statistics.median(samples["gemmule"]), statistics.median(samples["other"])
@@ -337,21 +345,25 @@ class Run:
 
     def of(self, size: Size, of_model: list[Cell]) -> Iterator[dict[str, Any]]:
         """Yield the records of a model; cells that are left out for want of time are named."""
-        wait = torch.cuda.synchronize if self.device == "cuda" else lambda: None
         models = built(size, self.device, self.dtype)
         for cell in of_model:
             name = f"{size.name} {cell.phase} {cell.rows}x{cell.tokens} {cell.mode}"
             if time.perf_counter() - self.began > self.budget:
                 sys.stdout.write(f"{name}: left out, {self.budget:.0f} s are over\n")
                 continue
-            record = measured(models, size, cell, wait, self.protocol)
-            sys.stdout.write(
-                f"{name}: {record['ms']:.3f} ms, {record.get('other', 'PyTorch')} {record['other_ms']:.3f} ms, "
-                f"ratio {record['ratio']:.3f}, apart {record['apart']:.1e}, first calls {record['first_calls_s']:.1f} "
-                "s\n"
-            )
-            sys.stdout.flush()
+            record = measured(models, size, cell, self.protocol)
+            print_record(record)
             yield record
+
+
+def print_record(record: dict[str, Any]) -> None:
+    """Print what was measured of a cell."""
+    sys.stdout.write(
+        f"{record['model']} {record['phase']} {record['rows']}x{record['tokens']} {record['mode']}: "
+        f"{record['ms']:.3f} ms, {record.get('other', 'PyTorch')} {record['other_ms']:.3f} ms, "
+        f"ratio {record['ratio']:.3f}, apart {record['apart']:.1e}, first calls {record['first_calls_s']:.1f} s\n"
+    )
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

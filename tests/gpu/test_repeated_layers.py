@@ -14,13 +14,14 @@ DTYPES = {"float64": 2**-49, "float32": 2**-20, "bfloat16": 2**-6}
 @pytest.fixture
 def unplanned(torch, monkeypatch):
     """Return what makes every call fail that is not found in the cache."""
-    from gemmule.torch import linear_cache
+    from gemmule.torch import column_sums, linear_cache
 
     def planned(*_, **__):
         raise AssertionError("the call was planned")
 
     def allow_no_more():
         monkeypatch.setattr(linear_cache, "compute", planned)
+        monkeypatch.setattr(column_sums, "compute", planned)
         monkeypatch.setattr(linear_cache, "product_like", planned)
 
     linear_cache.forget()

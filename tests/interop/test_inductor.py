@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gemmule.torch  # noqa: E402
-from gemmule.torch import inductor, linear_cache  # noqa: E402
+from gemmule.torch import inductor, linear_cache, linear_calls  # noqa: E402
 
 #: Of what Inductor imports.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -97,7 +97,7 @@ def test_a_bias_and_a_batch_are_dispatched():
 
 
 def test_a_bias_that_the_kernel_reads_goes_with_the_call(said, monkeypatch):
-    monkeypatch.setattr(inductor, "adds_in_the_kernel", lambda *_: True)
+    monkeypatch.setattr(inductor, "bias_role", lambda *_: "bias")
     x, weight, bias = randn(4, 1, 6), randn(5, 6), randn(5)
 
     def layers(x, weight, bias):
@@ -169,8 +169,8 @@ def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch, cont
         return None if torch._C._len_torch_dispatch_stack() else lambda addresses, stream: queued.append(addresses)
 
     monkeypatch.setattr(linear_cache, "cached_gemm", cached)
-    monkeypatch.setattr(linear_cache, "_raw_stream", lambda device: 7)
-    monkeypatch.setattr(linear_cache, "_LOW", 63)
+    monkeypatch.setattr(linear_calls, "raw_stream", lambda device: 7)
+    monkeypatch.setattr(linear_calls, "LOW", 63)
     linear_cache.forget()
     # More layers of a kind than times that one is looked at.
     weights = [randn(16, 16) for _ in range(linear_cache.MOST_LOOKS + 2)]

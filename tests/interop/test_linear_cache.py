@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test
 
 import gemmule.torch as gt  # noqa: E402
 from gemmule.dispatch.choices.choice_cache import clear_choices  # noqa: E402
-from gemmule.torch import linear_cache  # noqa: E402
+from gemmule.torch import column_sums, linear_cache, linear_calls  # noqa: E402
 
 functional = torch.nn.functional
 
@@ -42,7 +42,9 @@ class Gpu:
         """Stand in for the function of that name."""
         if torch._C._len_torch_dispatch_stack():
             return None
-        assert c is None or c is out
+        # A bias, whose rows are all the same one.
+        rows = () if c is None else zip(c.shape[:-1], c.stride()[:-1], strict=True)
+        assert all(extent == 1 or not stride for extent, stride in rows)
         assert beta == (c is not None)
         kinds = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in (a, b, c, bias) if x is not None]
         result = torch.empty(torch.matmul(a, b).shape, dtype=a.dtype)
@@ -60,14 +62,14 @@ class Gpu:
         return queue
 
 
-@pytest.fixture(params=["kernel", "result"])
+@pytest.fixture(params=["bias", "c"])
 def gpu(monkeypatch, request):
     stand_in = Gpu()
     monkeypatch.setattr(linear_cache, "cached_gemm", stand_in.cached_gemm)
-    monkeypatch.setattr(linear_cache, "_raw_stream", lambda device: 7)
+    monkeypatch.setattr(linear_calls, "raw_stream", lambda device: 7)
     # What PyTorch allocates on the host is aligned to 64 bytes.
-    monkeypatch.setattr(linear_cache, "_LOW", 63)
-    monkeypatch.setattr(linear_cache, "adds_in_the_kernel", lambda *_: request.param == "kernel")
+    monkeypatch.setattr(linear_calls, "LOW", 63)
+    monkeypatch.setattr(linear_cache, "bias_role", lambda *_: request.param)
     linear_cache.forget()
     yield stand_in
     linear_cache.forget()
@@ -133,13 +135,13 @@ def launched(gpu, monkeypatch):
     monkeypatch.setattr(linear_cache, "cached_gemm", cached_gemm)
     monkeypatch.setattr(linear_cache, "serial_queue", lambda queue: serial_queue(queue.inner))
     # The input of another test may have been where this one's is.
-    monkeypatch.setattr(linear_cache, "_last", [0, 0])
+    monkeypatch.setattr(linear_calls, "_last", [0, 0])
     return found
 
 
 def test_layers_of_one_input_overlap_and_others_are_launched_in_order(launched, monkeypatch):
     streams = [7]
-    monkeypatch.setattr(linear_cache, "_raw_stream", lambda device: streams[0])
+    monkeypatch.setattr(linear_calls, "raw_stream", lambda device: streams[0])
     layers = [operands(4, 16, bias=False, grad=False)[1] for _ in range(3)]
     first, second = (torch.randn(4, 16, dtype=torch.float64) for _ in range(2))
     gt.linear(first, layers[0])
@@ -150,15 +152,6 @@ def test_layers_of_one_input_overlap_and_others_are_launched_in_order(launched, 
     streams[0] = 8
     gt.linear(second, layers[0])
     assert launched == ["serial", "overlapping", "overlapping"] * 2 + ["serial"]
-
-
-def test_a_layer_whose_bias_is_copied_into_the_result_does_not_overlap_the_copy(request, launched):
-    x, weight, bias = operands(4, 16, grad=False)
-    for _ in range(3):
-        torch.testing.assert_close(gt.linear(x, weight, bias), functional.linear(x, weight, bias))
-    # The first call is planned.
-    copied = request.node.callspec.params["gpu"] == "result"
-    assert launched == ["serial", "serial" if copied else "overlapping"]
 
 
 @pytest.mark.parametrize("needed", ["x", "weight", "bias", "x weight", "weight bias", "x bias", "x weight bias"])
@@ -464,6 +457,55 @@ def test_a_weight_that_gets_other_memory_before_the_backward(gpu):
             torch.testing.assert_close(torch.autograd.grad(result.sum(), x), expected)
 
 
+@pytest.mark.parametrize("shape", [(4, 16), (2, 4, 16)], ids=str)
+def test_the_gradient_of_a_bias_as_a_product(gpu, monkeypatch, shape):
+    monkeypatch.setattr(column_sums, "is_product", lambda grad: True)
+    monkeypatch.setattr(column_sums, "cached_gemm", gpu.cached_gemm)
+    _, weight, bias = operands(*shape)
+    products = []
+    for _ in range(3):
+        x = torch.randn(shape, dtype=torch.float64)
+        result = gt.linear(x, weight, bias)
+        grad = torch.randn_like(result)
+        got, queued = seen(gpu, lambda r=result, g=grad: torch.autograd.grad(r, (weight, bias), g))
+        products.append(queued)
+        expected = torch.autograd.grad(functional.linear(x, weight, bias), (weight, bias), grad)
+        for one, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(one, other)
+    assert products == [0, 2, 2]
+    # Differentiated again it is a sum.
+    (of_bias,) = torch.autograd.grad(gt.linear(x, weight, bias), bias, grad.requires_grad_(), create_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(of_bias.sum(), grad)[0], torch.ones_like(grad))
+
+
+def test_rows_of_ones_are_as_long_as_what_they_sum(monkeypatch):
+    monkeypatch.setattr(column_sums, "_ones", {})
+    for rows in (3, 5000, 17):
+        one = torch.randn(rows, 8)
+        assert torch.equal(column_sums.row_of_ones(one), torch.ones(1, rows))
+    ((device, _),) = column_sums._ones
+    assert (device, [len(row) for row in column_sums._ones[device, torch.float32]]) == (one.device, [4096, 8192])
+    assert not column_sums.is_product(one.bfloat16())
+
+
+@pytest.mark.parametrize("kind", ["leaf", "computed", "other memory"])
+def test_a_second_derivative_is_of_the_weight_that_the_forward_read(gpu, kind):
+    for _ in range(3):
+        x, weight, _ = operands(4, 16, bias=False)
+        x.requires_grad_()
+        grad = torch.randn(4, 8, dtype=torch.float64, requires_grad=True)
+        seconds = []
+        for linear in (gt.linear, functional.linear):
+            leaf = torch.nn.Parameter(weight.detach().clone())
+            result = linear(x, leaf.sin() if kind == "computed" else leaf)
+            if kind == "other memory":
+                leaf.data = torch.zeros_like(leaf)
+            (first,) = torch.autograd.grad(result, x, grad, create_graph=True)
+            seconds.append((first, *torch.autograd.grad(first.sin().sum(), (leaf, grad))))
+        for one, other in zip(*seconds, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 def test_a_saved_tensor_that_is_written_is_refused(gpu):
     for _ in range(3):
         x, weight, bias = operands(4, 16)
@@ -520,7 +562,7 @@ def test_unaligned_and_freed_memory_is_planned(gpu):
         given[place] = moved if place == 0 else torch.nn.Parameter(moved, requires_grad=False)
         got, queued = seen(gpu, lambda given=given: gt.linear(*given))
         torch.testing.assert_close(got, functional.linear(*given))
-        assert queued == (place == 2 and linear_cache._forwards and not _reads_bias())
+        assert queued == 0
     linear_cache.forget()
     unaligned = torch.zeros(65, dtype=torch.float64)[1:].view(4, 16)
     for _ in range(2 * linear_cache.MOST_LOOKS):
@@ -529,10 +571,6 @@ def test_unaligned_and_freed_memory_is_planned(gpu):
     assert [seen(gpu, lambda: gt.linear(x, weight, bias))[1] for _ in range(2)] == [0, 1]
     x.untyped_storage().resize_(0)
     assert linear_cache.repeated(x, weight, bias, None) is None
-
-
-def _reads_bias():
-    return any(call.bias == "kernel" for calls in linear_cache._forwards.values() for call in calls)
 
 
 def test_a_tensor_times_its_own_transpose_is_planned(gpu):

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test
 pytest.importorskip("transformers", reason="transformers is not installed, whose Llama is measured")
 
 import models  # noqa: E402
+import models_apart  # noqa: E402
 
 TINY = models.Size(width=32, inner=48, layers=1, head=8, vocabulary=64)
 _SMALL = {"width": 32, "inner": 16, "layers": 1, "head": 8, "heads": 4, "vocabulary": 64, "experts": 4}
@@ -81,3 +82,13 @@ def test_both_models_compute_the_same():
     results = [models.called(model, TINY, models.Cell("prefill", "eager", 2, 7), tokens)() for model in both.values()]
     torch.testing.assert_close(*results)
     assert results[0].shape == (2, 1, 64)
+
+
+def test_cells_apart_are_measured_one_at_a_time(tmp_path, capsys):
+    models_apart.main([str(tmp_path), "eager", "32:decode:3", "32:prefill:5", "--device", "cpu"], SHORT)
+    found = written(tmp_path)
+    assert sorted((one["phase"], one["rows"], one["tokens"]) for one in found) == [("decode", 3, 1), ("prefill", 1, 5)]
+    assert all(one.keys() >= FIELDS for one in found)
+    models_apart.main([str(tmp_path / "none"), "eager", "32:decode:3", "--device", "cpu", "--compile-s", "0"], SHORT)
+    assert written(tmp_path / "none") == []
+    assert "not compiled after 0 s" in capsys.readouterr().out

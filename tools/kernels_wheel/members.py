@@ -19,9 +19,9 @@ from .draws import problems, shipped_problems
 ARCH = Arch.parse("sm_90a")
 SEED = 20261124
 #: Draws, and how many of them need a kernel that is packed.
-DRAWS, LEAST = 100_000, 2
+DRAWS, LEAST = 400_000, 3
 #: Most kernels, which keeps the wheel under `build.MOST_BYTES`.
-MOST = 4_400
+MOST = 7_400
 #: Kernels that run what no other packed kernel does.
 GENERAL = ("gemm_reference", "transpose_reference")
 #: The chips that choose, by their drivers' names, and their SMs; last the virtual GPU, one draw in so many.

@@ -13,7 +13,7 @@ from typing import Any
 import gemmule as gm
 
 from .linear_cache import product_into
-from .product import TRACED, adds_in_the_kernel
+from .product import TRACED, bias_role
 
 _NAME = "gemmule_gemm"
 _LOWERINGS, _EXTERN = "torch._inductor.lowering", "torch._inductor.select_algorithm"
@@ -43,7 +43,7 @@ def add_lowering(operator: Any) -> bool:
             # A bias of columns, as `compute` finds it.
             inputs.append(c)
             calls &= beta == 1 and [*c.get_size()] == [sizes_b[-1]] and c.get_dtype() == a.get_dtype()
-            calls &= adds_in_the_kernel(a.get_device().type == "cuda", a.get_dtype(), precision)
+            calls &= bias_role(a.get_device().type == "cuda", a.get_dtype(), precision) == "bias"
         if not calls:
             return dispatched(a, b, c, alpha, beta, out_dtype, precision)
         out = extern.ir.FixedLayout(a.get_device(), a.get_dtype(), [*a.get_size()[:-1], sizes_b[-1]])

@@ -8,8 +8,6 @@ description is cached: a parameter that is written, moved or replaced is seen by
 
 from __future__ import annotations
 
-import dataclasses
-import operator
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,16 +18,19 @@ from torch.autograd import forward_ad
 import gemmule as gm
 from gemmule.api.calls.dispatcher import cached_gemm
 from gemmule.dispatch.choices.choice_cache import generation, register_clear
-from gemmule.runtime.arrays.torch_guards import quick_maker, tensor_guards
+from gemmule.runtime.arrays.torch_guards import tensor_guards
 from gemmule.runtime.direct import serial_queue
 
+from . import linear_calls
+from .column_sums import column_sums, queued_sums
+from .linear_calls import Backward, Facts, Forward, Into, Maker, Queue, maker
 from .product import (
     PLAIN,
-    adds_in_the_kernel,
+    FormerMemory,
     as_factor,
+    bias_role,
     compute,
     is_seen_past_guards,
-    lies_in_columns,
     may_skip_operator,
     product_like,
     rows_of,
@@ -39,137 +40,15 @@ from .product import (
 MOST_DESCRIPTIONS = 2048
 #: Times that a description is looked at, with another guard or in vain; after that it is planned at each call.
 MOST_LOOKS = 8
-# Calls are cached for operands whose addresses are aligned to more bytes than this; others are planned.
-_LOW = 255
 
 _guards = tensor_guards(torch)
-_raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
-    lambda device: int(torch.cuda.current_stream(device).cuda_stream)
-)
 _dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 _is_grad_enabled = torch.is_grad_enabled
 _any_requires_grad = torch._C._any_requires_grad
 
-#: Queues a product, given addresses and stream.
-Queue = Callable[[tuple[int, ...], int], None]
-#: Makes a result, given a tensor of its type and device.
-Maker = Callable[[Any], Any]
-
-
-# The input and the stream of the layer that was queued last.
-_last = [0, 0]
-
-
-def _follows(x: int, stream: int) -> bool:
-    """Return whether the last layer had this input, at an address, and so is likely to be the predecessor in a stream.
-
-    Such are the projections of a query, a key and a value: they overlap. PyTorch's kernels trigger no dependent launch.
-    The results are the same.
-    """
-    follows = _last[0] == x and _last[1] == stream
-    _last[:] = x, stream
-    return follows
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Forward:
-    """A linear layer's product for tensors of one description."""
-
-    check: Callable[..., bool]  #: Guard of input, weight and bias, in the state of PyTorch in which it was made.
-    new: Maker  #: Makes the result, given the input.
-    #: queue, serial: Queue the product: right after that of a layer with the same input, and after another kernel.
-    queue: Queue
-    serial: Queue
-    bias: str  #: Whether the kernel reads a bias by itself, or finds it in the result.
-    device: int  #: The GPU.
-    #: The precision, and whether the input and the weight are column-major, as their gradients are then.
-    options: tuple[str | None, bool, bool]
-    #: Whether a tensor requires a gradient, and whether the input does: the guard tells both.
-    requires_grad: bool
-    of_input: bool
-
-    def run(self, x: Any, weight: Any, bias: Any) -> Any:
-        """Queue the product and return its result; None where the addresses need a plan of their own."""
-        px, pw = x.data_ptr(), weight.data_ptr()
-        # A freed storage has no address; what was decided for a tensor times its own transpose holds for that alone.
-        if (px | pw) & _LOW or px == pw or not (px and pw):
-            return None
-        if not self.bias:
-            out = self.new(x)
-            addresses: tuple[int, ...] = (px, pw, out.data_ptr())
-        elif self.bias == "kernel":
-            pb = bias.data_ptr()
-            if pb & _LOW or not pb:
-                return None
-            out = self.new(x)
-            addresses = (px, pw, pb, out.data_ptr())
-        else:
-            out = self.new(x).copy_(bias)
-            at = out.data_ptr()
-            addresses = (px, pw, at, at)
-        stream = _raw_stream(self.device)
-        (self.queue if _follows(px, stream) else self.serial)(addresses, stream)
-        return out
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Backward:
-    """The products of a layer's backward for tensors of one description."""
-
-    check: Callable[..., bool]  #: Guard of the result's gradient and the saved tensors that are needed.
-    #: of_input, of_weight: Makes the gradient, and queues its product; None where it is not needed.
-    of_input: tuple[Maker, Queue] | None
-    of_weight: tuple[Maker, Queue] | None
-    device: int  #: The GPU.
-
-    def run(self, grad: Any, *saved: Any) -> tuple[Any, Any] | None:
-        """Queue the products and return their results; None where the addresses need a plan of their own.
-
-        What was saved is the input where the weight's gradient is needed, then the weight where the input's is.
-        """
-        pg, px, pw = grad.data_ptr(), saved[0].data_ptr(), saved[-1].data_ptr()
-        if (pg | px | pw) & _LOW or pg in (px, pw) or not (pg and px and pw):
-            return None
-        stream, of_input, of_weight = _raw_stream(self.device), None, None
-        if self.of_input is not None:
-            new, queue = self.of_input
-            of_input = new(grad)
-            queue((pg, pw, of_input.data_ptr()), stream)
-        if self.of_weight is not None:
-            new, queue = self.of_weight
-            of_weight = new(grad)
-            queue((pg, px, of_weight.data_ptr()), stream)
-        return of_input, of_weight
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Into:
-    """A product of two tensors of one description, with a bias or without, into memory that is apart from them."""
-
-    check: Callable[..., bool]  #: Guard of the factors, the bias if there is one, and the output.
-    #: queue, serial: As of `_Forward`.
-    queue: Queue
-    serial: Queue
-    device: int  #: The GPU.
-
-    def run(self, a: Any, b: Any, bias: Any, out: Any) -> bool:
-        """Queue the product; return False where the addresses need a plan of their own."""
-        addresses: tuple[int, ...]
-        addresses = pa, pb, at = a.data_ptr(), b.data_ptr(), out.data_ptr()
-        together = pa | pb | at
-        if bias is not None:
-            pc = bias.data_ptr()
-            addresses, together = (pa, pb, pc, at), together | pc
-        if together & _LOW or pa == pb or 0 in addresses:
-            return False
-        stream = _raw_stream(self.device)
-        (self.queue if _follows(pa, stream) else self.serial)(addresses, stream)
-        return True
-
-
-_forwards: dict[Any, tuple[_Forward, ...]] = {}
-_backwards: dict[Any, tuple[_Backward, ...]] = {}
-_intos: dict[Any, tuple[_Into, ...]] = {}
+_forwards: dict[Any, list[Forward]] = {}
+_backwards: dict[Any, list[Backward]] = {}
+_intos: dict[Any, list[Into]] = {}
 # How often each description was looked at.
 _looks: dict[Any, int] = {}
 _adding = threading.Lock()
@@ -178,8 +57,15 @@ _adding = threading.Lock()
 def forget() -> None:
     """Forget all calls: kernels or configs would now be chosen otherwise."""
     with _adding:
-        for cache in (_forwards, _backwards, _intos, _looks):
-            cache.clear()
+        _make_room()
+
+
+def _make_room() -> None:
+    # Calls that are under way have the lists.
+    for known in _backwards.values():
+        known.clear()
+    for cache in (_forwards, _backwards, _intos, _looks):
+        cache.clear()
 
 
 register_clear(forget)
@@ -203,9 +89,8 @@ def repeated(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool =
         if call.check(x, weight) if bias is None else call.check(x, weight, bias):
             if is_seen_past_guards():
                 return None
-            if call.requires_grad and _is_grad_enabled():
-                # As `_saved`.
-                return _Linear.apply(x, weight.view_as(weight) if call.of_input else weight, bias, precision, call)
+            if call.facts.requires_grad and _is_grad_enabled():
+                return _Linear.apply(x, weight, bias, call)
             return call.run(x, weight, bias)
     return None
 
@@ -214,7 +99,7 @@ def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -
     """Compute a layer where nothing but autograd sees it, and cache the call; parameters as of `repeated`."""
     given = (x, weight) if bias is None else (x, weight, bias)
     if _is_grad_enabled() and _any_requires_grad(*given):
-        result = _Linear.apply(x, _saved(x, weight), bias, precision, None)
+        result = _Linear.apply(x, weight, bias, Facts.read(given, precision))
     else:
         result = _computed(x, weight, bias, precision)
     key = (x.shape, weight.shape, x.dtype, bias is None, precision, cast)
@@ -244,11 +129,6 @@ def product_into(
         _keep(_intos, key, given, lambda: _into_of(given, inputs, precision))
 
 
-def _saved(x: Any, weight: Any) -> Any:
-    """Return the weight as a backward may read it: a view keeps the memory that another ``weight.data`` replaces."""
-    return weight.view_as(weight) if x.requires_grad else weight
-
-
 def _computed(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
     return compute(x, weight.mT, bias, 1.0, 0.0 if bias is None else 1.0, None, precision)
 
@@ -256,47 +136,58 @@ def _computed(x: Any, weight: Any, bias: Any, precision: str | None) -> Any:
 class _Linear(torch.autograd.function._SingleLevelFunction):
     """A linear layer where nothing but autograd sees it.
 
-    It saves the input for a weight that needs a gradient, and a view of the weight for such an input, as PyTorch's own
-    does. It saves the same tensors whether or not the call is cached: activation checkpointing compares them with those
-    of the second forward.
+    It saves the input for a weight that needs a gradient, and the memory of the weight for such an input, as PyTorch's
+    own does: another ``weight.data`` replaces the memory of the weight itself. It saves the same tensors whether or not
+    the call is cached: activation checkpointing compares them with those of the second forward.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, bias: Any, precision: str | None, call: _Forward | None) -> Any:
-        of_input, of_weight, *_ = ctx.needs_input_grad
-        ctx.save_for_backward(x if of_weight else None, weight if of_input else None)
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any, call: Forward | Facts) -> Any:
+        known, facts, leaf = (None, call, None) if isinstance(call, Facts) else (call, call.facts, None)
+        if facts.of_input:
+            memory = weight
+            if weight.is_leaf:
+                leaf, memory = weight, weight.detach()
+            ctx.save_for_backward(x, memory) if facts.of_weight else ctx.save_for_backward(memory)
+        elif facts.of_weight:
+            ctx.save_for_backward(x)
         ctx.set_materialize_grads(False)
-        ctx.options = (precision, lies_in_columns(x), lies_in_columns(weight)) if call is None else call.options
-        result = None if call is None else call.run(x, weight, bias)
-        return _computed(x, weight, bias, precision) if result is None else result
+        ctx.made_of = leaf, facts, known
+        result = None if known is None else known.run(x, weight, bias)
+        return _computed(x, weight, bias, facts.precision) if result is None else result
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         if grad is None:
-            return None, None, None, None, None
-        of_input, of_weight, of_bias, *_ = ctx.needs_input_grad
-        precision, input_in_columns, weight_in_columns = ctx.options
-        grad_of_bias = grad.sum(tuple(range(grad.ndim - 1))) if of_bias else None
-        if not (of_input or of_weight):
-            return None, None, grad_of_bias, None, None
-        x, weight = ctx.saved_tensors
-        given: tuple[Any, ...] = (grad, x, weight) if of_input and of_weight else (grad, x if of_weight else weight)
-        key = (grad.shape, given[-1].shape, grad.dtype, of_input, of_weight, precision)
-        repeats = not (_is_grad_enabled() or is_seen_past_guards())
-        if repeats:
-            for both in _backwards.get(key, ()):
-                if both.check(*given):
-                    results = both.run(*given)
+            return None, None, None, None
+        leaf, facts, call = ctx.made_of
+        saved = ctx.saved_tensors
+        makes_graph = _is_grad_enabled()
+        repeats = not (makes_graph or is_seen_past_guards())
+        if repeats and saved:
+            key = (grad.shape, saved[-1].shape, grad.dtype, facts) if call is None else None
+            for known in _backwards.get(key, ()) if call is None else call.backwards:
+                if known.check(grad, *saved):
+                    results = known.run(grad, *saved)
                     if results is not None:
-                        return *results, grad_of_bias, None, None
-        factor = as_factor(grad, given[-1].dtype)
-        grad_of_input = product_like(input_in_columns, factor, weight, 1.0, precision) if of_input else None
-        grad_of_weight = (
-            product_like(weight_in_columns, rows_of(factor).mT, rows_of(x), 1.0, precision) if of_weight else None
-        )
-        if repeats and may_skip_operator(given) and all(one.is_contiguous() for one in given):
-            _keep(_backwards, key, given, lambda: _backward_of(given, of_input, of_weight, precision))
-        return grad_of_input, grad_of_weight, grad_of_bias, None, None
+                        return *results, None
+        given = (grad, *saved)
+        skips = repeats and may_skip_operator(given)
+        of_bias = column_sums(grad, skips) if facts.of_bias else None
+        if not saved:
+            return None, None, of_bias, None
+        x, memory = saved[0], saved[-1]
+        if makes_graph and leaf is not None:
+            memory = FormerMemory.apply(leaf, memory)
+        factor, precision = as_factor(grad, memory.dtype), facts.precision
+        of_input = product_like(facts.input_in_columns, factor, memory, 1.0, precision) if facts.of_input else None
+        of_weight = None
+        if facts.of_weight:
+            of_weight = product_like(facts.weight_in_columns, rows_of(factor).mT, rows_of(x), 1.0, precision)
+        if skips and all(one.is_contiguous() for one in given):
+            key = (grad.shape, saved[-1].shape, grad.dtype, facts)
+            _keep(_backwards, key, given, lambda: _backward_of(given, facts))
+        return of_input, of_weight, of_bias, None
 
 
 def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callable[[], Any]) -> None:
@@ -307,66 +198,62 @@ def _keep(cache: dict[Any, Any], key: Any, given: tuple[Any, ...], find: Callabl
         return
     first, *others = (one.data_ptr() for one in given)
     # The first is a factor of each product. A plan for two factors in the same memory (SYRK) holds for such alone.
-    if first in others or any(address & _LOW for address in (first, *others)):
+    if first in others or any(address & linear_calls.LOW for address in (first, *others)):
         return
     if any(known.check(*given) for known in cache.get(key, ())):
         # It is cached, and the addresses need a plan of their own.
         return
+    with _adding:
+        if len(_looks) >= MOST_DESCRIPTIONS:
+            _make_room()
+    # A forward has the list of its backwards from now on.
     began = generation()
     found = find()
     with _adding:
         if began != generation():
             return
-        if len(_looks) >= MOST_DESCRIPTIONS:
-            for one in (_forwards, _backwards, _intos, _looks):
-                one.clear()
         _looks[key] = looks + 1
         if found is not None:
-            cache[key] = (found, *cache.get(key, ()))
+            cache.setdefault(key, []).insert(0, found)
 
 
-def _forward_of(given: tuple[Any, ...], precision: str | None) -> _Forward | None:
+def _forward_of(given: tuple[Any, ...], precision: str | None) -> Forward | None:
     x, weight = given[0].detach(), given[1].detach()
     result = torch.empty((*x.shape[:-1], weight.shape[0]), dtype=x.dtype, device=x.device)
     # As `compute` calls it.
     if len(given) == 2:
-        bias, queue = "", cached_gemm(x, weight.mT, precision=precision)
-    elif adds_in_the_kernel(x.is_cuda, x.dtype, precision):
-        bias, queue = "kernel", cached_gemm(x, weight.mT, bias=given[2].detach(), precision=precision)
+        queue = cached_gemm(x, weight.mT, precision=precision)
     else:
-        bias, queue = "result", cached_gemm(x, weight.mT, result, beta=1.0, out=result, precision=precision)
+        bias = given[2].detach()
+        role = bias_role(x.is_cuda, x.dtype, precision)
+        options = {"bias": bias} if role == "bias" else {"c": bias.expand(result.shape), "beta": 1.0}
+        queue = cached_gemm(x, weight.mT, precision=precision, **options) if role else None
     if queue is None or _guards is None:
         return None
-    options = precision, lies_in_columns(x), lies_in_columns(weight)
-    serial = serial_queue(queue)
-    # A bias is copied into the result by a kernel of PyTorch's right before.
-    queue = serial if bias == "result" else queue
-    gradients = any(one.requires_grad for one in given), given[0].requires_grad
-    return _Forward(_guards(*given), _maker(result), queue, serial, bias, x.get_device(), options, *gradients)
+    facts = Facts.read(given, precision)
+    # What is saved last is the weight where the input requires a gradient, and the input otherwise.
+    backwards = _backwards.setdefault((result.shape, given[facts.of_input].shape, result.dtype, facts), [])
+    return Forward(_guards(*given), maker(result), queue, serial_queue(queue), x.get_device(), facts, backwards)
 
 
-def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -> _Into | None:
+def _into_of(given: tuple[Any, ...], inputs: list[Any], precision: str | None) -> Into | None:
     a, b, bias = inputs
     queue = cached_gemm(a, b, bias=bias, out=given[-1], precision=precision)
     if queue is None or _guards is None:
         return None
-    return _Into(_guards(*given), queue, serial_queue(queue), a.get_device())
+    return Into(_guards(*given), queue, serial_queue(queue), a.get_device())
 
 
-def _backward_of(given: tuple[Any, ...], of_input: bool, of_weight: bool, precision: str | None) -> _Backward | None:
+def _backward_of(given: tuple[Any, ...], facts: Facts) -> Backward | None:
     grad, *saved = (one.detach() for one in given)
     inputs, weights = (grad, saved[-1]), (rows_of(grad).mT, rows_of(saved[0]))
     found: list[tuple[Maker, Queue] | None] = []
-    for needed, factors in ((of_input, inputs), (of_weight, weights)):
-        queue = cached_gemm(*factors, precision=precision) if needed else None
+    for needed, factors in ((facts.of_input, inputs), (facts.of_weight, weights)):
+        queue = cached_gemm(*factors, precision=facts.precision) if needed else None
         if needed and queue is None:
             return None
         a, b = factors
         like = (*a.shape[:-1], b.shape[-1])
-        found.append(None if queue is None else (_maker(torch.empty(like, dtype=a.dtype, device=a.device)), queue))
-    return None if _guards is None else _Backward(_guards(*given), found[0], found[1], grad.get_device())
-
-
-def _maker(like: Any) -> Maker:
-    """Return a function that makes tensors of a shape and type, the quickest way that PyTorch and these GPUs have."""
-    return quick_maker(torch, like) or operator.methodcaller("new_empty", tuple(like.shape))
+        found.append(None if queue is None else (maker(torch.empty(like, dtype=a.dtype, device=a.device)), queue))
+    of_bias = queued_sums(grad, maker) if facts.of_bias else None
+    return None if _guards is None else Backward(_guards(*given), found[0], found[1], of_bias, grad.get_device())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
@@ -27,9 +27,13 @@ def compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, p
     a, b = _plain(a), _plain(b)
     if c is None or beta == 0:
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision)
-    addend = _plain(c)
-    if beta == 1 and addend.shape != shape and adds_in_the_kernel(a.is_cuda, a.dtype, precision):
+    addend, role = _plain(c), bias_role(a.is_cuda, a.dtype, precision)
+    if beta == 1 and addend.shape != shape and role == "bias":
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision, bias=addend)
+    in_place = addend.is_cuda and addend.dtype == dtype and addend.shape[-1:] == shape[-1:] and addend.stride(-1) == 1
+    if role == "c" and in_place:
+        rows = addend.expand(shape)
+        return gm.gemm(a, b, rows, alpha=alpha, beta=beta, out_dtype=out_dtype, precision=precision)
     # Otherwise what is broadcast is laid out in the output first and read there as C: the sum is rounded once, too.
     out = torch.empty(shape, dtype=dtype, device=a.device)
     if addend.shape != out.shape or not addend.is_contiguous():
@@ -39,9 +43,14 @@ def compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, p
     return gm.gemm(a, b, addend, alpha=alpha, beta=beta, out=out, precision=precision)
 
 
-def adds_in_the_kernel(is_cuda: bool, dtype: Any, precision: str | None) -> bool:
-    """Return whether the kernels for a type read a bias by themselves: those for tensor cores do."""
-    return is_cuda and (dtype.itemsize == 2 or (dtype == torch.float32 and precision == "tf32"))
+def bias_role(is_cuda: bool, dtype: Any, precision: str | None) -> Literal["bias", "c", ""]:
+    """Return as what the kernels for a type read a bias: as one, or as a C whose rows are one row; empty as neither.
+
+    Kernels of 16-bit types and TF32 load C by TMA, which takes no stride of 0.
+    """
+    if is_cuda and (dtype.itemsize == 2 or (dtype == torch.float32 and precision == "tf32")):
+        return "bias"
+    return "c" if is_cuda and (dtype in (torch.float32, torch.float64) or dtype.is_complex) else ""
 
 
 def _plain(x: Any) -> Any:
@@ -120,6 +129,20 @@ class _Gemm(torch.autograd.function._SingleLevelFunction):
         return _forward_mode(ctx, *tangents[:3])
 
 
+class FormerMemory(torch.autograd.function._SingleLevelFunction):
+    """The memory that a leaf had in a forward, with the leaf's gradient: for a backward that is differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Any, memory: Any) -> Any:
+        del ctx, leaf
+        return memory.view_as(memory)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> tuple[Any, None]:
+        del ctx
+        return grad, None
+
+
 def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, precision: str | None) -> Any:
     """Compute what the operator does, past PyTorch's dispatcher where nothing would hear of its being called.
 
@@ -154,14 +177,16 @@ def operators_are_seen() -> bool:
     return bool(torch._C._len_torch_dispatch_stack() or forward_ad._current_level >= 0 or is_seen_past_guards())
 
 
+# Read once: each attribute of a module is a lookup, and a layer makes all of these calls twice.
+_function_modes = torch._C._len_torch_function_stack
+_transforms = torch._C._are_functorch_transforms_active
+_profiler = torch._C._autograd._profiler_enabled
+_trace = torch._C._get_tracing_state
+
+
 def is_seen_past_guards() -> bool:
     """Return whether something sees each operator that PyTorch's guards of tensors (`tensor_guards`) let pass."""
-    return bool(
-        torch._C._len_torch_function_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._autograd._profiler_enabled()
-        or torch._C._get_tracing_state() is not None
-    )
+    return bool(_function_modes() or _transforms() or _profiler() or _trace() is not None)
 
 
 def _below(keys: Any, *inputs: Any) -> Any:

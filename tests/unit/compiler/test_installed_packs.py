@@ -107,7 +107,7 @@ def _truncated(path):
 
 
 def _other_sources(path):
-    with_manifest(path, sources={SPEC.name: "0" * 64}, members={})
+    with_manifest(path, sources={SPEC.name: "0" * 64}, members={}, blocks={})
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_pack_of_these_sources_that_lacks_a_kernel_is_not_refused(installed, k
 
 
 def test_a_pack_is_the_same_bytes_in_any_order_and_place(tmp_path, kernels):
-    contents = [(artifact_key(*what(n)), made(*what(n)).as_bytes(compressed=False)) for n in range(3)]
+    contents = [(artifact_key(*what(n)), made(*what(n)).as_bytes(compressed=False)) for n in range(packs.BLOCK + 2)]
     others = [spec for spec in REGISTRY if spec.name in ("gemm_reference", "g04_register_tile")]
     (tmp_path / "sub").mkdir()
     first = write_pack(tmp_path / "a.pack", contents, origin=ORIGIN, specs=others)
@@ -150,7 +150,10 @@ def test_a_pack_is_the_same_bytes_in_any_order_and_place(tmp_path, kernels):
     assert first.path.read_bytes() == second.path.read_bytes()
     plain = write_pack(tmp_path / "c.pack", contents)
     assert first.path.stat().st_size < plain.path.stat().st_size
-    assert first.artifact(contents[1][0]) == made(*what(1))
+    assert len(first.kernels) == len(contents)
+    for pack in (first, plain):
+        assert [pack.artifact(key) for key, _ in contents] == [made(*what(n)) for n in range(len(contents))]
+        assert pack.artifact("another") is None
 
 
 def test_a_packed_kernel_needs_no_import_of_the_compiler(installed, tmp_path):

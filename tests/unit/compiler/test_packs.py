@@ -174,7 +174,9 @@ def test_a_member_that_is_not_what_was_packed(tmp_path, kernels, compiled):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "format 2"),
+        ({"format": 3}, "format 3"),
+        ({"blocks": {"blocks/0000.xz": {"x": 3}}}, r"lacks blocks/0000\.xz"),
+        ({"blocks": {"blocks/0000.xz": 3}}, "is no pack"),
         ({"members": {"kernels/x.kernel": "00"}}, r"lacks kernels/x\.kernel"),
         ({"members": 3}, "is no pack"),
         ({"toolchain": None, "members": None}, "is no pack"),

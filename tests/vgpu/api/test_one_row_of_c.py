@@ -1,0 +1,36 @@
+"""C whose rows are all the same one, at a row stride of 0: kernels read it in place, as a layer's bias."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gemmule as gm
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [
+        ("float32", (77, 129, 65)),
+        ("float32", (3, 40, 0)),
+        ("float64", (77, 129, 65)),
+        ("complex64", (33, 70, 17)),
+        ("complex128", (33, 70, 17)),
+    ],
+    ids=str,
+)
+def test_one_row_of_c_is_read_in_place(rng, dtype, shape):
+    def made(*extents):
+        values = rng.standard_normal(extents)
+        return (values + 1j * rng.standard_normal(extents) if dtype.startswith("complex") else values).astype(dtype)
+
+    m, n, k = shape
+    a, b, row = made(m, k), made(n, k).T, made(n)
+    out, c = np.full((m, n), np.nan, dtype), np.broadcast_to(row, (m, n))
+    plan = gm.gemm.plan(a, b, c, beta=0.5, out=out, executor="vgpu")
+    full = gm.gemm.plan(a, b, c.copy(), beta=0.5, out=out, executor="vgpu")
+    assert (plan.kernel, plan.config, plan.next_kernel) == (full.kernel, full.config, full.next_kernel)
+    plan.execute()
+    wide = np.result_type(dtype, np.float64)
+    tolerance = 1e-5 if np.dtype(dtype).itemsize == np.dtype(wide).itemsize // 2 else 1e-13
+    np.testing.assert_allclose(out, a.astype(wide) @ b + 0.5 * row, rtol=tolerance, atol=10 * tolerance)
