@@ -70,16 +70,14 @@ class OzakiScales:
     def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, guard=None):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
-        cute.arch.griddepcontrol_wait()
         smem = SmemAllocator()
         sums = smem.allocate_tensor(Float64, cute.make_layout(THREADS), 16)
         exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.guarded):
-            # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            if not is_refused(guard[0]):
-                self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
+            self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
         else:
+            cute.arch.griddepcontrol_wait()
             self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
 
     @cute.jit
@@ -103,15 +101,40 @@ class OzakiScales:
 
     @cute.jit
     def measure(self, matrices, guard, shared, cta, along: cutlass.Constexpr[bool], forms: cutlass.Constexpr[int]):
+        """Measure some contiguous lines, unless the product is refused already."""
+        tid, _, _ = cute.arch.thread_idx()
+        lines = cutlass.const_expr(self.lines(along))
+        step = cutlass.const_expr(THREADS // lines)
+        # Contiguous threads have contiguous elements, of a K-major line or of as many others.
+        inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
+        line = cta * lines + inside
+        places = line, first, step
+        values = self.load(matrices[0], line, (first, self.length(matrices[0], line), step))
+        if cutlass.const_expr(self.guarded):
+            # The predecessor began when all elements were there: what it finds is read while the first ones arrive.
+            cute.arch.griddepcontrol_wait()
+            # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
+            if not is_refused(guard[0]):
+                self.measure_loaded(matrices, guard, shared, (values, *places), cta, along, forms)
+        else:
+            self.measure_loaded(matrices, guard, shared, (values, *places), cta, along, forms)
+
+    @cute.jit
+    def length(self, mS: cute.Tensor, line):
+        """Return the elements of a line, 0 past the last one."""
+        return mS.shape[0] if line < mS.shape[1] else Int32(0)
+
+    @cute.jit
+    def measure_loaded(
+        self, matrices, guard, shared, loaded, cta, along: cutlass.Constexpr[bool], forms: cutlass.Constexpr[int]
+    ):
         """Add the squares of some contiguous lines, in units of each one's largest exponent."""
         mS, scales, mE = matrices
         sums, exponents = shared
         tid, _, _ = cute.arch.thread_idx()
         lines = cutlass.const_expr(self.lines(along))
         step = cutlass.const_expr(THREADS // lines)
-        # Contiguous threads have contiguous elements, of a K-major line or of as many others.
-        inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
-        total, exponent = self.sum_of_squares(mS, cta * lines + inside, guard, first, step)
+        total, exponent = self.sum_of_squares(mS, guard, loaded)
         of_warp = cutlass.const_expr(1 if along else lines)
         total, exponent = self.warp_sum(total, exponent, of_warp)
         if tid % 32 < of_warp:
@@ -188,26 +211,31 @@ class OzakiScales:
         return total, largest
 
     @cute.jit
-    def sum_of_squares(self, mS: cute.Tensor, line, guard, first, step: cutlass.Constexpr[int]):
-        """Return the sum of squares of some elements of a line, and the exponent of their unit."""
-        length = mS.shape[0] if line < mS.shape[1] else Int32(0)
-        total, exponent = Float64(0.0), Int32(1)
+    def sum_of_squares(self, mS: cute.Tensor, guard, loaded):
+        """Return the sum of squares of some elements of a line, and the exponent of their unit.
+
+        `loaded` are the first round's elements, the line, the first place and the step.
+        """
+        values, line, first, step = loaded
+        length = self.length(mS, line)
+        total, exponent = self.add_squares(values, Float64(0.0), Int32(1))
         span = cutlass.const_expr(step * self.ahead * _ROUNDS)
-        for begin in cutlass.range(0, mS.shape[0], span, unroll=1):
+        for begin in cutlass.range(step * self.ahead, mS.shape[0], span, unroll=1):
             refused = False
             if cutlass.const_expr(self.guarded):
                 # Loaded with the elements, used after them.
                 refused = is_refused(guard[0])
             end = cutlass.min(length, begin + span)
             for place in cutlass.range(begin + first, end, step * self.ahead):
-                total, exponent = self.add_squares(mS, line, (place, end, step), total, exponent)
+                values = self.load(mS, line, (place, end, step))
+                total, exponent = self.add_squares(values, total, exponent)
             if cutlass.const_expr(self.guarded):
                 length = Int32(0) if refused else length
         return total, exponent
 
     @cute.jit
-    def add_squares(self, mS: cute.Tensor, line, places, total, exponent):
-        """Return a sum and its exponent with a round's elements added."""
+    def load(self, mS: cute.Tensor, line, places):
+        """Return a round's elements of a line, zeros past its end."""
         first, end, step = places
         values = cute.make_rmem_tensor(cute.make_layout(self.ahead), Float64)
         values.fill(0.0)
@@ -215,6 +243,11 @@ class OzakiScales:
             if first + e * step < end:
                 number = mS[first + e * step, line]
                 values[e] = number if cutlass.const_expr(self.is_double) else Float64(number)
+        return values
+
+    @cute.jit
+    def add_squares(self, values: cute.Tensor, total, exponent):
+        """Return a sum and its exponent with a round's elements added."""
         words = cute.recast_tensor(values, Int32)
         largest = exponent
         for e in cutlass.range_constexpr(self.ahead):
