@@ -66,10 +66,10 @@ class EarlyRefusal:
         tid, _, _ = cute.arch.thread_idx()
         if cta == 0 and tid == 0:
             shortfall[0] = Int32(0)
+        # No CTA raises the shortfall before it is set; they arrive while samples are read.
+        cute.arch.cluster_arrive()
         self.add_samples((mA, mB), cta, period, sums)
         cute.arch.sync_threads()
-        # No CTA raises the shortfall before it is set.
-        cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
         if tid < _PAIRS:
             total, one, other = (self.sum_of_parts(sums, kind, tid) for kind in range(3))
