@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -90,6 +91,9 @@ _SCALES = {(16, 1): (24.0, 0.957), (8, 1): (6.5, 0.859), (16, 4): (7.0, 0.957)}
 
 def scales_us(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
     """Return roughly the microseconds of the scales."""
+    if config.split > 1 and all(matrix.has_contiguous_rows for _, _, matrix in _lines(problem)):
+        # Clusters would have nothing to share.
+        return math.inf
     launched, share = _SCALES[config.across, config.split]
     elements = problem.m * problem.k + problem.k * problem.n
     return gpu.launch * launched + elements * problem.a.dtype.itemsize / (share * gpu.memory)
