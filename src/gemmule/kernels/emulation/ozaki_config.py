@@ -18,7 +18,7 @@ PITCH = SLICE + 1
 #: CTAs, one cluster, and threads that compare lines of A and of B, and how many of each a CTA compares.
 PAIR_CTAS, PAIR_THREADS, PAIR_LINES = 8, 1024, 4
 #: Most CTAs of residues, and of the reconstruction: where these are not needed, each costs time to return.
-RESIDUES_CTAS, RECONSTRUCTION_CTAS = 8 * SMS, 8 * SMS
+RESIDUES_CTAS, RECONSTRUCTION_CTAS = 32 * SMS, 8 * SMS
 #: Side of a square of complex elements that a CTA copies.
 SIDE = 32
 #: Products of residues for a complex product (3M), and parts of an element, which are successive along K.
