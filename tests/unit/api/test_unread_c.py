@@ -42,3 +42,24 @@ def test_the_command(tmp_path, monkeypatch):
     )
     assert CliRunner().invoke(gemmule, [*command, "--beta", "1"]).exit_code == 0
     np.testing.assert_array_equal(np.load("y.npy"), X @ X + X)
+
+
+@pytest.mark.parametrize("executor", ["cpu", "vgpu"])
+@pytest.mark.parametrize(
+    ("c", "factors", "sums"),
+    [("f8", "f4", "float32"), ("i4", "f4", "float32"), ("c8", "f4", "float32"), ("i8", "i1", "int32")],
+)
+def test_a_c_that_would_be_rounded_is_refused(c, factors, sums, executor):
+    a, c = X.astype(factors), X.astype(c)
+    with pytest.raises(gm.DTypeError, match=rf"^c is {c.dtype}, but is added to .* convert c to {sums}$"):
+        gm.gemm(a, a, c, beta=1, executor=executor)
+    # Where it is not read, its type is nobody's concern.
+    np.testing.assert_array_equal(gm.gemm(a, a, c, beta=0, executor=executor), X @ X)
+
+
+def test_a_c_that_the_sums_hold_is_added():
+    halves = X.astype("f2")
+    found = gm.gemm(halves, halves, X.astype("f4") / 4096, beta=1, executor="cpu")
+    assert found.dtype == np.float16
+    np.testing.assert_array_equal(found, (X @ X + X / 4096).astype("f2"))
+    np.testing.assert_array_equal(gm.gemm(X.astype("f4"), X.astype("f4"), halves, beta=1, executor="cpu"), X @ X + X)

@@ -18,6 +18,7 @@ from ..epilogues.ending import Ending
 from .operands import Operands
 from .rules import (
     ProductShape,
+    check_addend,
     default_beta,
     flag,
     is_integer,
@@ -156,6 +157,8 @@ def checked(call: ProductArguments, operands: Operands, ending: Ending | None = 
         check_output(given["out"], read, may_be_same=("c", *(ending.roles if ending else ())))
     if not reads_c:
         views.pop("c", None)
+    elif "c" in views:
+        check_addend(views["c"].dtype_name, inputs, dtype)
     return dataclasses.replace(product, operands=dataclasses.replace(operands, views=views))
 
 

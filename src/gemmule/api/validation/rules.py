@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.dataclass import dataclass
-from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
+from gemmule.core.dtype import EXTENSION_FLOATS, accumulator, dtype_named, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, GemmuleError, ShapeError, shown
 from gemmule.core.layout import broadcast_shape
 from gemmule.core.name_suggestions import did_you_mean, similar_names
@@ -118,6 +118,39 @@ def result_dtype(inputs: tuple[str, str], out: ArrayView | None, out_dtype: Any,
     wanted = wanted or default or promoted(*inputs)
     check_output_kind(inputs, wanted)
     return wanted
+
+
+def check_addend(c: str, inputs: tuple[str, str], output: str) -> None:
+    """Refuse a matrix c that the product would round: of a type that neither the output nor the sums hold.
+
+    Raises
+    ------
+    DTypeError
+        If, say, c is float64 and the product one of float32.
+    """
+    sums = _sum_type(inputs)
+    if c not in (output, sums) and not any(_holds(wide, c) for wide in (output, sums)):
+        held = sums if sums == output else f"{sums} or {output}"
+        raise DTypeError(
+            f"c is {c}, but is added to a product of {' and '.join(inputs)} in {sums}; c must be of a type that {held} "
+            f"holds: convert c to {sums}"
+        )
+
+
+def _sum_type(inputs: tuple[str, str]) -> str:
+    """Return the type in which a product of such inputs is summed; of types without kernels, their common type."""
+    try:
+        return accumulator(*(dtype_named(name) for name in inputs)).name
+    except DTypeError:
+        return promoted(*inputs)
+
+
+def _holds(wide: str, name: str) -> bool:
+    """Return whether a type has every value of another one."""
+    try:
+        return bool(np.promote_types(numpy_dtype(wide), numpy_dtype(name)) == numpy_dtype(wide))
+    except TypeError:
+        return False
 
 
 def default_beta(beta: Any, *, unread: bool) -> Any:
