@@ -114,9 +114,9 @@ def small_host_arrays() -> str:
 
 def emulation() -> str:
     rows = [row for table in tables("notebook/emulation.md", "bench") for row in table]
-    large = [row for row in rows if row["kernel"] == "ozaki_gemm" and int(row["M x N x K"].split()[0]) >= 4096]
+    large = [row for row in rows if row["kernel"] == "ozaki_gemm" and int(row["M x N x K"].split()[0]) >= 3072]
     times = span(column(large, "vs cuBLASLt"), 1)
-    return f"float64 by emulation, M = N = K from 4096 on | {times} | cuBLASLt's best of 8 |"
+    return f"float64 by emulation, M = N = K from 3072 on | {times} | cuBLASLt's best of 8 |"
 
 
 def models(mode: str, *models: str) -> list[Row]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 from gemmule.core.dtype import FLOAT8_E5M2, FLOAT32, INT8, opaque_dtype
@@ -155,9 +154,6 @@ def emulation_us(after: NextKernel, gpu: GpuRates) -> tuple[float, float]:
     return emulated, refused
 
 
-def pays(emulated: float, refused: float, plain: float, most: float = math.inf) -> bool:
-    """Return whether emulation is expected to save time, by the microseconds of `times_us` and of the native kernel.
-
-    `most` is the share of the native time that a refusal may cost at most.
-    """
-    return emulated + _REFUSED * (refused - emulated) <= (1 - _SAVED) * plain and refused - plain <= most * plain
+def pays(emulated: float, refused: float, plain: float) -> bool:
+    """Return whether emulation is expected to save time, by the microseconds of `times_us` and of the native kernel."""
+    return emulated + _REFUSED * (refused - emulated) <= (1 - _SAVED) * plain

@@ -29,9 +29,6 @@ from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 
 NATIVE = guarded_native(PLAIN, "float64_guarded")
-#: Share of the native time that a refusal of float64 may cost at most, so that emulation may be left on for data that
-#: the guard refuses. (Complex types gain so much that they pay for it from smaller sizes on.)
-_MOST_REFUSAL = 0.05
 
 
 def next_kernel(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
@@ -93,8 +90,7 @@ def costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of plain float64, where residues are not expected to pay."""
     del cost
-    emulated, refused = times_us(problem, gpu)
-    return None if pays(emulated, refused, PLAIN.least_cost(problem, gpu), _MOST_REFUSAL) else PLAIN.name
+    return None if pays(*times_us(problem, gpu), PLAIN.least_cost(problem, gpu)) else PLAIN.name
 
 
 def _build(config: ScalesConfig, signature: Signature) -> Buildable:
