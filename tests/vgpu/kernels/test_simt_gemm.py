@@ -124,7 +124,9 @@ ENDS = [(68, 36, 52), *(pytest.param(one, marks=pytest.mark.slow) for one in ((3
 
 
 @pytest.mark.parametrize("shape", ENDS, ids=str)
-@pytest.mark.parametrize("config", [DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (VECTORS,))], ids=str)
+@pytest.mark.parametrize(
+    "config", [DEEP, TALL, *(pytest.param(one, marks=pytest.mark.slow) for one in (VECTORS,))], ids=str
+)
 @pytest.mark.parametrize("layout", [("row", "col"), ("row", "row"), ("col", "col")], ids="-".join)
 def test_vectors_along_k_end_where_the_matrices_do(layout, config, shape, rng):
     m, n, k = shape
