@@ -32,6 +32,8 @@ SMALL = SimtConfig(tile_m=32, tile_n=32, warps_m=2, warps_n=1)
 DEEP = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=1, warps_n=2, stages=2)
 #: Four groups of warps share a tile along K.
 GROUPS = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=2, warps_k=4)
+#: The same in a tall warp tile, whose lanes are 8 x 4.
+TALL = SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4)
 #: K-major operands pass through registers: two groups of warps, in tiles of two panels.
 VECTORS = SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, warps_k=2)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
@@ -58,7 +60,7 @@ def in_groups(a, b, config):
 
 
 @pytest.mark.parametrize(
-    "config", [SMALL, DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (GROUPS, VECTORS))], ids=str
+    "config", [SMALL, DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (GROUPS, TALL, VECTORS))], ids=str
 )
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 def test_whole_tiles_without_bank_conflicts(layout, config, rng):
@@ -78,7 +80,7 @@ def test_whole_tiles_without_bank_conflicts(layout, config, rng):
     assert counter.counts.bank_conflicts == 0
 
 
-@pytest.mark.parametrize("config", [GROUPS, dataclasses.replace(DEEP, cluster_k=2)], ids=str)
+@pytest.mark.parametrize("config", [GROUPS, TALL, dataclasses.replace(DEEP, cluster_k=2)], ids=str)
 def test_interleaved_lanes_read_vectors_in_two_wavefronts(config, rng):
     assert config.interleaved(False)
     a, b = random_matrix(rng, FLOAT32, (config.tile_m, 128)), random_matrix(rng, FLOAT32, (128, config.tile_n))
@@ -122,7 +124,9 @@ ENDS = [(68, 36, 52), *(pytest.param(one, marks=pytest.mark.slow) for one in ((3
 
 
 @pytest.mark.parametrize("shape", ENDS, ids=str)
-@pytest.mark.parametrize("config", [DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (VECTORS,))], ids=str)
+@pytest.mark.parametrize(
+    "config", [DEEP, TALL, *(pytest.param(one, marks=pytest.mark.slow) for one in (VECTORS,))], ids=str
+)
 @pytest.mark.parametrize("layout", [("row", "col"), ("row", "row"), ("col", "col")], ids="-".join)
 def test_vectors_along_k_end_where_the_matrices_do(layout, config, shape, rng):
     m, n, k = shape
@@ -163,7 +167,7 @@ def test_k_major_operands_are_loaded_by_vectors_where_it_pays_and_each_is_inside
         assert other.by_vectors((True, True)) == (False, False)
 
 
-@pytest.mark.parametrize(("config", "ctas"), [(SMALL, 1), (SMALL, 2), (GROUPS, 1)], ids=str)
+@pytest.mark.parametrize(("config", "ctas"), [(SMALL, 1), (SMALL, 2), (GROUPS, 1), (TALL, 1)], ids=str)
 def test_rows_that_begin_anywhere_are_written_by_warps(config, ctas, rng):
     config = dataclasses.replace(config, cluster_k=ctas)
     a, b = random_matrix(rng, FLOAT32, (45, 19)), random_matrix(rng, FLOAT32, (19, 67))

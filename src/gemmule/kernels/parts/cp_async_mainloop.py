@@ -39,6 +39,8 @@ class CpAsyncMainloop:
     #: Whether the index of the k-tile that is copied is computed before the first fragments are read, or where needed:
     #: the order decides which registers are live across the reads.
     index_first = False
+    #: Stages in shared memory beyond `stages`, which are in flight or multiplied.
+    spare = 0
     #: How often the compiler may unroll the loop over k-tiles; -1 leaves it the choice.
     unroll = -1
 
@@ -107,7 +109,7 @@ class CpAsyncMainloop:
     @cute.jit
     def next_stage(self, stage):
         """Return the stage after one in the ring."""
-        return stage + self.stride if stage < (self.stages - 1) * self.stride else 0
+        return stage + self.stride if stage < (self.stages + self.spare - 1) * self.stride else 0
 
     @cute.jit
     def wait(self):

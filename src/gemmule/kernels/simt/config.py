@@ -13,7 +13,7 @@ from gemmule.core.errors import ArgumentError
 VECTOR = 4
 #: The same in bytes.
 VECTOR_BYTES = VECTOR * FLOAT32.itemsize
-#: Lanes of a warp along M and N.
+#: Lanes of a warp along M and N; of float32's tall warp tiles the other way round.
 LANES_M, LANES_N = 4, 8
 #: Elements of a sector of device memory; divides tile_k.
 SECTOR = 8
@@ -30,6 +30,8 @@ LARGEST = 128 * 256
 _LEAST_SIDE, _MANY_COPIES = 64, 16
 #: Elements of the largest tiles whose lanes are interleaved.
 _INTERLEAVED = 64 * 128
+#: Elements of tiles whose K-major operands may wait in slots.
+_SLOTTED = 32 * 64
 #: Registers of an SM, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
@@ -153,14 +155,20 @@ class SimtConfig(Config):
         return self.thread_m // self.warps_k
 
     @property
+    def lanes(self) -> tuple[int, int]:
+        """Lanes of a warp along M and along N: more along the longer side of a warp tile."""
+        tall = self.tile_m // self.warps_m > self.tile_n // self.warps_n
+        return (LANES_N, LANES_M) if tall else (LANES_M, LANES_N)
+
+    @property
     def thread_m(self) -> int:
         """Rows of a thread tile."""
-        return self.tile_m // (self.warps_m * LANES_M)
+        return self.tile_m // (self.warps_m * self.lanes[0])
 
     @property
     def thread_n(self) -> int:
         """Columns of a thread tile."""
-        return self.tile_n // (self.warps_n * LANES_N)
+        return self.tile_n // (self.warps_n * self.lanes[1])
 
     def by_vectors(self, k_major: tuple[bool, bool]) -> tuple[bool, bool]:
         """Return which aligned K-major operands pass through registers, in vectors; others are copied by element.
@@ -178,6 +186,15 @@ class SimtConfig(Config):
             for extent in (self.tile_m, self.tile_n)
         ]
         return k_major[0] and (k_major[1] or wide[0]), k_major[1] and (k_major[0] or wide[1])
+
+    def by_slots(self, k_major: tuple[bool, bool]) -> tuple[bool, bool]:
+        """Return which aligned K-major operands wait in slots of shared memory until they are stored transposed.
+
+        Both or none, of 32 x 64 and 64 x 32 in groups of warps: elsewhere one stage less in flight costs more.
+        """
+        groups = self.warps_k > 1 and self.itemsize == FLOAT32.itemsize
+        slots = groups and self.tile_elements == _SLOTTED and all(k_major)
+        return slots, slots
 
     def interleaved(self, transposes: bool) -> bool:
         """Return whether lanes are interleaved (`lane_row`), where that was measured to be faster.
@@ -216,13 +233,13 @@ class SimtConfig(Config):
         registers += _ADDRESSES * (copies > _MOST_COPIES)
         return max(_REGISTERS // (registers * self.threads), 1)
 
-    def shared_bytes(self, a_k_major: bool, b_k_major: bool) -> int:
-        """Return the shared memory of a CTA: K-major operands are padded."""
+    def shared_bytes(self, a_k_major: bool, b_k_major: bool, slots: bool = False) -> int:
+        """Return the shared memory of a CTA: K-major operands are padded, and with `slots` there is a stage more."""
         sides = (self.tile_m, a_k_major), (self.tile_n, b_k_major)
         pitches = [extent // PANEL * (PANEL + self.vector * k_major) for extent, k_major in sides]
-        return max(sum(pitches) * self.tile_k * self.stages * self.itemsize, self.staging_bytes)
+        return max(sum(pitches) * self.tile_k * (self.stages + slots) * self.itemsize, self.staging_bytes)
 
     @property
     def staging_bytes(self) -> int:
         """Bytes that all warps exchange results in at once: 4 rows of each thread tile."""
-        return LANES_M * VECTOR * self.warps_m * self.warps_k * self.tile_n * FLOAT32.itemsize
+        return self.lanes[0] * VECTOR * self.warps_m * self.warps_k * self.tile_n * FLOAT32.itemsize

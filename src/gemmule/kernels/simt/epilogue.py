@@ -21,6 +21,8 @@ from .thread_tiles import lane_column, lane_row
 
 _ITEM = Float32.width // 8
 _LANES = LANES_M * LANES_N
+#: Vectors of a line of shared memory.
+_LINE = 8
 
 
 @dataclass(frozen=True)
@@ -77,20 +79,21 @@ class SimtEpilogue:
         """
         alpha, beta = scalars
         rows, cols = cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
+        lanes_m, lanes_n = self.config.lanes
         for i in cutlass.range_constexpr(rows):
             number = first + i
-            row = corner[0] + number // VECTOR * (LANES_M * VECTOR) + number % VECTOR
+            row = corner[0] + number // VECTOR * (lanes_m * VECTOR) + number % VECTOR
             # All loads of C that a row needs are issued before its stores.
             addends = cute.make_rmem_tensor(cute.make_layout(cols), gC.element_type)
             addends.fill(gC.element_type(0))
             if beta != 0:
                 for j in cutlass.range_constexpr(0, cols, self.vector):
-                    at = row, corner[1] + (j // VECTOR * (LANES_N * VECTOR) + j % VECTOR)
+                    at = row, corner[1] + (j // VECTOR * (lanes_n * VECTOR) + j % VECTOR)
                     if self.inside(gC, at):
                         vector = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
                         cute.autovec_copy(self.vector_at(gC, at), vector)
             for j in cutlass.range_constexpr(0, cols, self.vector):
-                at = row, corner[1] + (j // VECTOR * (LANES_N * VECTOR) + j % VECTOR)
+                at = row, corner[1] + (j // VECTOR * (lanes_n * VECTOR) + j % VECTOR)
                 if cutlass.const_expr(self.fused is None):
                     if self.inside(gD, at):
                         vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
@@ -123,9 +126,10 @@ class SimtEpilogue:
         config, (rows, cols) = self.config, cutlass.const_expr((cute.size(rC, mode=[0]), cute.size(rC, mode=[1])))
         warp_n = cutlass.const_expr(config.tile_n // config.warps_n)
         together = cutlass.const_expr(math.gcd(rows, VECTOR))
+        lanes_m, lanes_n = config.lanes
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // _LANES, tid % _LANES
-        buffer = staging + warp * (LANES_M * together * warp_n * _ITEM)
+        buffer = staging + warp * (lanes_m * together * warp_n * _ITEM)
         warp = warp % (config.warps_m * config.warps_n)
         own = buffer + (self.own_row(lane) * (together * warp_n) + self.own_column(lane) * VECTOR) * _ITEM
         row_0 = tile[0] + warp // config.warps_n * (config.tile_m // config.warps_m)
@@ -136,15 +140,17 @@ class SimtEpilogue:
             for i in cutlass.range_constexpr(together):
                 for j in cutlass.range_constexpr(0, cols, VECTOR):
                     vector = cute.make_tensor(rC.iterator + (begin + i) * cols + j, cute.make_layout(VECTOR))
-                    address = own + (i * warp_n + j * LANES_N) * _ITEM
+                    # The vectors of a thread are apart by whole lines, or in one, where rows are swizzled.
+                    column = cutlass.const_expr(j * lanes_n * _ITEM)
+                    address = (own + column if lanes_n == _LINE else own ^ column) + i * (warp_n * _ITEM)
                     cute.autovec_copy(vector, _shared(address, VECTOR))
             number = first + begin
-            row_1 = row_0 + (number // VECTOR * (LANES_M * VECTOR) + number % VECTOR)
+            row_1 = row_0 + (number // VECTOR * (lanes_m * VECTOR) + number % VECTOR)
             # Rows that are left from here on: of columns that are inside, else none.
             left = [gD.shape[0] - row_1 if col_0 + p * _LANES < gD.shape[1] else 0 for p in range(pieces)]
             place = (gD.iterator + cute.crd2idx((row_1, col_0), gD.layout)).toint()
             cute.arch.sync_warp()
-            for lane_m in cutlass.range_constexpr(LANES_M):
+            for lane_m in cutlass.range_constexpr(lanes_m):
                 # All reads of shared memory and of C come before the stores of a few rows.
                 products = cute.make_rmem_tensor(cute.make_layout((pieces, together)), Float32)
                 addends = cute.make_rmem_tensor(cute.make_layout((pieces, together)), gC.element_type)
@@ -180,19 +186,25 @@ class SimtEpilogue:
 
     def own_row(self, lane: Any) -> Any:
         """Return the row of a lane in shared memory."""
-        return lane_row(lane, self.interleaved)
+        return lane_row(lane, self.config.lanes, self.interleaved)
 
     def own_column(self, lane: Any) -> Any:
-        """Return the column of a lane's vectors in shared memory.
-
-        Eight interleaved lanes store four vectors of two rows: those of odd rows in the other half of the banks.
-        """
-        column = lane_column(lane, self.interleaved)
-        return column ^ lane % 2 * (LANES_N // 2) if self.interleaved else column
+        """Return the column of a lane's vectors in shared memory."""
+        column = lane_column(lane, self.config.lanes, self.interleaved)
+        return column ^ self.swizzle(self.own_row(lane)) if self.interleaved else column
 
     def staged(self, column: Any, row: int) -> Any:
         """Return where in shared memory a column of a lane's row is."""
-        return column ^ row % 2 * (LANES_N // 2 * VECTOR) if self.interleaved else column
+        return column ^ self.swizzle(row) * VECTOR if self.interleaved else column
+
+    def swizzle(self, row: Any) -> Any:
+        """Return what the row of an interleaved lane changes (xor) in the places of its vectors.
+
+        Eight interleaved lanes store vectors of two rows and four columns, or of four rows and two columns: each row
+        to other banks.
+        """
+        lanes_m, lanes_n = self.config.lanes
+        return row % 2 * (lanes_n // 2) if lanes_m < lanes_n else row % 4 * 2
 
     @cute.jit
     def store(self, gD: cute.Tensor, at, vector: cute.Tensor):

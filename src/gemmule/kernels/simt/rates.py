@@ -112,11 +112,15 @@ FACTORS = {
     (32, 64, 32, 4, 1): (0.952, 1.010),
     (32, 64, 32, 4, 2): (0.930, 0.990),
     (64, 32, 32, 2, 1): (0.979, 1.033),
+    (64, 32, 32, 4, 1): (0.952, 1.010),
+    (64, 32, 32, 4, 2): (0.930, 0.990),
     (64, 64, 32, 2, 1): (1.028, 1.036),
     (64, 64, 32, 2, 2): (1.019, 1.013),
     (64, 64, 32, 2, 3): (1.004, 1.012),
     (64, 64, 32, 2, 4): (0.987, 1.008),
     (64, 64, 32, 2, 8): (1.012, 1.039),
+    (64, 128, 32, 2, 1): (0.978, 1.080),
+    (128, 64, 32, 2, 1): (0.968, 1.080),
 }
 #: Further factors of the largest tiles, one CTA an SM, where operands are aligned and the result is written by element:
 #: 4095 cubed with prepared operands.
@@ -133,16 +137,23 @@ class _InGroups(NamedTuple):
 #: By the elements of a tile; in the notebook are the products that they were fitted to, and those that judged them.
 _IN_GROUPS = {
     64 * 64: _InGroups(mn_major_by_element=1.06),
+    128 * 64: _InGroups(mn_major_by_element=1.06),
     32 * 32: _InGroups(mn_major=0.985),
 }
-#: Further factors where K-major operands are aligned: by rows, columns, k-tile, groups of warps, and whether vectors
-#: are loaded.
+#: Further factors where K-major operands are aligned: by rows, columns, k-tile, groups of warps, and how they are
+#: copied: by elements, as vectors through registers, or as vectors through slots.
 _K_MAJOR = {
-    (64, 128, 16, 1, True): 1.075,
-    (128, 64, 16, 1, True): 1.05,
-    (128, 256, 16, 1, True): 1.013,
-    (128, 64, 8, 1, False): 0.96,
-    (64, 64, 32, 2, False): 0.97,
+    (64, 128, 16, 1, "vectors"): 1.075,
+    (128, 64, 16, 1, "vectors"): 1.05,
+    (128, 256, 16, 1, "vectors"): 1.013,
+    (128, 64, 8, 1, "elements"): 0.96,
+    (64, 64, 32, 2, "elements"): 0.97,
+    (32, 64, 32, 4, "elements"): 0.96,
+    (64, 32, 32, 4, "elements"): 0.96,
+    (64, 128, 32, 2, "vectors"): 0.97,
+    (128, 64, 32, 2, "vectors"): 0.975,
+    (32, 64, 32, 4, "slots"): 0.97,
+    (64, 32, 32, 4, "slots"): 0.97,
 }
 
 
@@ -150,7 +161,7 @@ def factor_of(
     config: SimtConfig,
     k_major: tuple[bool, bool],
     unaligned: tuple[bool, bool],
-    by_vectors: tuple[bool, bool],
+    copied: str,
     by_element: bool,
 ) -> float:
     """Return the measured time of a config by that of the model's limits.
@@ -159,8 +170,10 @@ def factor_of(
     ----------
     config : SimtConfig
         The config; of complex types only the further factor of the largest tiles is known.
-    k_major, unaligned, by_vectors : tuple of bool
-        Of A and of B: whether it is K-major, is copied by element, and is loaded by vectors.
+    k_major, unaligned : tuple of bool
+        Of A and of B: whether it is K-major, and is copied by element.
+    copied : str
+        How aligned K-major operands are copied: "elements", "vectors" or "slots".
     by_element : bool
         Whether the result is written by element.
     """
@@ -170,13 +183,13 @@ def factor_of(
     if by_element and not any(unaligned):
         factor *= _BY_ELEMENT.get(config.tile_elements, 1.0)
     if complete and not (any(k_major) and any(unaligned)):
-        factor *= _further(config, k_major, any(by_vectors), by_element)
+        factor *= _further(config, k_major, copied, by_element)
     return factor
 
 
-def _further(config: SimtConfig, k_major: tuple[bool, bool], by_vectors: bool, by_element: bool) -> float:
+def _further(config: SimtConfig, k_major: tuple[bool, bool], copied: str, by_element: bool) -> float:
     """Return the further factor of a config with aligned K-major operands, or in groups of warps."""
     if any(k_major):
-        return _K_MAJOR.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, by_vectors), 1.0)
+        return _K_MAJOR.get((config.tile_m, config.tile_n, config.tile_k, config.warps_k, copied), 1.0)
     further = _IN_GROUPS.get(config.tile_elements, _InGroups()) if config.warps_k > 1 else _InGroups()
     return further.mn_major_by_element if by_element else further.mn_major

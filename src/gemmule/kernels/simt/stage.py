@@ -4,7 +4,8 @@ A panel is 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k
 4 rows. A K-major operand is transposed by its copies, 4 bytes each: a warp copies 4 rows by 8 k, which are whole
 sectors of device memory, and with 4 elements of padding after each k all banks of shared memory. Or it passes through
 registers: a warp loads vectors of 4 k, whole lines of the first-level cache where a k-tile has so many, and stores
-their elements one by one; padding follows each 4 k, as many elements as the warp loads rows.
+their elements one by one; padding follows each 4 k, as many elements as the warp loads rows. Or vectors are copied into
+slots, each read and stored by the thread that copied it: they take no register while they are in flight.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cutlass import Float32, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
+from gemmule.kernels.parts.async_copy import copy_masked_async
 from gemmule.kernels.parts.stage_copies import MaskedCopies, StageLayout
 
 from .config import PANEL, SECTOR, VECTOR_BYTES
@@ -128,3 +130,20 @@ class VectorCopies(TransposingCopies):
             address = self.piece_target(target, p) + self.stage.offset(0, v)
             place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=self.stage.itemsize)
             cute.make_tensor(place, cute.make_layout(1))[0] = loaded[v, p]
+
+
+class SlotCopies(VectorCopies):
+    """Copies of an aligned K-major float32 operand into slots of the stage before its own, in vectors along K."""
+
+    @cute.jit
+    def copy(self, gX: cute.Tensor, slots, source, mask, p: cutlass.Constexpr[int]):
+        """Issue the asynchronous copy of vector p of a k-tile into its slot, zeros where the mask leaves it out."""
+        place = slots + p * self.threads * VECTOR_BYTES
+        copy_masked_async(place, self.piece_source(gX, source, p), VECTOR_BYTES, mask, 0 if self.whole else p)
+
+    @cute.jit
+    def take(self, loaded: cute.Tensor, slots, p: cutlass.Constexpr[int]):
+        """Read vector p of a k-tile from its slot."""
+        address = slots + p * self.threads * VECTOR_BYTES
+        place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR_BYTES)
+        cute.autovec_copy(cute.make_tensor(place, cute.make_layout(self.stage.vector)), loaded[None, p])

@@ -17,18 +17,33 @@ def spread(place, index: cutlass.Constexpr[int], places: cutlass.Constexpr[int])
     return (index // VECTOR * places + place) * VECTOR + index % VECTOR
 
 
-def lane_row(lane: Any, interleaved: bool) -> Any:
-    """Return the row of a lane among those of its warp, 4 x 8.
+def lane_row(lane: Any, lanes: tuple[int, int], interleaved: bool) -> Any:
+    """Return the row of a lane among those of its warp: `lanes`, 4 x 8 or 8 x 4.
 
-    Interleaved lanes i and i xor 2 are in a row, i and i xor 1 in a column: shared memory serves reads of vectors of 16
-    bytes by half-warps, in two wavefronts. In the order of rows it takes four for those of columns.
+    Of 4 x 8, interleaved lanes i and i xor 2 are in a row, i and i xor 1 in a column; of 8 x 4 the other way round.
+    Shared memory serves reads of vectors of 16 bytes by half-warps, then in two wavefronts; in the order of rows it
+    takes four for those of columns.
     """
-    return lane % 2 + lane // (2 * LANES_N) * 2 if interleaved else lane // LANES_N
+    if not interleaved:
+        return lane // lanes[1]
+    return _few(lane) if lanes[0] < lanes[1] else _many(lane)
 
 
-def lane_column(lane: Any, interleaved: bool) -> Any:
+def lane_column(lane: Any, lanes: tuple[int, int], interleaved: bool) -> Any:
     """Return the column of a lane; `lane_row` is its row."""
-    return lane // 2 % LANES_N if interleaved else lane % LANES_N
+    if not interleaved:
+        return lane % lanes[1]
+    return _many(lane) if lanes[0] < lanes[1] else _few(lane)
+
+
+def _few(lane: Any) -> Any:
+    """Return the place of an interleaved lane among four."""
+    return lane % 2 + lane // (2 * LANES_N) * 2
+
+
+def _many(lane: Any) -> Any:
+    """Return the place of an interleaved lane among eight."""
+    return lane // 2 % LANES_N
 
 
 @cute.jit

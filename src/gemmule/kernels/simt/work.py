@@ -201,7 +201,10 @@ def _facts_of_config(
     steps = config.tile_k // config.warps_k
     # These are copied by element.
     aligned = [takes_vectors and along and not few for along, few in zip(k_major, unaligned, strict=True)]
-    by_vectors = config.by_vectors((aligned[0], aligned[1]))
+    pair = aligned[0], aligned[1]
+    by_slots = config.by_slots(pair)
+    by_vectors = tuple(one or slot for one, slot in zip(config.by_vectors(pair), by_slots, strict=True))
+    copied = "slots" if any(by_slots) else "vectors" if any(by_vectors) else "elements"
     short = [few or (along and not one) for few, along, one in zip(unaligned, k_major, by_vectors, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
@@ -215,7 +218,10 @@ def _facts_of_config(
         "depth": config.tile_k * config.cluster_k,
         "resident": min(
             config.resident(sum(copies)),
-            _SHARED * (config.carve_out or 100) // 100 // (config.shared_bytes(*k_major) + _RESERVED),
+            _SHARED
+            * (config.carve_out or 100)
+            // 100
+            // (config.shared_bytes(*k_major, slots=any(by_slots)) + _RESERVED),
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,
@@ -223,8 +229,8 @@ def _facts_of_config(
         "copies": sum(count for count, few, along in each if few and not along),
         "transposed": sum(count for count, few, along in each if few and along),
         "vectors": sum(count for count, few, along in each if along and not few),
-        "loads": any(by_vectors) and config.tile_elements < LARGEST,
+        "loads": any(by_vectors) and not any(by_slots) and config.tile_elements < LARGEST,
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "tile_elements": config.thread_m * config.thread_n * parts,
-        "factor": factor_of(config, k_major, unaligned, by_vectors, by_element),
+        "factor": factor_of(config, k_major, unaligned, copied, by_element),
     }

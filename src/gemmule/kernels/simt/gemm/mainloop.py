@@ -12,8 +12,8 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies
-from gemmule.kernels.simt.config import LANES_M, LANES_N, LARGEST, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
-from gemmule.kernels.simt.stage import SimtStage, TransposingCopies, VectorCopies
+from gemmule.kernels.simt.config import LARGEST, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
+from gemmule.kernels.simt.stage import SimtStage, SlotCopies, TransposingCopies, VectorCopies
 from gemmule.kernels.simt.thread_tiles import lane_column, lane_row, multiply_fragments
 
 _ALIGNMENT = 1024
@@ -37,6 +37,8 @@ class _Operand:
         Masks of the copies that are inside the matrix: of k-tiles that are inside it in K, and of the one that is not.
     loaded : Tensor or None
         Vectors of the next k-tile, of an operand that passes through registers.
+    slots : Int32 or None
+        Address of this thread's first slot in the first stage, of an operand that passes through slots.
     """
 
     copies: MaskedCopies
@@ -46,6 +48,7 @@ class _Operand:
     inside: Any
     last: Any
     loaded: Any
+    slots: Any
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,15 @@ class SimtGemmMainloop(CpAsyncMainloop):
         allowed = int(types["a_copies"]), int(types["b_copies"])
         aligned = [one and size == VECTOR_BYTES for one, size in zip(k_major, allowed, strict=True)]
         by_vectors = config.by_vectors((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
+        by_slots = config.by_slots((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
         self.stageA, self.stageB = stages = [
-            SimtStage(extent, config.tile_k, along, config.itemsize, vectors)
-            for extent, along, vectors in zip((config.tile_m, config.tile_n), k_major, by_vectors, strict=True)
+            SimtStage(extent, config.tile_k, along, config.itemsize, vectors or slots)
+            for extent, along, vectors, slots in zip(
+                (config.tile_m, config.tile_n), k_major, by_vectors, by_slots, strict=True
+            )
         ]
+        #: Whether A and B pass through slots; then a k-tile is a stage before its slots', and there is a stage more.
+        self.by_slots, self.spare = by_slots, int(any(by_slots))
         #: Whether copies of an element each transpose an operand.
         self.transposes = any(one.k_major and not one.by_vectors for one in stages)
         self.interleaved = self.interleaves and config.interleaved(self.transposes)
@@ -125,10 +133,16 @@ class SimtGemmMainloop(CpAsyncMainloop):
             for one, size in zip(stages, allowed, strict=True)
         ]
         self.copyA, self.copyB = (
-            (VectorCopies if one.by_vectors else TransposingCopies if one.k_major else MaskedCopies)(
-                one, size, config.threads, groups, whole
-            )
-            for one, size in zip(stages, sizes, strict=True)
+            (
+                SlotCopies
+                if slots
+                else VectorCopies
+                if one.by_vectors
+                else TransposingCopies
+                if one.k_major
+                else MaskedCopies
+            )(one, size, config.threads, groups, whole)
+            for one, size, slots in zip(stages, sizes, by_slots, strict=True)
         )
 
     def groups(self, unaligned: bool) -> int:
@@ -149,7 +163,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
         Where alpha is 0 the accumulators are zeros, and nothing is read.
         """
-        smem = SmemAllocator().allocate(max(self.stages * self.bytes, self.config.staging_bytes), _ALIGNMENT)
+        nbytes = cutlass.const_expr((self.stages + self.spare) * self.bytes)
+        smem = SmemAllocator().allocate(max(nbytes, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
         rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // self.vector, 2)), Float32)
@@ -183,8 +198,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
         """Return this thread's first row and column in the tile."""
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // 32 % (self.config.warps_m * self.config.warps_n), tid % 32
-        row = warp // self.config.warps_n * self.warp_m + lane_row(lane, self.interleaved) * self.vector
-        col = warp % self.config.warps_n * self.warp_n + lane_column(lane, self.interleaved) * self.vector
+        lanes = self.config.lanes
+        row = warp // self.config.warps_n * self.warp_m + lane_row(lane, lanes, self.interleaved) * self.vector
+        col = warp % self.config.warps_n * self.warp_n + lane_column(lane, lanes, self.interleaved) * self.vector
         return row, col
 
     def group(self) -> Any:
@@ -207,12 +223,18 @@ class SimtGemmMainloop(CpAsyncMainloop):
             inside = copies.mask(gX, row0, 0 - self.depth)
             last = copies.mask(gX, row0, depth // self.depth * self.depth)
         loaded = copies.registers() if copies.stage.by_vectors else None
-        return _Operand(copies, gX, stages + copies.target(), copies.k_tile_stride(gX), inside, last, loaded)
+        slots = None
+        if cutlass.const_expr(isinstance(copies, SlotCopies)):
+            tid, _, _ = cute.arch.thread_idx()
+            slots = stages + tid * VECTOR_BYTES
+        return _Operand(copies, gX, stages + copies.target(), copies.k_tile_stride(gX), inside, last, loaded, slots)
 
     def fill(self, tile: _Tile, sources: Any, k_tiles: Any) -> tuple[Any, Any]:
         """Issue the copies of all stages but one; vectors of these k-tiles are stored, and those of the next loaded."""
         if tile.a.loaded is None and tile.b.loaded is None:
             return super().fill(tile, sources, k_tiles)
+        if self.spare:
+            return self.fill_slots(tile, sources)
         places = list(sources)
         for number in range(self.stages - 1):
             for x, operand in enumerate((tile.a, tile.b)):
@@ -239,10 +261,48 @@ class SimtGemmMainloop(CpAsyncMainloop):
                     operand.copies.store(loaded, operand.target + stage, p)
         return tuple(places), Int32((self.stages - 1) * self.stride)
 
+    def fill_slots(self, tile: _Tile, sources: Any) -> tuple[Any, Any]:
+        """Issue the copies of all stages but one, and store the first k-tile transposed, in the last stage."""
+        places = list(sources)
+        for number in range(self.stages - 1):
+            for x, operand in enumerate((tile.a, tile.b)):
+                for group in range(operand.copies.parts):
+                    self.copy(operand, tile, places[x], number * self.bytes, Int32(number), group)
+                places[x] += operand.stride
+            cute.arch.cp_async_commit_group()
+        cute.arch.cp_async_wait_group(self.stages - 2)
+        waiting: list[Any] = [operand for operand in (tile.a, tile.b) if operand.slots is not None]
+        for operand in waiting:
+            for p in range(operand.copies.count):
+                operand.copies.take(operand.loaded, operand.slots, p)
+        for operand in waiting:
+            for p in range(operand.copies.count):
+                operand.copies.store(operand.loaded, operand.target + self.stages * self.bytes, p)
+        return tuple(places), Int32((self.stages - 1) * self.bytes)
+
+    @cute.jit
+    def wait(self):
+        """Wait for the next k-tile, and for the slots of the one after it, which are stored meanwhile."""
+        cute.arch.cp_async_wait_group(self.stages - 2 - self.spare)
+        cute.arch.sync_threads()
+
+    def store_slots(self, operand: Any, stage: Any, step: int) -> None:
+        """Store a step's vectors of the next k-tile, given the stage of the k-tile that is copied."""
+        # Of the stages the last but one is copied into, and the last has the k-tile that is multiplied.
+        before = self.next_stage(self.next_stage(stage))
+        for p in range(operand.copies.count):
+            taken = p * (self.copy_steps - 1) // operand.copies.count
+            if step == taken:
+                operand.copies.take(operand.loaded, operand.slots + self.next_stage(before), p)
+            if step == taken + 1:
+                operand.copies.store(operand.loaded, operand.target + before, p)
+
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Issue a step's copies of a k-tile; zeros for one after the last."""
         for operand, source in zip((tile.a, tile.b), sources, strict=True):
-            if operand.loaded is not None:
+            if operand.slots is not None:
+                self.store_slots(operand, stage, step)
+            elif operand.loaded is not None:
                 self.store_and_load(operand, tile, source, stage, k_tile, step)
                 continue
             group, rest = divmod(step, self.copy_steps // operand.copies.parts)
@@ -252,7 +312,12 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def copy(self, operand: _Operand, tile: _Tile, source: Any, stage: Any, k_tile: Any, group: int) -> None:
         """Issue a group of the asynchronous copies of a k-tile."""
         mask = self.mask(operand, tile, k_tile)
-        operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, group)
+        if operand.slots is None:
+            operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, group)
+            return
+        copies: Any = operand.copies
+        for p in range(copies.count):
+            copies.copy(operand.gmem, operand.slots + stage, source, mask, p)
 
     def store_and_load(self, operand: _Operand, tile: _Tile, source: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Store a step's vectors of a k-tile, and in the last step that copies load those of the next one.
@@ -288,12 +353,17 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def read(self, tile, stage, step: cutlass.Constexpr[int]):
         """Read this thread's vectors of one k into the registers of its parity."""
         parity = cutlass.const_expr(step % 2)
+        lanes_m, lanes_n = self.config.lanes
+        stage_a = stage_b = stage
+        if cutlass.const_expr(self.spare > 0):
+            before = stage - self.bytes if stage > 0 else self.stages * self.bytes
+            stage_a, stage_b = (before if slots else stage for slots in self.by_slots)
         for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
-            offset = cutlass.const_expr(self.stageA.offset(f * LANES_M * self.vector, step))
-            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage + offset)
+            offset = cutlass.const_expr(self.stageA.offset(f * lanes_m * self.vector, step))
+            _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage_a + offset)
         for f in cutlass.range_constexpr(cute.size(tile.fragments_b, mode=[1])):
-            offset = cutlass.const_expr(self.stageB.offset(f * LANES_N * self.vector, step))
-            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage + offset)
+            offset = cutlass.const_expr(self.stageB.offset(f * lanes_n * self.vector, step))
+            _read_vector(tile.fragments_b[None, f, parity], tile.start_b + stage_b + offset)
 
     @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
@@ -306,7 +376,14 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
     def multiply_fragments(self, rA: Any, rB: Any, rC: Any) -> None:
         """Add the products of one k."""
-        multiply_fragments(rA, rB, rC)
+        lanes_m, lanes_n = self.config.lanes
+        if lanes_m > lanes_n:
+            # The order of a wide warp tile, mirrored.
+            rows, cols = rC.shape
+            mirrored = cute.make_tensor(rC.iterator, cute.make_layout((cols, rows), stride=(1, cols)))
+            multiply_fragments(rB, rA, mirrored)
+        else:
+            multiply_fragments(rA, rB, rC)
 
 
 @cute.jit

@@ -104,11 +104,16 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
     if epilogue is not None and epilogue.expression.names_c:
         # The kernel reads C only where beta is not 0.
         problem = dataclasses.replace(problem, beta=1)
+    k_major = types["a_major"] == "k", types["b_major"] == "k"
+    aligned = (
+        k_major[0] and int(types["a_copies"]) == VECTOR_BYTES,
+        k_major[1] and int(types["b_copies"]) == VECTOR_BYTES,
+    )
     lda, ldb = operand_copies(problem.a).stride, operand_copies(problem.b).stride
     return Launch(
         grid=tile_grid(problem, config.tile_m, config.tile_n, config.cluster_k),
         block=(config.threads, 1, 1),
-        shared_bytes=config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k"),
+        shared_bytes=config.shared_bytes(*k_major, slots=any(config.by_slots(aligned))),
         cluster=(config.cluster_k, 1, 1),
         params=(
             *batched_params(problem, first, second, lda, ldb),
@@ -191,11 +196,15 @@ SPEC = KernelSpec(
         SimtConfig(tile_m=32, tile_n=64, tile_k=32, warps_m=1, warps_n=1, warps_k=4),
         SimtConfig(tile_m=32, tile_n=64, tile_k=32, warps_m=1, warps_n=1, cluster_k=2, warps_k=4),
         SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=2, warps_n=1, warps_k=2),
+        SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, warps_k=4),
+        SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, cluster_k=2, warps_k=4),
         SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, warps_k=2),
         SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=2, warps_k=2),
         SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=3, warps_k=2),
         SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=4, warps_k=2),
         SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=8, warps_k=2),
+        SimtConfig(tile_m=64, tile_n=128, tile_k=32, warps_m=2, warps_n=2, stages=3, warps_k=2),
+        SimtConfig(tile_m=128, tile_n=64, tile_k=32, warps_m=4, warps_n=1, stages=3, warps_k=2),
     ),
     signatures=signatures,
     why_not=why_not,
