@@ -11,9 +11,9 @@ import pytest
 import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
+from gemmule.kernels.emulation import ozaki_chain
 from gemmule.kernels.emulation.guard import NEVER
 from gemmule.kernels.emulation.guard_words import SHORTFALL
-from gemmule.kernels.emulation import ozaki_chain
 from gemmule.kernels.emulation.ozaki_config import ScalesConfig
 from gemmule.kernels.emulation.ozaki_gemm import first_launches
 from gemmule.kernels.emulation.ozaki_gemm import spec as own

@@ -31,9 +31,8 @@ from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
-from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
-
 from gemmule.kernels.parts.cluster_reduction import load_of_cta
+from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 from .early_refusal import is_refused
 from .magnitudes import Magnitudes
@@ -155,7 +154,7 @@ class OzakiScales:
         if tid % 32 < count:
             sums[tid // 32 * count + tid % 32], exponents[tid // 32 * count + tid % 32] = total, exponent
         cute.arch.sync_threads()
-        if cutlass.const_expr(self.parts(along) > 1):
+        if cutlass.const_expr(self.parts(along) > 1):  # noqa: SIM102, one when compiled
             if tid < count:
                 total, exponent = self.sum_of_warps(sums, exponents, tid, THREADS // 32, count)
                 sums[_PARTIAL + tid], exponents[_PARTIAL + tid] = total, exponent
