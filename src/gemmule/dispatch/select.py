@@ -13,13 +13,14 @@ from gemmule.core.config import Config
 from gemmule.core.dtype import COMPLEX128, FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.core.problem import GemmProblem, Problem, contiguous_gemm, split_batch
+from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, contiguous_gemm, split_batch
 from gemmule.core.spec import Choice, KernelSpec, Reason, reasons_of, why_not_epilogue
 
 from .choices.candidates import (
     MAX_LAUNCHES_SMALL,
     by_name,
     candidates_of,
+    faster_in_fewer,
     max_launches,
     needs_fewer,
     part_of,
@@ -203,7 +204,7 @@ def _choose(
             limited.append((spec.name, too_many))
         elif measured is not None and not (spec.is_syrk and is_less(cost, measured)):
             refused.append((spec.name, f"supported, but {measured.spec.name} was measured to be faster"))
-        elif (faster := _faster(spec, problem, inner, cost, arch, gpu, registry)) is not None:
+        elif (faster := _faster(spec, problem, parts[spec.batch_dims], cost, arch, gpu, registry)) is not None:
             refused.append((spec.name, f"supported, but {faster} has a lower predicted time"))
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
@@ -214,22 +215,32 @@ def _choose(
 def _faster(
     spec: KernelSpec,
     problem: Problem,
-    inner: Problem,
+    part: tuple[Problem, int],
     cost: float | None,
     arch: Arch,
     gpu: GpuRates | None,
     registry: Sequence[KernelSpec],
 ) -> str | None:
-    """Return the name of a later supported kernel with a lower predicted time, or None."""
-    if spec.faster_alternative is None or cost is None or gpu is None:
+    """Return the name of a later supported kernel with a lower predicted time, or None.
+
+    `part` is the problem of a launch and the number of launches; `cost` is of one.
+    """
+    if cost is None or gpu is None:
+        return None
+    inner, launches = part
+    if launches > 1 and spec.cost_in_us and isinstance(problem, TransposeProblem):
+        name = faster_in_fewer(spec, problem, launches * cost, arch, gpu, registry)
+        if name is not None:
+            return name
+    if spec.faster_alternative is None:
         return None
     name = supported_name(spec.faster_alternative(inner, cost, gpu), problem, arch, registry)
     if name is None or (other := by_name(registry)[name]).costs is None:
         return name
-    part, _ = part_of(problem, other)
-    found = other.cheapest(part, arch, gpu)
+    inner, _ = part_of(problem, other)
+    found = other.cheapest(inner, arch, gpu)
     # The time may be that of a config that the architecture lacks, such as a cluster.
-    if found is not None and found[1] > other.least_cost(part, gpu) and found[1] >= cost:
+    if found is not None and found[1] > other.least_cost(inner, gpu) and found[1] >= cost:
         return None
     return name
 

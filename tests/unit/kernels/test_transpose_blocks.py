@@ -10,11 +10,13 @@ import pytest
 from gemmule.core.arch import Arch
 from gemmule.core.layout import compact_strides
 from gemmule.core.permutation import transpose_problem
-from gemmule.core.problem import inner_problem
+from gemmule.core.problem import inner_problem, split_batch
+from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.blocks.block import block_bytes, conflicts_of, in_units, places_of
 from gemmule.kernels.transpose.blocks.block_choice import tried_blocks
 from gemmule.kernels.transpose.blocks.spec import SPEC, divisor_of
+from gemmule.kernels.transpose.word_blocks.spec import SPEC as WORDS
 from support.permutations import permutation_of
 
 HOPPER = Arch(9, 0, True)
@@ -38,6 +40,11 @@ HOPPER = Arch(9, 0, True)
         ((1021, 15, 12, 15, 12, 3), (0, 1, 3, 2, 4, 5), 4, "transpose_blocks"),
         ((8, 2048, 32, 128), (0, 2, 1, 3), 2, "transpose_rows"),
         ((4, 40, 256, 32), (0, 3, 1, 2), 4, "transpose_blocks"),
+        # Rows that would take several launches; one is predicted to be faster, or long rows are not.
+        ((20, 4, 24, 7, 28, 6), (4, 1, 0, 3, 2, 5), 16, "transpose_blocks"),
+        ((26, 68, 4, 7, 5, 10), (1, 4, 3, 0, 2, 5), 2, "transpose_blocks"),
+        ((15, 67, 18, 29, 3, 26), (3, 0, 2, 4, 1, 5), 1, "transpose_word_blocks"),
+        ((3, 40, 4, 50, 60, 1024), (2, 1, 4, 3, 0, 5), 4, "transpose_rows"),
         # Long rows with a short side, and matrices that fill tiles.
         ((64, 224, 224, 3), (0, 3, 1, 2), 1, "transpose_skinny"),
         ((400, 300, 200), (2, 1, 0), 4, "transpose_tiled"),
@@ -138,6 +145,26 @@ def test_a_skew_keeps_lanes_in_different_banks(shape, axes, itemsize):
     block = choose(problem, HOPPER, multiprocessors=132).config.of(problem)
     assert places_of(block, itemsize).skew > 0
     assert conflicts_of(block, itemsize) <= 2
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((3, 0, 5, 7), (3, 2, 1, 0)),
+        ((0, 4, 24, 7, 28, 6), (4, 1, 0, 3, 2, 5)),
+        ((4, 5, 3, 7, 2, 0), (4, 1, 0, 3, 2, 5)),
+        ((0, 33, 65, 77), (3, 2, 1, 0)),
+    ],
+)
+def test_an_empty_permutation_launches_nothing(shape, axes, itemsize):
+    problem = permutation_of(shape, axes, itemsize)
+    chosen = choose(problem, HOPPER, multiprocessors=132)
+    for spec, configs in ((chosen.spec, (chosen.config,)), (SPEC, SPEC.configs), (WORDS, WORDS.configs)):
+        inner, outer, _ = split_batch(problem, spec.batch_dims)
+        for config in configs:
+            if spec.why_not(inner, HOPPER, config) is None:
+                assert 0 in outer or not Choice(spec, config).launches(inner)[0]
 
 
 def test_blocks_of_patches_have_five_axes():

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from gemmule.core.arch import Arch
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem, OperandTypes, Problem, split_batch
 from gemmule.core.problem_kind import CachedForKinds
@@ -101,6 +102,26 @@ def part_of(problem: Problem, spec: KernelSpec) -> tuple[Problem, int]:
 def needs_fewer(spec: KernelSpec, problem: Problem, arch: Arch, registry: Sequence[KernelSpec]) -> bool:
     """Return whether a kernel that covers more batch dimensions in a launch supports a problem."""
     return any(one.takes(part_of(problem, one)[0], arch) for one in _covering_more(spec, registry))
+
+
+def faster_in_fewer(
+    spec: KernelSpec, problem: Problem, us: float, arch: Arch, gpu: GpuRates, registry: Sequence[KernelSpec]
+) -> str | None:
+    """Return the name of a later kernel that takes a batch in fewer launches and less time by prediction, or None.
+
+    Parameters
+    ----------
+    us : float
+        The predicted microseconds of all launches of `spec`.
+    """
+    for one in _covering_more(spec, registry[registry.index(spec) + 1 :]):
+        part, launches = part_of(problem, one)
+        if not one.cost_in_us or one.costs is None or one.is_refused(part, arch):
+            continue
+        found = one.cheapest(part, arch, gpu)
+        if found is not None and found[1] * launches < us:
+            return one.name
+    return None
 
 
 def why_too_many(spec: KernelSpec, problem: Problem, launches: int, registry: Sequence[KernelSpec]) -> str | None:

@@ -56,7 +56,8 @@ class WordBlocksConfig(TileConfig):
         return before + table_bytes(block) + self.stages * stage_bytes(block, in_units(problem).itemsize)
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
-        return math.prod(self.of(problem).counts), 1
+        # A block's axes have more than one element: an axis of none is not among them.
+        return math.prod(self.of(problem).counts) if problem.bytes_min else 0, 1
 
     def grid(self, problem: TransposeProblem) -> tuple[int, int, int]:
         return min(self.tiles(problem)[0], self.ctas), 1, 1
