@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from correction_networks import Networks, Training, rounded
-from former_kernels import saved_us
 from untuned_choices import product
 
 from gemmule.core.dtype import DType, dtype_named
@@ -97,8 +96,6 @@ class Measured:
         Whether the cost model evaluates the correction for a config among the registered ones.
     promoted, factor : array
         Of floats of 8 bits: what promotions add, and what all is multiplied by.
-    saved : array
-        Microseconds that configs take less since narrow epilogue tiles are written in batches.
     """
 
     chip: str
@@ -113,7 +110,6 @@ class Measured:
     leading: Any = None
     promoted: Any = None
     factor: Any = 1.0
-    saved: Any = 0.0
 
     @property
     def float8(self) -> bool:
@@ -154,14 +150,13 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
     for path in paths:
         number = -1
         configs: list[HopperGemmConfig | None] = []
-        batched = False
         chip, gpu = "", H200_RATES
         for record in read_records(path):
             if record["record"] == "experiment":
                 chip = record["gpu"]
                 gpu = rates_for(chip, _SMS)
             elif record["record"] == "configs":
-                configs, batched = _configs(record), "side_by_side" in record["configs"][0]
+                configs = _configs(record)
             elif record["record"] == "config_times":
                 number += 1
                 one, dtype = _operation(record), dtype_named(record["dtype"])
@@ -172,14 +167,11 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 if len(able) < _LEAST_CONFIGS or (dtype.itemsize == 4 and (one.a.mn_major or one.b.mn_major)):
                     continue
                 every, times = tuple(x for x, _ in able), np.array([us for _, us in able])
-                saved = saved_us(one, every, gpu)
-                if not batched:
-                    times = np.maximum(times - saved, times / 2)
                 _, expected, features = widths(one, every, gpu)
                 leading = leads(one, dtype, gpu, expected)
                 held_out = number % (_HELD_OUT_OF_KINDS if "kind" in record else HELD_OUT) == 0
                 found = Measured(chip, dtype, every, times, expected, features, 1.0,
-                                 record["cublaslt_us"][0], held_out, leading, saved=saved)  # fmt: skip
+                                 record["cublaslt_us"][0], held_out, leading)  # fmt: skip
                 if one.float8:
                     of = rates_of(every, gpu)
                     found.weight, found.promoted, found.factor = (
@@ -194,11 +186,10 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 some = tuple(HopperGemmConfig.of_record(one["config"]) for one in looked)
                 one, dtype = _operation(record), dtype_named(record["dtype"])
                 _, expected, features = widths(one, some, gpu)
-                saved = saved_us(one, some, gpu)
-                times = np.array([one["median_us"] for one in looked]) - saved
+                times = np.array([one["median_us"] for one in looked])
                 leading = leads(one, dtype, gpu, expected)
                 yield Measured(chip, dtype, some, times, expected, features, _WEIGHT_UNTUNED, None,
-                               number % HELD_OUT == 0, leading, saved=saved)  # fmt: skip
+                               number % HELD_OUT == 0, leading)  # fmt: skip
 
 
 def invented(count: int, chips: Sequence[str]) -> Iterator[Measured]:
@@ -219,9 +210,8 @@ def invented(count: int, chips: Sequence[str]) -> Iterator[Measured]:
         gpu, registered = rates_for(chip, _SMS), offered(kind)
         _, expected, features = widths(one, registered, gpu)
         some = np.flatnonzero(leads(one, kind, gpu, expected))
-        chosen = tuple(registered[x] for x in some)
-        yield Measured(chip, kind, chosen, expected[some], expected[some], features[some], 1.0,
-                       leading=np.ones(some.size, bool), saved=saved_us(one, chosen, gpu))  # fmt: skip
+        yield Measured(chip, kind, [registered[x] for x in some], expected[some], expected[some], features[some], 1.0,
+                       leading=np.ones(some.size, bool))  # fmt: skip
 
 
 def _configs(record: dict[str, Any]) -> list[HopperGemmConfig | None]:
@@ -403,7 +393,7 @@ def main() -> None:
             for fit, which in ((wide, "wide networks"), (shipped, "shipped")) if some else ():
                 print(f"{chip}, {name}, held out, {which}: {judged(fit, some)}", flush=True)
     network = shipped.network()
-    content = {"chips": chips, "network": network, "large": network, "float8": network}
+    content = {"chips": chips, "network": network, "large": network}
     path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 

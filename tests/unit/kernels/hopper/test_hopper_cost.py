@@ -150,18 +150,20 @@ def test_choices_of_layers_of_any_number_of_rows_beside_cublaslt():
 
 def test_choices_of_products_that_were_left_out_when_the_fit_was_continued():
     # benchmarks/experiments/continue_fit.py leaves out every third.
-    record = "20261129T175900-nvidia-h200-e9a30f34fb.jsonl"
-    shares, ratios = chosen(record, H200_RATES, lambda products: products[::3])
-    assert len(ratios) == 97
-    assert statistics.geometric_mean(shares) >= 0.99
-    assert statistics.geometric_mean(ratios) >= 1.055
-    assert sum(ratio < 0.95 for ratio in ratios) <= 0.07 * len(ratios)
-    # Before narrow epilogue tiles were written in batches: most of what is chosen since took longer.
     record = "20261129T141448-nvidia-h200-bd5b536e25.jsonl"
     shares, ratios = chosen(record, H200_RATES, lambda products: products[::3])
     assert len(ratios) == 118
-    assert statistics.geometric_mean(shares) >= 0.98
-    assert statistics.geometric_mean(ratios) >= 1.02
+    assert statistics.geometric_mean(shares) >= 0.985
+    assert statistics.geometric_mean(ratios) >= 1.025
+
+
+def test_choices_of_layers_and_draws_since_narrow_epilogue_tiles_are_written_in_batches():
+    record = "20261129T175900-nvidia-h200-e9a30f34fb.jsonl"
+    shares, ratios = chosen(record, H200_RATES, lambda products: products[::3])
+    assert len(ratios) == 97
+    assert statistics.geometric_mean(shares) >= 0.985
+    assert statistics.geometric_mean(ratios) >= 1.055
+    assert sum(ratio < 0.95 for ratio in ratios) <= 0.09 * len(ratios)
 
 
 def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():

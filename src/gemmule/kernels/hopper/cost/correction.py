@@ -80,16 +80,9 @@ class _Network:
 
 @functools.cache
 def _network(name: str = "network") -> _Network:
-    """Return the network of most products, or that of ``large`` ones or of ``float8``."""
+    """Return the network of most products, or that of ``large`` ones."""
     content = json.loads(Path(__file__).with_name("correction.json").read_text(encoding="utf-8"))
     return _Network(content["chips"], content[name])
-
-
-def _name_of(operation: Operation) -> str:
-    """Return which network predicts a product: 8-bit floats keep one that was not continued with 16-bit layers."""
-    if _is_large(operation):
-        return "large"
-    return "float8" if operation.float8 else "network"
 
 
 def _is_large(operation: Operation) -> bool:
@@ -147,7 +140,7 @@ def correction(rates: TileRates, operation: Operation, quantities: Numbers, lead
     leading : array
         The places of some configs.
     """
-    net = _network(name := _name_of(operation))
+    net = _network(name := "large" if _is_large(operation) else "network")
     layout = (
         name,
         operation.a,
