@@ -9,7 +9,7 @@ from gemmule.core.dtype import FLOAT32, FLOAT64, dtype_named
 from gemmule.runtime.device import get_device
 
 #: A square that is emulated where the guard allows it.
-SIDE = 4096
+SIDE = 3072
 
 
 @pytest.fixture(autouse=True)

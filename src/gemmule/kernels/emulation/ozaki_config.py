@@ -38,7 +38,6 @@ class ScalesConfig(Config):
     across: int = 16
     together: int = 2
     resident: int = 5  #: CTAs that an SM has room for.
-    split: int = 1  #: CTAs, a cluster, that share MN-major lines along K: 1, 2 or 4.
 
 
 @dataclass(frozen=True)

@@ -97,12 +97,6 @@ def sum_in_cluster(address, kind: cutlass.Constexpr[Any], length: cutlass.Conste
 
 
 @cute.jit
-def load_of_cta(place, cta, kind: cutlass.Constexpr[Any]):
-    """Return the element that a CTA of the cluster has where this one has `place`, a pointer to shared memory."""
-    return _load(kind, _in_cta(Int32(place.toint()), Int32(cta)), 1, "shared::cluster")[0]
-
-
-@cute.jit
 def _store_partials(rC: cute.Tensor, partials, threads: cutlass.Constexpr[int]):
     values, start = cute.make_tensor(rC.iterator, cute.make_layout(cute.size(rC))), _own(partials)
     length, width = cutlass.const_expr((_BYTES * 8 // rC.element_type.width, rC.element_type.width))

@@ -58,18 +58,17 @@ class EarlyRefusal:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period, share):
-        # In this order: the dependent grid reads elements before it waits.
-        cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
         sums = SmemAllocator().allocate_tensor(Float64, cute.make_layout(3 * _PARTS * _PAIRS), 16)
         cta, _, _ = cute.arch.block_idx()
         tid, _, _ = cute.arch.thread_idx()
         if cta == 0 and tid == 0:
             shortfall[0] = Int32(0)
-        # No CTA raises the shortfall before it is set; they arrive while samples are read.
-        cute.arch.cluster_arrive()
         self.add_samples((mA, mB), cta, period, sums)
         cute.arch.sync_threads()
+        # No CTA raises the shortfall before it is set.
+        cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
         if tid < _PAIRS:
             total, one, other = (self.sum_of_parts(sums, kind, tid) for kind in range(3))

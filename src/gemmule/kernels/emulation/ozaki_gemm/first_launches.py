@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -63,8 +62,7 @@ def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     for operand, name, matrix in _lines(problem):
         params.append(TensorParam(operand, (matrix.cols, matrix.rows), (lead(matrix),)))
         params.append(TensorParam(f"scales of {name}", (matrix.rows,), ()))
-        along = matrix.has_contiguous_rows
-        ctas += -(-matrix.rows // config.together) if along else -(-matrix.rows // config.across) * config.split
+        ctas += -(-matrix.rows // (config.together if matrix.has_contiguous_rows else config.across))
     if problem.precision is Precision.OZAKI:
         oriented, _, _ = row_result(problem)
         params.append(word_param(SHORTFALL))
@@ -73,28 +71,18 @@ def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
         sampled = sampled_length(problem.k)
         for name, lines in (("rows", oriented.m), ("columns", bound_columns(oriented))):
             params.append(TensorParam(f"magnitudes of {name}", (sampled, lines), (sampled,)))
-    return Launch(
-        # Of whole clusters; CTAs past the last line measure none.
-        grid=(-(-ctas // config.split) * config.split, 1, 1),
-        block=(THREADS, 1, 1),
-        cluster=(config.split, 1, 1),
-        params=tuple(params),
-        shared_bytes=THREADS * 12 + 64,
-        overlaps=True,
-    )
+    shared = THREADS * 12 + 64
+    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
 
 
-#: By MN-major lines of a CTA, and the CTAs that share them: microseconds of a launch of the scales, and the share of
-#: memory's rate that they read with.
-_SCALES = {(16, 1): (24.0, 0.957), (8, 1): (6.5, 0.859), (16, 2): (3.1, 0.859)}
+#: By MN-major lines of a CTA: microseconds of a launch of the scales, and the share of memory's rate that they
+#: read with.
+_SCALES = {16: (24.0, 0.957), 8: (6.5, 0.859)}
 
 
 def scales_us(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
     """Return roughly the microseconds of the scales."""
-    if config.split > 1 and all(matrix.has_contiguous_rows for _, _, matrix in _lines(problem)):
-        # Clusters would have nothing to share.
-        return math.inf
-    launched, share = _SCALES[config.across, config.split]
+    launched, share = _SCALES[config.across]
     elements = problem.m * problem.k + problem.k * problem.n
     return gpu.launch * launched + elements * problem.a.dtype.itemsize / (share * gpu.memory)
 
@@ -151,7 +139,7 @@ SCALES = KernelSpec(
     summary="powers of two that make integers of lines, and samples of these in float8_e5m2, rounded down",
     package=__package__,
     archs=(HOPPER,),
-    configs=(ScalesConfig(), ScalesConfig(across=8), ScalesConfig(split=2)),
+    configs=(ScalesConfig(), ScalesConfig(across=8)),
     signatures=_guarded_signatures,
     why_not=refuse_no_config,
     signature=signature,

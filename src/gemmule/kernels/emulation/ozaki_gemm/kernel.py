@@ -31,7 +31,6 @@ from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
-from gemmule.kernels.parts.cluster_reduction import load_of_cta
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 from .early_refusal import is_refused
@@ -41,8 +40,6 @@ from .magnitudes import Magnitudes
 _MOST = 2044
 #: Rounds of loads between two looks at whether the product is refused.
 _ROUNDS = 4
-#: Place in shared memory of a CTA's sums for its cluster, after those of warps and the scales.
-_PARTIAL = THREADS * 3 // 4
 
 
 class OzakiScales:
@@ -50,7 +47,7 @@ class OzakiScales:
 
     def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
         self.ahead, self.resident = config.ahead, config.resident
-        self.across, self.together, self.split = config.across, config.together, config.split
+        self.across, self.together = config.across, config.together
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
@@ -64,7 +61,6 @@ class OzakiScales:
         self.kernel(mA, sA, mB, sB, guard).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
-            cluster=(self.split, 1, 1) if self.split > 1 else None,
             min_blocks_per_mp=self.resident,
             # Given, so that the compiler needs no driver; the launch recipe decides.
             preferred_smem_carveout=100,
@@ -74,14 +70,16 @@ class OzakiScales:
     def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, guard=None):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
         smem = SmemAllocator()
         sums = smem.allocate_tensor(Float64, cute.make_layout(THREADS), 16)
         exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.guarded):
-            self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
+            # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
+            if not is_refused(guard[0]):
+                self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
         else:
-            cute.arch.griddepcontrol_wait()
             self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
 
     @cute.jit
@@ -93,7 +91,7 @@ class OzakiScales:
         if cutlass.const_expr(along and not other):
             # CTAs with several lines take longer: they are first.
             (first, along, forms), (second, other, others) = (second, other, others), (first, along, forms)
-        firsts = cute.ceil_div(first[0].shape[1], self.lines(along)) * self.parts(along)
+        firsts = cute.ceil_div(first[0].shape[1], self.lines(along))
         if cta < firsts:
             self.measure(first, guard, shared, cta, along, forms)
         else:
@@ -103,78 +101,26 @@ class OzakiScales:
         """Return how many lines a CTA measures."""
         return self.together if along else self.across
 
-    def parts(self, along: bool) -> int:
-        """Return how many CTAs measure the same lines, each of a part of K: a whole cluster, or one."""
-        return 1 if along else self.split
-
     @cute.jit
     def measure(self, matrices, guard, shared, cta, along: cutlass.Constexpr[bool], forms: cutlass.Constexpr[int]):
-        """Measure some contiguous lines, unless the product is refused already."""
-        tid, _, _ = cute.arch.thread_idx()
-        lines, parts = cutlass.const_expr((self.lines(along), self.parts(along)))
-        step, mS = cutlass.const_expr(THREADS // lines), matrices[0]
-        # Contiguous threads have contiguous elements, of a K-major line or of as many others.
-        inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
-        begin = cute.ceil_div(mS.shape[0], parts) * (cta % parts)
-        line, end = cta // parts * lines + inside, cutlass.min(begin + cute.ceil_div(mS.shape[0], parts), mS.shape[0])
-        end = self.end_of(mS, line, end)
-        values = self.load(mS, line, (begin + first, end, step))
-        refused = False
-        if cutlass.const_expr(self.guarded):
-            # The predecessor began when all elements were there: what it finds is read while the first ones arrive.
-            cute.arch.griddepcontrol_wait()
-            # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            refused = is_refused(guard[0])
-        if not refused:
-            total, exponent = self.sum_of_squares(mS, guard, (values, line, (begin, first, end), step))
-            self.share(shared, self.warp_sum(total, exponent, cutlass.const_expr(1 if along else lines)), along)
-        if cutlass.const_expr(parts > 1):
-            # All CTAs of a cluster, whatever they know.
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
-        if not refused:
-            self.finish(matrices, guard, shared, cta, along, forms)
-        if cutlass.const_expr(parts > 1):
-            # A CTA's shared memory must outlive the others' reads.
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
-
-    @cute.jit
-    def end_of(self, mS: cute.Tensor, line, end):
-        """Return the end of a part of a line, 0 past the last line."""
-        return end if line < mS.shape[1] else Int32(0)
-
-    @cute.jit
-    def share(self, shared, of_warp, along: cutlass.Constexpr[bool]):
-        """Write the sums of a warp, and of a part of K those of the CTA."""
-        sums, exponents = shared
-        total, exponent = of_warp
-        tid, _, _ = cute.arch.thread_idx()
-        count = cutlass.const_expr(1 if along else self.across)
-        if tid % 32 < count:
-            sums[tid // 32 * count + tid % 32], exponents[tid // 32 * count + tid % 32] = total, exponent
-        cute.arch.sync_threads()
-        if cutlass.const_expr(self.parts(along) > 1):  # noqa: SIM102, one when compiled
-            if tid < count:
-                total, exponent = self.sum_of_warps(sums, exponents, tid, THREADS // 32, count)
-                sums[_PARTIAL + tid], exponents[_PARTIAL + tid] = total, exponent
-
-    @cute.jit
-    def finish(self, matrices, guard, shared, cta, along: cutlass.Constexpr[bool], forms: cutlass.Constexpr[int]):
-        """Write the scales of this CTA's lines, of a cluster's lines those of its part, and their magnitudes."""
+        """Add the squares of some contiguous lines, in units of each one's largest exponent."""
         mS, scales, mE = matrices
         sums, exponents = shared
         tid, _, _ = cute.arch.thread_idx()
-        lines, parts = cutlass.const_expr((self.lines(along), self.parts(along)))
-        own, step = cutlass.const_expr((lines // parts, THREADS // lines))
-        first = cta * own
-        line = first + tid
-        if tid < own and line < mS.shape[1]:
-            if cutlass.const_expr(parts > 1):
-                total, exponent = self.sum_of_parts(sums, exponents, cta % parts * own + tid, parts)
-            else:
-                warps, of_warp = cutlass.const_expr((step // 32, 1) if along else (THREADS // 32, lines))
-                total, exponent = self.sum_of_warps(sums, exponents, tid * warps if along else tid, warps, of_warp)
+        lines = cutlass.const_expr(self.lines(along))
+        step = cutlass.const_expr(THREADS // lines)
+        # Contiguous threads have contiguous elements, of a K-major line or of as many others.
+        inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
+        total, exponent = self.sum_of_squares(mS, cta * lines + inside, guard, first, step)
+        of_warp = cutlass.const_expr(1 if along else lines)
+        total, exponent = self.warp_sum(total, exponent, of_warp)
+        if tid % 32 < of_warp:
+            sums[tid // 32 * of_warp + tid % 32], exponents[tid // 32 * of_warp + tid % 32] = total, exponent
+        cute.arch.sync_threads()
+        line = cta * lines + tid
+        if tid < lines and line < mS.shape[1]:
+            warps = cutlass.const_expr(step // 32 if along else THREADS // 32)
+            total, exponent = self.sum_of_warps(sums, exponents, tid * warps if along else tid, warps, of_warp)
             found = self.scale(total, exponent)
             scales[line] = found
             if cutlass.const_expr(self.guarded):
@@ -183,22 +129,7 @@ class OzakiScales:
                 self.mark(exponent == SPECIAL, guard[0])
         if cutlass.const_expr(self.guarded):
             cute.arch.sync_threads()
-            self.encode(mS, mE, guard, exponents, first, own, forms)
-
-    @cute.jit
-    def sum_of_parts(self, sums: cute.Tensor, exponents: cute.Tensor, place, parts: cutlass.Constexpr[int]):
-        """Return the sum of a line over the CTAs of the cluster, each of a part of K, and its exponent."""
-        totals = cute.make_rmem_tensor(cute.make_layout(parts), Float64)
-        units = cute.make_rmem_tensor(cute.make_layout(parts), Int32)
-        for part in cutlass.range_constexpr(parts):
-            totals[part] = load_of_cta(sums.iterator + _PARTIAL + place, part, Float64)
-            units[part] = load_of_cta(exponents.iterator + _PARTIAL + place, part, Int32)
-        total, largest = Float64(0.0), Int32(1)
-        for part in cutlass.range_constexpr(parts):
-            largest = cutlass.max(largest, units[part])
-        for part in cutlass.range_constexpr(parts):
-            total = total + totals[part] * ratio(units[part], largest)
-        return total, largest
+            self.encode(mS, mE, guard, exponents, cta * lines, lines, forms)
 
     @cute.jit
     def encode(
@@ -257,32 +188,26 @@ class OzakiScales:
         return total, largest
 
     @cute.jit
-    def sum_of_squares(self, mS: cute.Tensor, guard, loaded):
-        """Return the sum of squares of some elements of a line, and the exponent of their unit.
-
-        `loaded` are the first round's elements, the line, where the part of it begins, this thread's first place in a
-        round and the end, and the step.
-        """
-        values, line, places, step = loaded
-        start, first, length = places
-        total, exponent = self.add_squares(values, Float64(0.0), Int32(1))
+    def sum_of_squares(self, mS: cute.Tensor, line, guard, first, step: cutlass.Constexpr[int]):
+        """Return the sum of squares of some elements of a line, and the exponent of their unit."""
+        length = mS.shape[0] if line < mS.shape[1] else Int32(0)
+        total, exponent = Float64(0.0), Int32(1)
         span = cutlass.const_expr(step * self.ahead * _ROUNDS)
-        for begin in cutlass.range(start + step * self.ahead, length, span, unroll=1):
+        for begin in cutlass.range(0, mS.shape[0], span, unroll=1):
             refused = False
             if cutlass.const_expr(self.guarded):
                 # Loaded with the elements, used after them.
                 refused = is_refused(guard[0])
             end = cutlass.min(length, begin + span)
             for place in cutlass.range(begin + first, end, step * self.ahead):
-                values = self.load(mS, line, (place, end, step))
-                total, exponent = self.add_squares(values, total, exponent)
+                total, exponent = self.add_squares(mS, line, (place, end, step), total, exponent)
             if cutlass.const_expr(self.guarded):
                 length = Int32(0) if refused else length
         return total, exponent
 
     @cute.jit
-    def load(self, mS: cute.Tensor, line, places):
-        """Return a round's elements of a line, zeros past its end."""
+    def add_squares(self, mS: cute.Tensor, line, places, total, exponent):
+        """Return a sum and its exponent with a round's elements added."""
         first, end, step = places
         values = cute.make_rmem_tensor(cute.make_layout(self.ahead), Float64)
         values.fill(0.0)
@@ -290,11 +215,6 @@ class OzakiScales:
             if first + e * step < end:
                 number = mS[first + e * step, line]
                 values[e] = number if cutlass.const_expr(self.is_double) else Float64(number)
-        return values
-
-    @cute.jit
-    def add_squares(self, values: cute.Tensor, total, exponent):
-        """Return a sum and its exponent with a round's elements added."""
         words = cute.recast_tensor(values, Int32)
         largest = exponent
         for e in cutlass.range_constexpr(self.ahead):

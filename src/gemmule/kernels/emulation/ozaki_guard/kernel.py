@@ -5,7 +5,7 @@ Idea
     magnitudes |A||B|. A product of magnitudes that are rounded down, over a part of K, is a lower bound of that sum.
     Its least element says how many moduli suffice for all.
 Change from the rung before
-    The operands are float8_e5m2, and of the accumulators only the minimum leaves the CTA: one atomic a warp.
+    The operands are float8_e5m2, and of the accumulators only the minimum leaves the CTA: one atomic a warp and tile.
 Data movement
     As of ozaki_products, with a sixteenth of K and no result.
 Limits
@@ -44,31 +44,22 @@ class LeastMagnitude(ResidueProducts):
         del products
         return first_matrices(mD, Int32(select_(is_refused(mD), Int32(0), Int32(1))))
 
-    @cute.jit
-    def consume(self, mD, smem_ab, barriers, k_tiles, warpgroup_idx):
-        """Find the least element of this warpgroup's tiles: one atomic a warp."""
-        found = cute.make_rmem_tensor(cute.make_layout(1), Float32)
-        found.fill(float("inf"))
-        self.consume_tiles(mD, smem_ab, barriers, k_tiles, warpgroup_idx, found)
-        shortfall = cute.arch.warp_redux_sync(Int32(INFINITE_BITS) - found[0].bitcast(Int32), "max")
-        if cute.arch.lane_idx() == 0 and shortfall > 0:
-            cute.arch.atomic_max(mD.iterator, shortfall, sem="relaxed", scope="gpu")
-
-    def divisor(self, place, found):
-        """Return what is found: sums are not reduced."""
+    def divisor(self, place):
+        """Return nothing: sums are not reduced."""
         del place
-        return found
 
     @cute.jit
-    def write_tile(self, gD, accumulators, place, warpgroup_idx, divisor):
-        """Find the least element of a thread's part of a tile; `divisor` is what was found before."""
+    def write_tile(self, gD, accumulators, place, warpgroup_idx, divisor):  # noqa: ARG002 - of residues
+        """Reduce a warp's part of a tile to its least element, and that into device memory."""
         m0, n0 = place
         values, least = flat(accumulators), Float32(float("inf"))
         if m0 + self.tile_m <= gD.shape[0] and n0 + self.tile_n <= gD.shape[1]:
             least = self.least_of_all(values)
         else:
             least = self.least_inside(gD, values, place, warpgroup_idx)
-        divisor[0] = cute.arch.fmin(divisor[0], least)
+        shortfall = cute.arch.warp_redux_sync(Int32(INFINITE_BITS) - least.bitcast(Int32), "max")
+        if cute.arch.lane_idx() == 0 and shortfall > 0:
+            cute.arch.atomic_max(gD.iterator, shortfall, sem="relaxed", scope="gpu")
 
     @cute.jit
     def least_of_all(self, values: cute.Tensor):

@@ -104,12 +104,7 @@ class ResidueProducts:
 
     @cute.jit
     def consume(self, mD, smem_ab, barriers, k_tiles, warpgroup_idx):
-        """Compute this warpgroup's tiles."""
-        self.consume_tiles(mD, smem_ab, barriers, k_tiles, warpgroup_idx, None)
-
-    @cute.jit
-    def consume_tiles(self, mD, smem_ab, barriers, k_tiles, warpgroup_idx, found):
-        """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles, or what is `found`."""
+        """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
         of_tile = 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
         mma = tiled_mma(self.element, (True, True), self.accumulator, self.warpgroups_per_tile, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, smem_ab, of_tile, self.accumulator)
@@ -120,13 +115,13 @@ class ResidueProducts:
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
             if cutlass.const_expr(self.pingpong):
                 state = self.mainloop.advance_by(state, k_tiles)
-            divisor = self.divisor(batch // self.planes, found)
+            divisor = self.divisor(batch // self.planes)
             gD = mD[None, None, batch]
             place = (i * self.tile_m, j * self.tile_n)
             self.write_tile(gD, fragments.accumulators, place, warpgroup_idx, divisor)
 
     @cute.jit
-    def divisor(self, place, found):  # noqa: ARG002 - of the guard
+    def divisor(self, place):
         """Return how an accumulator is reduced, by the place of the modulus: offset, factor and modulus."""
         every = cutlass.const_expr([self.divisor_of(modulus) for modulus in MODULI])
         offset, factor, modulus = (Uint32(one) for one in every[0])
