@@ -135,7 +135,7 @@ def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
 @pytest.mark.parametrize(
     ("kernel", "shape"),
     [
-        ("mma_sync_small", "64,64,2048"),
+        ("mma_sync_small[0]", "64,64,2048"),
         ("mma_sync_small[6]", "100,64,5001"),
         ("mma_sync_gemm[9]", "64,64,6144"),
         ("simt_gemm[4]", "64,64,2560"),
@@ -152,8 +152,8 @@ def test_rounds_of_k_tiles_and_clusters_along_k(kernel, shape):
 @pytest.mark.parametrize(
     ("kernel", "shape", "tile"),
     [
-        ("transpose_skinny", "9003,3", (496, 3)),
-        ("transpose_skinny", "3,9003", (3, 496)),
+        ("transpose_skinny[0]", "9003,3", (496, 3)),
+        ("transpose_skinny[0]", "3,9003", (3, 496)),
     ],
 )
 def test_a_tile_is_no_larger_than_the_matrix(kernel, shape, tile):
