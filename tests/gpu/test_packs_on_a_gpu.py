@@ -53,7 +53,7 @@ def test_without_a_compiler(torch, tmp_path, monkeypatch):
     pack.write_bytes(pack.read_bytes()[:-1000])
     damaged = run(tmp_path, GEMMULE_PACK=str(pack))
     assert damaged.returncode != 0
-    assert "x.pack is no pack of gemmule, or is damaged" in damaged.stderr
+    assert "x.pack is not a pack of gemmule, or is damaged" in damaged.stderr
 
 
 def test_sixteen_processes_with_one_empty_cache(torch, tmp_path):

@@ -177,7 +177,9 @@ def test_what_does_not_fit():
         gt.grouped_mm(a, b, offs=torch.tensor([2, 1, 3, 9], dtype=torch.int32))
     with pytest.raises(ArgumentError, match=r"offsets\[3\] is 10; it must be at most 9"):
         gt.grouped_mm(a, b, offs=torch.tensor([2, 2, 3, 10], dtype=torch.int32))
-    with pytest.raises(ShapeError, match="offsets has 4 ends and b 3 matrices"):
+    with pytest.raises(ShapeError, match=r"^mat_a has . columns and mat_b . rows; the last dimension of mat_a and"):
+        gt.grouped_mm(a[:, 1:], b, offs=offs)
+    with pytest.raises(ShapeError, match=r"^offs has 4 ends and mat_b 3 matrices; .*; leave out the leading 0$"):
         gt.grouped_mm(a, b[:3], offs=offs)
 
 

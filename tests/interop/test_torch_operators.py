@@ -384,7 +384,12 @@ def test_layers_that_compute_something_else_are_left_alone():
         (
             lambda x: gt.addmm(x[0], x[0], x[0], alpha=torch.tensor(2.0, requires_grad=True)),
             ArgumentError,
-            "alpha cannot be read as a number .alpha requires grad.*scale an operand",
+            r"^alpha requires grad, .* without a gradient: pass alpha\.detach\(\), or multiply an operand by it$",
+        ),
+        (
+            lambda x: gt.linear(x[0].to_sparse(), x[0]),
+            ArgumentError,
+            r"^input has layout .*; pass input\.to_dense\(\)$",
         ),
     ],
 )

@@ -56,7 +56,7 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
     from gemmule.files.file_errors import errors_name
 
     if not isinstance(path, str | os.PathLike):
-        raise ArgumentError(f"path={shown(path)} is no path; give the name of a file that `gemmule pack` wrote")
+        raise ArgumentError(f"path={shown(path)} is not a path; give the name of a file that `gemmule pack` wrote")
     with errors_name(os.fspath(path)):
         pack = read_pack(Path(path).absolute())
     _take_table(pack)

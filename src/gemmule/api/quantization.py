@@ -127,7 +127,7 @@ def _checked(x: Any, *, by: Any, dtype: Any, scale_dtype: Any, stream: Any, spec
         raise ArgumentError(f"by={shown(by)} is not known; {remedy_for(by, BY)}")
     wanted = dtype_name(dtype, "dtype")
     if wanted not in FLOAT8:
-        raise DTypeError(f"dtype={wanted} is no 8-bit float; choose {' or '.join(FLOAT8)}")
+        raise DTypeError(f"dtype={wanted} is not an 8-bit float; choose {' or '.join(FLOAT8)}")
     of_scales = str(getattr(scale_dtype, "__name__", scale_dtype)).removeprefix("torch.")
     if of_scales not in _SCALES:
         raise DTypeError(f"scale_dtype={shown(scale_dtype)} is not known; choose {' or '.join(_SCALES)}")

@@ -184,9 +184,10 @@ def _function(target: str) -> Any:
     file, separator, name = target.rpartition("::")
     path = Path(file)
     if not separator or not name or path.suffix != ".py":
-        raise click.UsageError(f"{target!r} is no FILE.py::FUNCTION; give e.g. kernels.py::axpy")
+        raise click.UsageError(f"{target!r} is not of the form FILE.py::FUNCTION; give e.g. kernels.py::axpy")
     if not path.is_file():
-        raise click.UsageError(f"{file} is no file; give the path of a Python file")
+        reason = "is not a file" if path.exists() else "does not exist"
+        raise click.UsageError(f"{file} {reason}; give the path of a Python file")
     # As `python FILE.py` would find its neighbours.
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
@@ -207,7 +208,7 @@ def _function(target: str) -> Any:
             raise click.UsageError(f"{file} has no {name}; {remedy}")
         found = getattr(found, part)
     if not callable(found):
-        raise click.UsageError(f"{name} in {file} is no function; give the name of one in it")
+        raise click.UsageError(f"{name} in {file} is not a function; give the name of one in it")
     return found
 
 
@@ -252,7 +253,7 @@ def _value(text: str, rng: Any) -> Any:
             return float(text)
         except ValueError:
             raise click.UsageError(
-                f"argument {text!r} is no value; give an array such as 'float32[40,24]' or 'int32[8]=0', a number, "
+                f"argument {text!r} is not a value; give an array such as 'float32[40,24]' or 'int32[8]=0', a number, "
                 "None, True or False"
             ) from None
     try:
@@ -262,7 +263,7 @@ def _value(text: str, rng: Any) -> Any:
 
         near = similar_names(match["dtype"], [one.name for one in DTYPES])
         remedy = did_you_mean(near) if near else "give one such as float32 or bfloat16"
-        said = f"{match['dtype']} is no type of NumPy or ml_dtypes; {remedy}"
+        said = f"{match['dtype']} is not a type of NumPy or ml_dtypes; {remedy}"
         raise click.UsageError(f"argument {text!r}: {said}") from None
     shape = tuple(map(int, match["shape"].split(",")))
     if match["fill"] is not None:
@@ -281,7 +282,7 @@ def _filled(text: str, shape: tuple[int, ...], fill: str, dtype: Any) -> Any:
         number = int(fill) if fill.lstrip("+-").isdecimal() else float(fill)
     except ValueError:
         raise click.UsageError(
-            f"argument {text!r}: {fill} is no number; give one, as {text.partition('=')[0]}=0"
+            f"argument {text!r}: {fill} is not a number; give one, as {text.partition('=')[0]}=0"
         ) from None
     try:
         with np.errstate(invalid="ignore"):

@@ -188,7 +188,9 @@ def _run(options: dict[str, Any]) -> None:
         if isinstance(report, DeviceReport):
             echo_text(report.summary)
         if verdict:
-            click.echo("\n".join(_verdict_lines(verdict, exact=plain_kind(session.problem.dtype) in "iu")))
+            click.echo(
+                "\n".join(_verdict_lines(verdict, report.m * report.n, exact=plain_kind(session.problem.dtype) in "iu"))
+            )
     if verdict and not verdict.passed:
         raise WrongResultError(verdict.failure(output, f"--seed {verdict.seed}"))
 
@@ -273,25 +275,29 @@ def _kept_is_told(session: StreamSession) -> Iterator[None]:
             click.get_current_context().meta[LEFT] = f"{session.partial_path}{going_on}"
 
 
-def _verdict_lines(verdict: Verdict, *, exact: bool) -> list[str]:
-    """Return the outcome of the check, the verdict first; `exact` is whether the sums are integers."""
+def _verdict_lines(verdict: Verdict, elements: int, *, exact: bool) -> list[str]:
+    """Return the outcome of the check of so many elements, the verdict first; `exact` says that sums are integers."""
+    not_finite = f"{verdict.not_finite:,} of {elements:,} elements are NaN or infinite"
+    none_finite = verdict.passed and verdict.not_finite == elements > 0
     said = f"error {verdict.max_error_over_bound:.2g} of the rounding bound"
     if exact:
         said = "all sums are exact" if verdict.passed else "integer sums differ"
+    elif none_finite:
+        said = f"{not_finite}; none is finite, so no error was bounded"
     word = "wrong" if verdict.proved_wrong else "not verified" if not verdict.passed else "verified"
     if verdict.passed and verdict.unproved:
         word += f" but for {verdict.unproved} elements"
     lines = [f"{word}: {said} (--seed {verdict.seed} repeats the check)"]
     # Random vectors prove nothing about rows with non-finite numbers: these are computed again.
-    if exact or verdict.finds_errors_above:
+    if not none_finite and (exact or verdict.finds_errors_above):
         wrong = "one wrong element" if exact else f"one error above {verdict.finds_errors_above:.2g}"
         missed = f"is missed with a probability of {verdict.missed_probability:.1e} at most"
         lines.append(f"  all rows, by {verdict.vectors} random vectors: {wrong} {missed}")
-    if verdict.rows_compared:
+    if verdict.rows_compared and not none_finite:
         rows = f"the {verdict.rows_compared} rows" if verdict.rows_compared > 1 else "the row"
         lines.append(f"  {rows} with the largest deviation, by element: errors are at most {verdict.element_bound:.2g}")
-    if verdict.passed and verdict.not_finite:
-        lines.append(f"  elements that are NaN or infinite: {verdict.not_finite:,}")
+    if verdict.passed and verdict.not_finite and not none_finite:
+        lines.append(f"  {not_finite}")
     if verdict.caveat:
         lines.append(f"  {verdict.caveat}")
     return lines

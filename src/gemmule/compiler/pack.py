@@ -250,7 +250,7 @@ def read_pack(path: Path) -> Pack:
         missing |= blocks.keys() - digests.keys()
     except (*DAMAGE, struct.error) as error:
         raise FileFormatError(
-            f"{path} is no pack of gemmule, or is damaged ({type(error).__name__}: {error}); {_AGAIN}"
+            f"{path} is not a pack of gemmule, or is damaged ({type(error).__name__}: {error}); {_AGAIN}"
         ) from error
     if version not in _FORMATS:
         raise FileFormatError(

@@ -147,7 +147,8 @@ class Precision(enum.Enum):
         named = {member.value: member for member in cls}
         if isinstance(value, str) and value in _NAMES_OF_TYPES:
             raise ArgumentError(
-                f"precision={shown(value)} is a type; omit precision, or give 'ieee', to compute in the inputs' type"
+                f"precision={shown(value)} is a type; omit precision, or give 'ieee', to compute in the inputs' type, "
+                f"or choose one of {', '.join(repr(name) for name in named if name != cls.IEEE.value)}"
             )
         if not isinstance(value, str) or value not in named:
             raise ArgumentError(f"precision={shown(value)} is not known; {remedy_for(value, named)}")

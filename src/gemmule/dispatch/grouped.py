@@ -67,7 +67,7 @@ def _able(problem: Any, arch: Arch) -> tuple[KernelSpec, ...]:
     refused = [(spec, None if spec.refuses is None else spec.refuses(problem, arch)) for spec in kernels]
     able = tuple(spec for spec, reason in refused if reason is None)
     if not able:
-        remedy = "; multiply group by group with matmul, or float32 copies in groups" if why_not_arch(arch) else ""
+        remedy = "; call matmul for each group, or pass float32 copies to grouped_gemm" if why_not_arch(arch) else ""
         raise UnsupportedError(f"no grouped product: {refused[0][1]}{remedy}")
     return able
 

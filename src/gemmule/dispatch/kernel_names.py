@@ -23,6 +23,8 @@ CHOSEN = "chosen"
 #: Remedy for a kernel name that is similar to none.
 _KERNELS_LISTED = "`gemmule info --kernels` lists all"
 _CONFIGS_LISTED = "`gemmule info --kernels --json` lists all"
+#: What a kernel of an operation computes.
+_COMPUTES = {"gemm": "a product", "transpose": "a transpose"}
 # Configs that a message shows.
 _MOST_SHOWN = 3
 # A comma inside brackets belongs to a config.
@@ -59,7 +61,7 @@ def parse_kernels(
     Raises
     ------
     ArgumentError
-        If a name or a config is not known.
+        If a name or a config is not known, or a kernel is of the other operation.
     """
     operation = "gemm" if isinstance(probe, GemmProblem) else "transpose"
     specs = {spec.name: spec for spec in registry if spec.operation == operation}
@@ -83,6 +85,9 @@ def parse_kernels(
                     every = isinstance(probe, GemmProblem) and probe.a.dtype.name == "float64"
                     add(spec, spec.configs if every else [spec.default])
         else:
+            if elsewhere := next((spec for spec in registry if spec.name == name and name not in specs), None):
+                does = elsewhere.operation
+                raise ArgumentError(f"{name} is {_COMPUTES[does]}; `gemmule bench {does}` measures it")
             spec = _named(name, specs, ("ladder", "all", *others) if ladder else others)
             add(spec, _configs(spec, config_text))
     return tuple(chosen.values())

@@ -121,7 +121,7 @@ def _check(status: os.stat_result, path: str, *, folder: bool) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise _refusal(path, "is a symbolic link")
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(status.st_mode):
-        raise _refusal(path, f"is no {what}")
+        raise _refusal(path, f"is not a {what}")
     if not folder and status.st_nlink > 1:
         raise _refusal(path, f"is a file with {status.st_nlink} names (hard links)")
     if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():

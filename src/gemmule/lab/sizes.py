@@ -106,9 +106,7 @@ def extents_named(
 def _one(word: str, sets: Iterable[str], axes: str, example: str) -> tuple[int, ...]:
     parts = word.split(",")
     numbers = tuple(int(part) for part in parts if part.strip().isascii() and part.strip().isdigit())
-    if not numbers:
-        listed = f"choose one of {', '.join(sets)}, or any {axes} such as {example}"
-        raise ArgumentError(unknown_name("size", word, sets, listed))
     if len(numbers) != len(parts) or len(numbers) != len(axes.split(",")) or min(numbers) < 1:
-        raise ArgumentError(f"size {word!r} is not {axes} in whole numbers from 1, such as {example}")
+        listed = f"choose one of {', '.join(sets)}, or any {axes} in whole numbers from 1, such as {example}"
+        raise ArgumentError(unknown_name("size", word, sets, listed))
     return numbers

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from gemmule.api.validation.rules import scalar
-from gemmule.core.errors import ShapeError
+from gemmule.core.errors import ArgumentError, ShapeError
 
 from .linear_cache import planned, repeated
 from .product import may_skip_operator, multiply
-from .shapes import DTYPES, check_addend, check_dtypes, check_tensors, result_shape
+from .shapes import DTYPES, check_addend, check_dtypes, check_layouts, check_tensors, result_shape
 
 
 def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # noqa: A002
@@ -174,6 +174,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     if not torch.compiler.is_dynamo_compiling() and (known := repeated(input, weight, bias, precision)) is not None:
         return known
     check_tensors(input=input, weight=weight, bias=bias)
+    check_layouts(input=input, weight=weight)
     input, weight, bias = as_autocast_wants(input, weight, bias)  # noqa: A001
     if weight.ndim != 2 or input.ndim == 0 or input.shape[-1] != weight.shape[1]:
         raise ShapeError(
@@ -224,6 +225,11 @@ def _add_product(
 def _number(name: str, value: Any) -> float:
     if type(value) is float or type(value) is int:
         return float(value)
+    if isinstance(value, torch.Tensor) and value.ndim == 0 and value.requires_grad and torch.is_grad_enabled():
+        raise ArgumentError(
+            f"{name} requires grad, and is passed without a gradient: pass {name}.detach(), or multiply an operand by "
+            "it"
+        )
     number: float = scalar(name, value, integer=False, complex_allowed=False)
     return number
 

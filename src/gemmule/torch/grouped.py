@@ -96,12 +96,23 @@ def _with_tangents(a: Any, b: Any, offs: Any) -> Any:
 
 def _shape(a: Any, b: Any, offs: Any) -> tuple[Any, ...]:
     """Return the shape of the result."""
-    if a.ndim == b.ndim == 2:
-        return (offs.shape[0], a.shape[0], b.shape[1])
-    if {a.ndim, b.ndim} != {2, 3}:
+    if sorted((a.ndim, b.ndim)) not in ([2, 2], [2, 3]):
         raise ShapeError(
             f"mat_a has shape {tuple(a.shape)} and mat_b {tuple(b.shape)}; with offs one has 2 dimensions, the other 2 "
             "or 3"
+        )
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(
+            f"mat_a has {a.shape[-1]} columns and mat_b {b.shape[-2]} rows; the last dimension of mat_a and the one "
+            "before the last of mat_b must be equal"
+        )
+    if a.ndim == b.ndim:
+        return (offs.shape[0], a.shape[0], b.shape[1])
+    name, stack = ("mat_b", b) if b.ndim > a.ndim else ("mat_a", a)
+    if stack.shape[0] != offs.shape[0]:
+        raise ShapeError(
+            f"offs has {offs.shape[0]} ends and {name} {stack.shape[0]} matrices; each group has one of each"
+            + ("; leave out the leading 0" if offs.shape[0] == stack.shape[0] + 1 else "")
         )
     return (a.shape[-2], b.shape[-1])
 

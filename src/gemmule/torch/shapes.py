@@ -37,6 +37,19 @@ def check_tensors(**given: Any) -> None:
             raise ArgumentError(f"{name} is a nested tensor; multiply its parts, {name}.unbind(), one by one")
 
 
+def check_layouts(**given: Any) -> None:
+    """Refuse sparse tensors, by the names of their arguments.
+
+    Raises
+    ------
+    ArgumentError
+        If a tensor has no strides.
+    """
+    for name, x in given.items():
+        if x.layout is not torch.strided:
+            raise ArgumentError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
+
+
 def modules_of(model: Any, takes: Callable[[Any], bool], where: Any = None) -> list[tuple[str, Any]]:
     """Return the modules of a model that `takes` takes, and `where`, a user's function of name and module, with names.
 

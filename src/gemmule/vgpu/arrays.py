@@ -145,7 +145,7 @@ def _check(name: str, array: Any) -> None:
     """Refuse what is no array of numbers that kernels can load."""
     if not isinstance(array, np.ndarray):
         raise ArgumentError(
-            f"operand {name} is no array but of type {type(array).__name__}; convert it with numpy.asarray"
+            f"operand {name} is of type {type(array).__name__}, not an array; convert it with numpy.asarray"
         )
     if array.dtype.hasobject:
         raise DTypeError(f"operand {name} holds Python objects; pass a NumPy array of numbers")

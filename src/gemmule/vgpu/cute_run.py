@@ -93,7 +93,7 @@ def run(
     """
     for word, given in (("memory", memory), ("observers", observers)):
         if not isinstance(given, Iterable):
-            raise ArgumentError(f"{word}={shown(given)} is no sequence; give a list or tuple, or leave {word} out")
+            raise ArgumentError(f"{word}={shown(given)} is not a sequence; give a list or tuple, or leave {word} out")
     if not isinstance(options, Options | None):
         raise ArgumentError(f"options={shown(options)} are no gemmule.vgpu.Options; give some, or leave options out")
     if trace is not None:

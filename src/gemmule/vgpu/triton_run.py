@@ -105,7 +105,7 @@ def _bound(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple
         elif hasattr(kernel, "values"):
             heuristics.append(kernel.values)
         else:
-            raise ArgumentError(f"{getattr(kernel, '__name__', kernel)} is no @triton.jit kernel; pass one")
+            raise ArgumentError(f"{getattr(kernel, '__name__', kernel)} is not a @triton.jit kernel; pass one")
         kernel = kernel.fn
     settings |= kwargs
     names = list(kernel.arg_names)

@@ -198,8 +198,12 @@ def test_numbers_of_an_epilogue(executor, dtype, rng):
     [
         ({"epilogue_args": {"x": np.ones(4)}}, gm.ArgumentError, r"\['x'\] is of type ndarray; .* numbers"),
         ({"epilogue_args": {"x": [1]}}, gm.ArgumentError, r"epilogue_args\['x'\] is of type list; .* pass a number"),
-        ({"epilogue_args": {"x": "1"}}, gm.ArgumentError, r"epilogue_args\['x'\]='1' is no real number; pass one, or"),
-        ({"epilogue_args": {"x": 1j}}, gm.ArgumentError, r"epilogue_args\['x'\]=1j is no real number; pass one, or"),
+        (
+            {"epilogue_args": {"x": "1"}},
+            gm.ArgumentError,
+            r"epilogue_args\['x'\]='1' is not a real number; pass one, or",
+        ),
+        ({"epilogue_args": {"x": 1j}}, gm.ArgumentError, r"epilogue_args\['x'\]=1j is not a real number; pass one, or"),
         ({"epilogue_args": {"y": 1}}, gm.ArgumentError, "names y, of which the epilogue .* has no parameter"),
         ({"absmax": np.ones(1)}, TypeError, r"unexpected keyword argument 'absmax'; gemmule\.gemm takes it"),
     ],
@@ -297,7 +301,9 @@ def test_float32_rows_with_numbers_are_sorted_by_the_caller(rng):
 
 def test_groups_of_16_bit_floats_on_older_gpus():
     a, b, ends = np.zeros((3, 8), np.float16), np.zeros((2, 8, 8), np.float16), np.array([1, 3], np.int32)
-    text = "no grouped product: wgmma is an instruction of sm_90a, which sm_80 has not; multiply group by group"
+    text = (
+        "no grouped product: wgmma is an instruction of sm_90a, which sm_80 lacks; call matmul for each group, or pass"
+    )
     with pytest.raises(gm.UnsupportedError, match=text):
         gm.grouped_gemm.plan(a, b, ends, chip="a100")
     copies = a.astype(np.float32), b.astype(np.float32)
@@ -332,12 +338,12 @@ def test_ends_are_read_when_it_runs(rng):
     [
         (
             (2, 1, 9),
-            r"offsets\[1\] is 1; it must be at least 2, the end before it: .* numpy.cumsum\(sizes, dtype=numpy.int32\)",
+            r"offsets\[1\] is 1; it must be at least 2, the end before it; for .* numpy.cumsum\(sizes, dtype=numpy",
         ),
         ((-1, 1, 9), r"offsets\[0\] is -1; it must be at least 0, where the first group begins"),
         (
             (2, 2, 10),
-            r"offsets\[2\] is 10; it must be at most 9, {divided}: .* numpy.cumsum\(sizes, dtype=numpy.int32\)",
+            r"offsets\[2\] is 10; it must be at most 9, {divided}; for a list of group sizes pass numpy.cumsum",
         ),
     ],
 )

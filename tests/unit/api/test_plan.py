@@ -79,6 +79,12 @@ def test_arguments_are_refused_as_the_call_refuses_them():
         gm.matmul(X, X, epilogue="relu")
     with pytest.raises(TypeError, match=r"^transpose\(\) got .* argument 'axis'; did you mean axes\?$"):
         gm.transpose(X, axis=0)
+    with pytest.raises(
+        gm.ArgumentError, match=r"^axes='abc' must be a sequence of integers, one for each dimension of x$"
+    ):
+        gm.transpose(X, axes="abc")
+    with pytest.raises(gm.ArgumentError, match=r"^axes=\(0, 1\) is not a permutation of the 1 dimension of x; name"):
+        gm.transpose(X[0], axes=(0, 1))
     with pytest.raises(TypeError, match=r"^gemm\(\) got .* argument 'zzz'; help\(gemmule\.gemm\) lists all$"):
         gm.gemm(X, X, zzz=2)
     with pytest.raises(TypeError, match=r"^gemm\(\) got an unexpected keyword argument 'transb'; .* pass a\.T or b\.T"):

@@ -230,7 +230,7 @@ def test_what_is_refused():
         gm.matmul.plan(a, b, chip="l40s")
     with pytest.raises(gm.UnsupportedError, match=r"^chip='v100': no kernels are compiled for a V100.*one of B200, "):
         gm.matmul.plan(a, b, chip="v100")
-    with pytest.raises(gm.ArgumentError, match=r"^chip=3 is no name; give one, as chip='h100'$"):
+    with pytest.raises(gm.ArgumentError, match=r"^chip=3 is not a name; give one, as chip='h100'$"):
         gm.matmul.plan(a, b, chip=3)
     with pytest.raises(gm.ArgumentError, match=r"but executor='cpu' is given; leave one of them out$"):
         gm.matmul.plan(a, b, chip="h100", executor="cpu")

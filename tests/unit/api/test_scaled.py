@@ -170,7 +170,7 @@ def test_quantized_operands_are_multiplied(rng):
     ("options", "error", "text"),
     [
         ({"by": "column"}, gm.ArgumentError, "by='column' is not known"),
-        ({"dtype": "int8"}, gm.DTypeError, "dtype=int8 is no 8-bit float"),
+        ({"dtype": "int8"}, gm.DTypeError, "dtype=int8 is not an 8-bit float"),
         ({"scale_dtype": "float16"}, gm.DTypeError, "scale_dtype='float16' is not known"),
         (
             {"executor": "gpu"},

@@ -267,7 +267,7 @@ def test_without_a_gpu_it_says_what_works(no_gpu):
             "g01_naive has no config [7]; give a number from 0 to 2, or fields such as tile_m=64",
         ),
         (["--sizes", "sorce"], "size 'sorce' is not known; did you mean source"),
-        (["--sizes", "1,2"], "size '1,2' is not M,N,K"),
+        (["--sizes", "1,2"], "size '1,2' is not known; choose one of source, square"),
         (["--dtype", "float33"], "dtype 'float33' is not known; did you mean float32"),
         (["--out-dtype", "flot32"], "output dtype 'flot32' is not known; did you mean float32"),
     ],

@@ -400,11 +400,11 @@ def test_an_address_within_the_process_has_three_parts(folder):
     from gemmule.core.errors import ArgumentError
     from gemmule.outofcore.calls.distributed import check_address
 
-    with pytest.raises(ArgumentError, match="no address of a Dask scheduler"):
+    with pytest.raises(ArgumentError, match="not an address of a Dask scheduler"):
         check_address("inproc://x")
 
 
 def test_shapes_that_are_no_text_are_one_line():
     result = run("tune", "--dry-run", "--chip", "h100", "--shapes", "A.npy")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "A.npy: is no text" in result.stderr
+    assert "A.npy: is not text" in result.stderr

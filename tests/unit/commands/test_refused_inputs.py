@@ -155,7 +155,7 @@ def test_messages_of_packs_say_what_helps(monkeypatch):
             b'{"format": 1, "members": {"kernels/a.kernel": "0"}, "toolchain": "x"}',
             f"lacks .* of its list; {again}$",
         ),
-        (b"[]", f"is no pack of gemmule, or is damaged .*; {again}$"),
+        (b"[]", f"is not a pack of gemmule, or is damaged .*; {again}$"),
     ):
         with zipfile.ZipFile("y.pack", "w") as archive:
             archive.writestr("pack.json", content)

@@ -113,8 +113,8 @@ def _other_sources(path):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (_truncated, "is no pack of gemmule, or is damaged"),
-        (lambda path: path.write_bytes(b""), "is no pack of gemmule, or is damaged"),
+        (_truncated, "is not a pack of gemmule, or is damaged"),
+        (lambda path: path.write_bytes(b""), "is not a pack of gemmule, or is damaged"),
         (Path.unlink, "kernels.pack cannot be opened"),
         (lambda path: with_manifest(path, format=7), "is a pack of format 7"),
         (lambda path: with_manifest(path, toolchain="nvidia-cutlass-dsl 4.7.0"), "made with nvidia-cutlass-dsl 4.7.0"),

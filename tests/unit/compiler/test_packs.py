@@ -132,7 +132,7 @@ def test_truncated_packs_are_refused(tmp_path):
     whole = (tmp_path / "x.pack").read_bytes()
     for length in (0, 1, 22, len(whole) // 2, len(whole) - 23, len(whole) - 1):
         (tmp_path / "x.pack").write_bytes(whole[:length])
-        with pytest.raises(FileFormatError, match=r"x\.pack is no pack of gemmule, or is damaged .*make it again"):
+        with pytest.raises(FileFormatError, match=r"x\.pack is not a pack of gemmule, or is damaged .*make it again"):
             gm.load_pack(tmp_path / "x.pack")
 
 
@@ -176,10 +176,10 @@ def test_a_member_that_is_not_what_was_packed(tmp_path, kernels, compiled):
     [
         ({"format": 3}, "format 3"),
         ({"blocks": {"blocks/0000.xz": {"x": 3}}}, r"lacks blocks/0000\.xz"),
-        ({"blocks": {"blocks/0000.xz": 3}}, "is no pack"),
+        ({"blocks": {"blocks/0000.xz": 3}}, "is not a pack"),
         ({"members": {"kernels/x.kernel": "00"}}, r"lacks kernels/x\.kernel"),
-        ({"members": 3}, "is no pack"),
-        ({"toolchain": None, "members": None}, "is no pack"),
+        ({"members": 3}, "is not a pack"),
+        ({"toolchain": None, "members": None}, "is not a pack"),
     ],
 )
 def test_other_manifests_are_refused(tmp_path, change, message):
@@ -195,7 +195,7 @@ def test_what_is_no_pack(tmp_path, monkeypatch, kernels, compiled):
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a", "b")
     for name in ("text", "other.zip"):
-        with pytest.raises(FileFormatError, match="is no pack"):
+        with pytest.raises(FileFormatError, match="is not a pack"):
             gm.load_pack(tmp_path / name)
     with pytest.raises(FileFormatError, match="is a folder; a pack"):
         gm.load_pack(tmp_path)

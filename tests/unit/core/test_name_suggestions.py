@@ -60,5 +60,7 @@ def test_values_of_arguments():
 
 @pytest.mark.parametrize("name", ["float32", "fp64", "double"])
 def test_a_type_is_no_precision(name):
-    with pytest.raises(ArgumentError, match=f"precision='{name}' is a type; omit precision, or give 'ieee'"):
+    with pytest.raises(
+        ArgumentError, match=f"precision='{name}' is a type; omit precision, or give 'ieee', .*choose one of 'tf32', "
+    ):
         Precision.parse(name)

@@ -16,6 +16,7 @@ from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, output_type, random_inputs
 from gemmule.lab.sizes import SIZE_SETS, parse_sizes
+from gemmule.lab.transposes import transpose_of
 from support.fakes.bench import CONFIGS, kernel_spec, only
 
 ARCH = Arch(9, 0, True)
@@ -84,7 +85,7 @@ def test_words_mix_and_nothing_comes_twice():
         ("naive", "did you mean g01_naive"),
         ("ladr", "did you mean ladder"),
         ("zzz", "kernel 'zzz' is not known; `gemmule info --kernels` lists all"),
-        ("transpose_reference", "kernel 'transpose_reference' is not known"),
+        ("transpose_reference", "transpose_reference is a transpose; `gemmule bench transpose` measures it"),
         ("g07_cp_async[9]", f"has no config [9]; give a number from 0 to 2, or fields such as tile_m=64; {LISTED}"),
         ("g07_cp_async[fast]", f"[fast]; give a number from 0 to 2, or fields such as tile_m=64; {LISTED}"),
         ("g07_cp_async[tile_m=x]", "has no config [tile_m=x]; give a number from 0 to 2"),
@@ -120,6 +121,13 @@ def test_a_former_name_of_a_kernel_is_answered_by_the_current_one(name):
         parse_kernels([name], FLOAT32, ARCH)
 
 
+def test_a_kernel_of_the_other_operation_is_told_its_command():
+    with pytest.raises(ArgumentError, match=r"^transpose_tiled is a transpose; `gemmule bench transpose`"):
+        parse_kernels(["simt_gemm,transpose_tiled"], FLOAT32, ARCH)
+    with pytest.raises(ArgumentError, match=r"^hopper_gemm is a product; `gemmule bench gemm` measures it$"):
+        parse_kernels(["hopper_gemm[0]"], transpose_of(40, 24, 4), None)
+
+
 @pytest.mark.parametrize("name", ["h01", "h1", "h01_mma"])
 def test_the_number_of_a_former_name_is_answered_by_the_current_one(name):
     with pytest.raises(ArgumentError, match=f"^kernel '{name}' is not known; did you mean mma_sync_gemm"):
@@ -150,11 +158,13 @@ def test_sets_of_sizes_take_commas():
         ("source,sqare", "size 'sqare' is not known; did you mean square"),
         ("sauce", "size 'sauce' is not known; did you mean source?"),
         ("big", "choose one of source, square, llm, odd, or any M,N,K"),
-        ("1,2", "is not M,N,K in whole numbers from 1"),
-        ("1,2,3,4", "is not M,N,K"),
+        ("1,2", "any M,N,K in whole numbers from 1, such as 4096,4096,1024"),
+        ("512", "size '512' is not known; choose one of source, square, llm, odd, or any M,N,K in whole numbers"),
+        ("5x12", "size '5x12' is not known; choose one of source, square, llm, odd, or any M,N,K in whole numbers"),
+        ("1,2,3,4", "any M,N,K"),
         ("0,2,3", "from 1"),
-        ("-1,2,3", "is not M,N,K"),
-        ("1,2,x", "is not M,N,K"),
+        ("-1,2,3", "any M,N,K"),
+        ("1,2,x", "any M,N,K"),
         ("", "size '' is not known"),
     ],
 )

@@ -230,8 +230,8 @@ def test_sizes_and_elements():
     assert itemsize_of("float16") == itemsize_of("bfloat16") == itemsize_of("2") == 2
     assert itemsize_of("complex128") == 16
     for words, error in [
-        (["8"], "not M,N"),
-        (["8,9,10"], "not M,N"),
+        (["8"], "any M,N in whole"),
+        (["8,9,10"], "any M,N in whole"),
         (["0,3"], "from 1"),
         (["sources"], "did you mean source"),
     ]:

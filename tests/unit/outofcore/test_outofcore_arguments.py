@@ -128,10 +128,11 @@ def test_a_switch_is_true_or_false(name, value):
 def test_a_misspelled_argument_has_a_suggestion():
     x = np.ones((2, 2))
     for name, call in {"matmul": gm.outofcore.matmul, "matmul.plan": gm.outofcore.matmul.plan}.items():
-        with pytest.raises(TypeError, match=rf"^{name}\(\) has no argument 'verfy'; did you mean verify\?"):
+        with pytest.raises(TypeError, match=rf"^outofcore\.{name}\(\) has no argument 'verfy'; did you mean verify\?"):
             call(x, x, x.copy(), verfy=True)
         with pytest.raises(
-            TypeError, match=rf"^{name}\(\) has no argument 'zz'; help\(gemmule.outofcore.{name}\) lists them"
+            TypeError,
+            match=rf"^outofcore\.{name}\(\) has no argument 'zz'; help\(gemmule.outofcore.{name}\) lists them",
         ):
             call(zz=1)
 

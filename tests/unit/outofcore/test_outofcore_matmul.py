@@ -70,11 +70,25 @@ def test_files_in_and_out(factors):
     report = gm.outofcore.matmul(Path("a.npy"), b, Path("out.npy"), verify=True)
     np.testing.assert_array_equal(np.load("out.npy"), a @ b)
     assert report.bytes_read == a.nbytes + b.nbytes
+    assert report.verified.passed
+    assert str(report).endswith("GB written; verified")
     with pytest.raises(gm.ArgumentError, match="force=True"):
         gm.outofcore.matmul("a.npy", b, "out.npy")
     gm.outofcore.matmul("a.npy", b, "out.npy", force=True, alpha=2)
     np.testing.assert_array_equal(np.load("out.npy"), 2 * (a @ b))
     assert sorted(os.listdir()) == ["a.npy", "out.npy"]
+
+
+def test_the_report_counts_what_is_not_finite(factors):
+    a, b = factors
+    a[3] = np.inf
+    b[:] = 1
+    report = gm.outofcore.matmul(a, b, poisoned((70, 90)), verify=True)
+    assert report.verified.not_finite == 90
+    assert str(report).endswith("; verified, 90 of 6,300 elements are NaN or infinite")
+    plain = gm.outofcore.matmul(a, b, poisoned((70, 90)))
+    assert plain.verified is None
+    assert str(plain).endswith("GB written")
 
 
 def test_stores_in_and_out(factors):

@@ -161,14 +161,14 @@ def test_a_variable_of_unknown_value_is_named(functions, variable, known, monkey
 
 def test_an_operand_of_a_launch_is_an_array():
     recipe = Launch((1, 1, 1), (32, 1, 1), ())
-    with pytest.raises(ArgumentError, match=r"^operand y is no array but of type list; convert it with numpy"):
+    with pytest.raises(ArgumentError, match=r"^operand y is of type list, not an array; convert it with numpy"):
         vgpu.launch("no PTX", recipe, {"y": [1] * 64})
 
 
 @pytest.mark.parametrize("value", ["2", None, [1.0], 1j, np.ones(1, np.float32)])
 def test_what_is_no_number_is_named_with_its_parameter(functions, value):
     x = np.zeros(4, np.float32)
-    message = rf"^alpha={re.escape(shown(value))} is no number, and alpha is a Float32; pass a number$"
+    message = rf"^alpha={re.escape(shown(value))} is not a number, and alpha is a Float32; pass a number$"
     with pytest.raises(ArgumentError, match=message):
         vgpu.run(functions.axpy, x, x, value, None)
     with pytest.raises(ArgumentError, match=message):
@@ -177,7 +177,7 @@ def test_what_is_no_number_is_named_with_its_parameter(functions, value):
 
 @pytest.mark.parametrize("value", [3, "x", [1.0], (1, 2), 1j])
 def test_what_is_no_array_is_named_with_its_parameter(functions, value):
-    message = rf"^x={re.escape(shown(value))} is no array, and x is a Tensor; pass an array$"
+    message = rf"^x={re.escape(shown(value))} is not an array, and x is a Tensor; pass an array$"
     with pytest.raises(ArgumentError, match=message):
         vgpu.run(functions.axpy, value, np.zeros(4, np.float32), 1.0, None)
 
@@ -226,9 +226,9 @@ def test_a_call_that_does_not_fit_says_what_is_missing(functions):
     x = np.zeros(4, np.float32)
     with pytest.raises(ArgumentError, match=r"axpy\(x, y, alpha, stream\): missing 'alpha', 'stream'; pass"):
         vgpu.run(functions.axpy, x, x)
-    with pytest.raises(ArgumentError, match=r"axpy_kernel is no @cute\.jit function"):
+    with pytest.raises(ArgumentError, match=r"axpy_kernel is not a @cute\.jit function"):
         vgpu.run(functions.axpy_kernel, x, x, 1.0)
-    with pytest.raises(ArgumentError, match=r"3 is no @cute\.jit function"):
+    with pytest.raises(ArgumentError, match=r"3 is not a @cute\.jit function"):
         vgpu.run(3, x)
     with pytest.raises(ArgumentError, match="TmaCopy is a class"):
         vgpu.run(functions.TmaCopy, x, x)

@@ -58,5 +58,5 @@ def test_arguments_that_do_not_fit_are_refused(kernels, arguments, message):
 
 
 def test_what_is_no_kernel_is_refused():
-    with pytest.raises(ArgumentError, match=r"is no @triton\.jit kernel"):
+    with pytest.raises(ArgumentError, match=r"is not a @triton\.jit kernel"):
         vgpu.run_triton(print, 1)

@@ -155,8 +155,8 @@ def ending_of(
     """
     if given is not None and not (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
         raise ArgumentError(
-            f"epilogue_args={shown(given)} is no mapping of names to values; give the function's further inputs by the "
-            "names of its parameters, as {'scale': 2.0}"
+            f"epilogue_args={shown(given)} is not a mapping of names to values; give the function's further inputs by "
+            "the names of its parameters, as {'scale': 2.0}"
         )
     if epilogue is None:
         if given:
@@ -241,7 +241,7 @@ def _traced(
             scalars[name] = real(value, f"epilogue_args[{name!r}]")
             arguments[name] = number_input(name, place)
         elif isinstance(value, numbers.Number | str | bytes):
-            raise ArgumentError(f"{roles[name]}={shown(value)} is no real number; pass one, or an array")
+            raise ArgumentError(f"{roles[name]}={shown(value)} is not a real number; pass one, or an array")
         elif value is not None:
             arrays[roles[name]] = value
             arguments[name] = matrix_input(roles[name], place)

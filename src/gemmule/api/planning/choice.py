@@ -156,7 +156,7 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
     if word is None:
         return None
     if not isinstance(word, str):
-        raise ArgumentError(f"kernel={shown(word)} is no name; give one, as kernel='simt_gemm'")
+        raise ArgumentError(f"kernel={shown(word)} is not a name; give one, as kernel='simt_gemm'")
     if not named:
         raise ArgumentError(
             f"kernel={word!r} is for plans of the virtual GPU or of a chip by its name; give executor='vgpu' or "

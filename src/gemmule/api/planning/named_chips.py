@@ -54,7 +54,7 @@ def target_of(executor: Any, name: Any) -> Target:
     if name is None:
         return Target(wanted_executor(executor), None)
     if not isinstance(name, str):
-        raise ArgumentError(f"chip={shown(name)} is no name; give one, as chip='h100'")
+        raise ArgumentError(f"chip={shown(name)} is not a name; give one, as chip='h100'")
     if executor == "cpu":
         raise ArgumentError(f"chip={name!r} plans for a GPU, but executor='cpu' is given; leave one of them out")
     supported = [one for one in CHIPS if _arch_of(one) is not None]

@@ -246,7 +246,7 @@ def last_two_exchanged(ndim: int) -> tuple[int, ...]:
         If there are fewer than two.
     """
     if ndim < 2:
-        raise ShapeError(f"x has {ndim} dimensions; a stack of matrices has at least 2; reshape it first")
+        raise ShapeError(f"x has {_dimensions(ndim)}; a stack of matrices has at least 2; reshape it first")
     return (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
@@ -268,10 +268,18 @@ def axes_as_given(axes: Sequence[int] | None) -> Order:
             wanted = [operator.index(axis) for axis in axes]
         except (TypeError, NotImplementedError):
             # The latter of a memoryview of several dimensions.
-            raise ArgumentError(f"axes={shown(axes)} must be a sequence of integers, one a dimension of x") from None
+            raise ArgumentError(
+                f"axes={shown(axes)} must be a sequence of integers, one for each dimension of x"
+            ) from None
         found = tuple(axis + ndim if axis < 0 else axis for axis in wanted)
         if sorted(found) != list(range(ndim)):
-            raise ArgumentError(f"axes={shown(axes)} is no permutation of the {ndim} dimensions of x; name each once")
+            raise ArgumentError(
+                f"axes={shown(axes)} is not a permutation of the {_dimensions(ndim)} of x; name each once"
+            )
         return found
 
     return order
+
+
+def _dimensions(ndim: int) -> str:
+    return "1 dimension" if ndim == 1 else f"{ndim} dimensions"

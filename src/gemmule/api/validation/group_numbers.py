@@ -34,7 +34,7 @@ def check_ends(ends: Any, axis: str, extent: int) -> None:
             least = "the end before it" if group else "where the first group begins"
             rule = f"at least {before}, {least}" if end < before else f"at most {extent}, {_DIVIDED[axis]}"
             raise ArgumentError(
-                f"offsets[{group}] is {end}; it must be {rule}: of groups' sizes, the ends are "
+                f"offsets[{group}] is {end}; it must be {rule}; for a list of group sizes pass "
                 "numpy.cumsum(sizes, dtype=numpy.int32)"
             )
         before = end

@@ -125,7 +125,7 @@ def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> M
     if inspect.isclass(function):
         raise ArgumentError(f"{name} is a class; pass an object of it, whose __call__ is a @cute.jit function")
     if not callable(function):
-        raise ArgumentError(f"{function!r} is no @cute.jit function; pass the one that launches the kernel")
+        raise ArgumentError(f"{function!r} is not a @cute.jit function; pass the one that launches the kernel")
     signature = inspect.signature(function if inspect.isroutine(function) else function.__call__)
     call = f"{name}({', '.join(signature.parameters)})"
     try:
@@ -160,12 +160,14 @@ def _check_scalars(parameters: Sequence[inspect.Parameter], given: Sequence[tupl
             word = kind.rpartition(".")[2]
             kind = cute.Tensor if word == "Tensor" else getattr(cutlass, word, None)
         if kind is cute.Tensor and isinstance(value, int | float | complex | str | bytes | list | tuple):
-            raise ArgumentError(f"{name}={shown(value)} is no array, and {name} is a Tensor; pass an array")
+            raise ArgumentError(f"{name}={shown(value)} is not an array, and {name} is a Tensor; pass an array")
         if not (isinstance(kind, type) and issubclass(kind, cutlass.Numeric)):
             continue
         number = value.item() if isinstance(value, np.generic) else value
         if not isinstance(number, int | float | cutlass.Numeric):
-            raise ArgumentError(f"{name}={shown(value)} is no number, and {name} is a {kind.__name__}; pass a number")
+            raise ArgumentError(
+                f"{name}={shown(value)} is not a number, and {name} is a {kind.__name__}; pass a number"
+            )
         is_whole = issubclass(kind, cutlass.Integer) and kind is not cutlass.Integer
         if is_whole and isinstance(number, int | float) and not _is_in(kind, number):
             raise ArgumentError(f"{name}={shown(value)} is none of the whole numbers of {kind.__name__}")

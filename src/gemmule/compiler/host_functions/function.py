@@ -78,7 +78,7 @@ class CuteFunction:
                 text = _COLOURS.sub("", str(error)).strip()
                 if any(code in text for code in _NO_HOST_FUNCTION):
                     raise ArgumentError(
-                        f"{name} is no @cute.jit function; pass the one that launches the kernel"
+                        f"{name} is not a @cute.jit function; pass the one that launches the kernel"
                     ) from error
                 if __file__ in text:
                     # The place is the call above: the arguments are meant.

@@ -81,7 +81,7 @@ def refuse_types(dtypes: Collection[DType], types: OperandTypes, arch: Arch) -> 
 def why_not_arch(arch: Arch) -> str | None:
     """Say that a GPU has no wgmma, or None where it has."""
     wgmma = (arch.major, arch.minor) == (HOPPER.major, HOPPER.minor)
-    return None if wgmma else f"wgmma is an instruction of {HOPPER}, which {arch} has not"
+    return None if wgmma else f"wgmma is an instruction of {HOPPER}, which {arch} lacks"
 
 
 def _why_not_lines(name: str, matrix: StridedMatrix) -> str | None:

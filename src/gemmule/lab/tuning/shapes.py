@@ -39,7 +39,7 @@ def read_shapes(path: Path, dtype: str, layout: str) -> tuple[GemmProblem, ...]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path}: is no text ({error}); give products as JSON lines, or as .csv") from error
+        raise FileFormatError(f"{path}: is not text ({error}); give products as JSON lines, or as .csv") from error
     rows: list[tuple[int, Any]] = []
     if path.suffix.lower() == ".csv":
         rows = list(enumerate(csv.DictReader(io.StringIO(text)), 2))
@@ -64,13 +64,13 @@ def read_shapes(path: Path, dtype: str, layout: str) -> tuple[GemmProblem, ...]:
 
 def _problem(row: object, dtype: str, layout: str) -> GemmProblem:
     if not isinstance(row, Mapping):
-        raise FileFormatError(f"{row!r} is no product; give {_COLUMNS}")
+        raise FileFormatError(f"{row!r} is not a product; give {_COLUMNS}")
     if row.get("record") == "shape":
         return problem_of(ProblemKey.of_dict(row))
     try:
         m, n, k = (int(row[name]) for name in "mnk")
     except (KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{dict(row)} is no product; give {_COLUMNS}") from error
+        raise FileFormatError(f"{dict(row)} is not a product; give {_COLUMNS}") from error
     if min(m, n, k) < 1:
         raise FileFormatError(f"{m} x {n} x {k}: extents are 1 or more")
     kind, way = row.get("dtype") or dtype, row.get("layout") or layout

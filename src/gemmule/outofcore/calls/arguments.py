@@ -170,7 +170,7 @@ def name_or_none(name: str, given: Any) -> str | None:
         If it is no text.
     """
     if given is not None and not isinstance(given, str):
-        raise ArgumentError(f"{name}={shown(given)} is no text; give a name, or leave {name} out")
+        raise ArgumentError(f"{name}={shown(given)} is not text; give a name, or leave {name} out")
     return given
 
 

@@ -159,6 +159,7 @@ class DeviceEngine:
             gflops=streamed.flop / max(streamed.seconds, 1e-9) / 1e9,
             bytes_read=streamed.bytes_read,
             bytes_written=streamed.bytes_written,
+            verified=None,
             strategy=plan.strategy,
             bytes_h2d=streamed.bytes_in,
             bytes_d2h=streamed.bytes_out,

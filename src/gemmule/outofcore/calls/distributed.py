@@ -111,7 +111,7 @@ def check_address(scheduler: str) -> None:
             raise ValueError(f"{location} is not host/process/number")
     except (ValueError, ImportError) as error:
         raise ArgumentError(
-            f"scheduler {scheduler}: is no address of a Dask scheduler ({error}); give one such as tcp://node:8786"
+            f"scheduler {scheduler}: is not an address of a Dask scheduler ({error}); give one such as tcp://node:8786"
         ) from None
 
 
@@ -300,4 +300,5 @@ def run_distributed(
         gflops=2 * total / max(seconds, 1e-9) / 1e9,
         bytes_read=figures[0],
         bytes_written=figures[1],
+        verified=None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import warnings
@@ -39,12 +40,12 @@ def planned(function: Callable[_Call, Report]) -> StreamingFunction[_Call]:
     def check_names(called: str, given: Mapping[str, Any]) -> None:
         for name in given.keys() - known:
             near = similar_names(name, known)
-            hint = did_you_mean(near) if near else f"help(gemmule.outofcore.{called}) lists them"
+            hint = did_you_mean(near) if near else f"help(gemmule.{called}) lists them"
             raise TypeError(f"{called}() has no argument {name!r}; {hint}")
 
     @functools.wraps(function)
     def call(*args: _Call.args, **kwargs: _Call.kwargs) -> Report:
-        check_names("matmul", kwargs)
+        check_names("outofcore.matmul", kwargs)
         return function(*args, **kwargs)
 
     def plan(*args: _Call.args, **kwargs: _Call.kwargs) -> Plan:
@@ -65,7 +66,7 @@ def planned(function: Callable[_Call, Report]) -> StreamingFunction[_Call]:
         """
         from .plan import planned_request
 
-        check_names("matmul.plan", kwargs)
+        check_names("outofcore.matmul.plan", kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments | bound.arguments.pop("options")
@@ -159,4 +160,4 @@ def matmul(
         raise WrongResultError(verdict.failure("out", f"seed={verdict.seed}"))
     if verdict is not None and verdict.caveat:
         warnings.warn(f"out: {verdict.caveat}", RuntimeWarning, stacklevel=3)
-    return report
+    return dataclasses.replace(report, verified=verdict)

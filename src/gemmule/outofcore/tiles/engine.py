@@ -145,6 +145,7 @@ def stream_tiles(
         gflops=2 * total / max(seconds, 1e-9) / 1e9,
         bytes_read=sum(reader.bytes_read for reader in readers),
         bytes_written=writer.bytes_written,
+        verified=None,
     )
 
 

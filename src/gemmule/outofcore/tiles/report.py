@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gemmule.core.dataclass import dataclass
 
 from ...core.quantities import flop_rate
+
+if TYPE_CHECKING:
+    from ..verify.freivalds import Verdict
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Report:
         Rate over that time.
     bytes_read, bytes_written : int
         Bytes read from and written to files and arrays.
+    verified : Verdict or None
+        What the check found, if one was asked for.
     """
 
     executor: str
@@ -48,13 +55,19 @@ class Report:
     gflops: float
     bytes_read: int
     bytes_written: int
+    verified: Verdict | None
 
     def __str__(self) -> str:
         """Say in a line what was done and how fast."""
         kept = self.tiles - self.tiles_computed
         done = f"{self.tiles_computed} of {self.tiles} tiles computed" + (f", {kept} there already" if kept else "")
         rate = flop_rate(self.gflops * 1e9)
+        checked = ""
+        if self.verified is not None:
+            checked = "; verified" + (f" but for {self.verified.unproved:,} elements" if self.verified.unproved else "")
+            if self.verified.not_finite:
+                checked += f", {self.verified.not_finite:,} of {self.m * self.n:,} elements are NaN or infinite"
         return (
             f"{self.m} x {self.n} x {self.k} on {self.device}: {self.seconds:.2f} s, {rate}; {done}; "
-            f"{self.bytes_read / 1e9:.4g} GB read and {self.bytes_written / 1e9:.4g} GB written"
+            f"{self.bytes_read / 1e9:.4g} GB read and {self.bytes_written / 1e9:.4g} GB written{checked}"
         )

@@ -142,5 +142,6 @@ def check_product(
         for name, value in (("alpha", alpha), ("beta", beta)):
             if value != value or value in (float("inf"), float("-inf")) or value != int(value):
                 raise ArgumentError(
-                    f"{name}={value} is no integer and the output is {out}; give an integer, or a float as out_dtype"
+                    f"{name}={value} is not an integer and the output is {out}; give an integer, or a "
+                    "float as out_dtype"
                 )

@@ -42,7 +42,7 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
         If it is not an array.
     """
     if isinstance(x, type):
-        raise ArgumentError(f"{role} is the class {x.__name__}, no array; pass an array")
+        raise ArgumentError(f"{role} is the class {x.__name__}, not an array; pass an array")
     if array_api_compat.is_numpy_array(x):
         return _NUMPY
     if array_api_compat.is_torch_array(x):
@@ -55,8 +55,8 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
         return _DLPACK
     remedy = "convert it with numpy.asarray, or pass" if _converts(x) else "pass"
     raise ArgumentError(
-        f"{role} is no array but of type {type(x).__name__}; {remedy} an array of NumPy, PyTorch, CuPy, JAX or another "
-        "library that supports DLPack"
+        f"{role} is of type {type(x).__name__}, not an array; {remedy} an array of NumPy, PyTorch, CuPy, JAX or "
+        "another library that supports DLPack"
     )
 
 

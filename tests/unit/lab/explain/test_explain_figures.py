@@ -273,7 +273,7 @@ def run(*arguments):
         (["hopper_gemm", "--shape", "4095,4095,4095"], "or explain hopper_gemm_repacked, which calls take for it"),
         (["mma_sync_gemm", "--dtype", "float64", "--shape", "4096,4096,4096"], "or explain float64_gemm,"),
         (["h03_stages", "--shape", "64,64,64", "--chip", "a100"], "give a --chip of sm_90a (this one is sm_80)"),
-        (["hopper_gemm", "--shape", "64,64,64", "--chip", "a100"], "an instruction of sm_90a, which sm_80 has not"),
+        (["hopper_gemm", "--shape", "64,64,64", "--chip", "a100"], "an instruction of sm_90a, which sm_80 lacks"),
         (["float64_gemm[0]", "--shape", "64,64,64", "--chip", "v100"], "sm_80 has float64 products of 8 x 8 x 4 only"),
         (["simt_grouped", "--shape", "64,64,64"], "depends on the groups' ends, which are data; explain simt_gemm"),
         (["hopper_grouped[0]", "--shape", "64,64,64"], "hopper_grouped cannot be explained: what kernels of grouped"),

@@ -153,7 +153,7 @@ def test_what_is_no_matrix_is_refused(tmp_path):
         ("s.zarr", FileFormatError, "is a Zarr group; .*s.zarr::deep/y, .*s.zarr::x"),
         ("s.zarr::y", FileFormatError, "is not there.*s.zarr::x"),
         ("s.zarr::cube", ShapeError, "2 dimensions"),
-        ("empty.zarr", FileFormatError, "is no Zarr array"),
+        ("empty.zarr", FileFormatError, "is not a Zarr array"),
         ("nothing.zarr", FileNotFoundError, "nothing.zarr"),
         ("nothing.h5::x", FileNotFoundError, "nothing.h5"),
         ("d.h5::", ArgumentError, "names no matrix"),
@@ -266,13 +266,13 @@ def test_a_zarr_result_replaces_only_what_it_may(tmp_path):
         check(f"{tmp_path}/s.zarr::x", True, [source])
     with pytest.raises(OverlapError, match="holds the input"):
         check(f"{tmp_path}/s.zarr", True, [source])
-    with pytest.raises(ArgumentError, match="no Zarr array"):
+    with pytest.raises(ArgumentError, match="not a Zarr array"):
         check(f"{tmp_path}/s.zarr::sub", True)
-    with pytest.raises(ArgumentError, match="no Zarr group"):
+    with pytest.raises(ArgumentError, match="not a Zarr group"):
         check(f"{tmp_path}/s.zarr::x/z", True)
     os.rename(tmp_path / "folder", tmp_path / "folder.zarr")
     for place in ("folder.zarr::x", "folder.zarr"):
-        with pytest.raises(ArgumentError, match=r"exists and is no Zarr (array|group)"):
+        with pytest.raises(ArgumentError, match=r"exists and is not a Zarr (array|group)"):
             check(f"{tmp_path}/{place}", True)
     check(f"{tmp_path}/s.zarr::new/z", False)
     metadata = (tmp_path / "s.zarr" / "zarr.json").read_text()

@@ -112,7 +112,7 @@ def test_zarr_on_workers(folder, cluster):
 @pytest.mark.parametrize("address", ["nonsense", "foo://x:1", "tcp://node", "tcp://node:port", ""])
 def test_what_is_no_address_is_refused(address):
     pytest.importorskip("distributed")
-    with pytest.raises(gm.ArgumentError, match=r"is no address of a Dask scheduler .*; give one such as tcp"):
+    with pytest.raises(gm.ArgumentError, match=r"is not an address of a Dask scheduler .*; give one such as tcp"):
         check_address(address)
     check_address("tcp://node:8786")
     check_address("127.0.0.1:8786")
@@ -123,7 +123,9 @@ def test_a_command_with_no_address_ends(folder):
     command = [sys.executable, "-m", "gemmule", "matmul", "A.npy", "B.npy", "-o", "C.npy", "--scheduler", "foo://x:1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert done.stderr.startswith("gemmule: scheduler foo://x:1: is no address of a Dask scheduler (unknown address")
+    assert done.stderr.startswith(
+        "gemmule: scheduler foo://x:1: is not an address of a Dask scheduler (unknown address"
+    )
     assert done.stderr.count("\n") == 1
     assert results() == []
 

@@ -194,10 +194,10 @@ def test_what_does_not_fit_together_is_refused():
     with pytest.raises(DTypeError, match="out_dtype"):
         multiply(a, b, ArraySink(np.empty((4, 6), "i4")), executor, memory=10**6)
     integers = [ArraySource(np.ones(shape, "i4")) for shape in ((4, 5), (5, 6))]
-    with pytest.raises(ArgumentError, match=r"alpha=0.5 is no integer"):
+    with pytest.raises(ArgumentError, match=r"alpha=0.5 is not an integer"):
         multiply(*integers, ArraySink(np.empty((4, 6), "i4")), executor, memory=10**6, alpha=0.5)
     for alpha in (float("inf"), float("nan")):
-        with pytest.raises(ArgumentError, match="is no integer"):
+        with pytest.raises(ArgumentError, match="is not an integer"):
             multiply(*integers, ArraySink(np.empty((4, 6), "i4")), executor, memory=10**6, alpha=alpha)
 
 

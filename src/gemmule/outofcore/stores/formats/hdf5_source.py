@@ -170,7 +170,7 @@ def _dataset(h5py: Any, file: Any, path: str, inner: str | None) -> tuple[str, A
             else:
                 if isinstance(item, h5py.Dataset):
                     return inner, item
-                what = "is a group" if isinstance(item, h5py.Group) else "is no dataset"
+                what = "is a group" if isinstance(item, h5py.Group) else "is not a dataset"
     found: list[str] = []
     with hdf5_errors(path):
         file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)

@@ -108,7 +108,7 @@ class _Walk:
             where = f"{file.filename}::/{inner.strip('/')}"
             source = file.get(inner)
             if not isinstance(source, self._h5py.Dataset):
-                raise FileFormatError(f"{self._name}: virtual dataset maps {where}, which is no dataset; {_RESTORE}")
+                raise FileFormatError(f"{self._name}: virtual dataset maps {where}, which is not a dataset; {_RESTORE}")
             for mapping in mappings:
                 if not _inside(self._h5py.h5s, mapping, source.shape):
                     raise FileFormatError(

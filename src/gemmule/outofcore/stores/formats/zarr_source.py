@@ -172,7 +172,7 @@ def _instead(zarr: Any, path: str, inner: str | None, error: FileFormatError) ->
         with zarr_errors(path):
             group = zarr.open_group(_store(path), mode="r")
     except FileFormatError:
-        return f"is no Zarr array ({reason_of(error.__cause__ or error)}); name one"
+        return f"is not a Zarr array ({reason_of(error.__cause__ or error)}); name one"
     with zarr_errors(path):
         members = group.members(max_depth=None)
     arrays = sorted(name for name, member in members if isinstance(member, zarr.Array))

@@ -98,7 +98,7 @@ class ZarrTarget:
         for depth in range(1, len(self._places)):
             group = os.path.join(*self._places[:depth])
             if os.path.lexists(group) and node_type(group) != "group":
-                raise ArgumentError(f"{group}: exists and is no Zarr group, version 3; choose another output")
+                raise ArgumentError(f"{group}: exists and is not a Zarr group, version 3; choose another output")
             if metadata_of(group).get("consolidated_metadata"):
                 raise ArgumentError(
                     f"{group}: has consolidated metadata, which would not name the result; take consolidated_metadata "
@@ -110,7 +110,7 @@ class ZarrTarget:
             if source.path and final.startswith(os.path.realpath(source.path) + os.sep):
                 raise ArgumentError(f"{self.name}: lies in the input {source.name}; choose another output")
         if os.path.isdir(final) and os.listdir(final) and node_type(final) != "array":
-            raise ArgumentError(f"{self.name}: exists and is no Zarr array, version 3; choose another output")
+            raise ArgumentError(f"{self.name}: exists and is not a Zarr array, version 3; choose another output")
 
     def describe(self) -> dict[str, Any]:
         return {
