@@ -488,6 +488,28 @@ def test_rows_of_ones_are_as_long_as_what_they_sum(monkeypatch):
     assert not column_sums.is_product(one.bfloat16())
 
 
+def test_rows_of_ones_of_two_threads_are_appended_in_order_of_length(monkeypatch):
+    known, results, threads, ones = {}, {}, [], torch.ones
+
+    def request(rows):
+        results[rows] = column_sums.row_of_ones(torch.zeros(rows, 8)).shape
+
+    def made(length, **options):
+        # While the short row is made, another thread needs a longer one.
+        if not threads:
+            threads.append(threading.Thread(target=request, args=(5000,)))
+            threads[0].start()
+            threads[0].join(0.2)
+        return ones(length, **options)
+
+    monkeypatch.setattr(column_sums, "_ones", known)
+    monkeypatch.setattr(column_sums.torch, "ones", made)
+    request(3)
+    threads[0].join(30)
+    assert results == {3: (1, 3), 5000: (1, 5000)}
+    assert [len(row) for row in next(iter(known.values()))] == [4096, 8192]
+
+
 @pytest.mark.parametrize("kind", ["leaf", "computed", "other memory"])
 def test_a_second_derivative_is_of_the_weight_that_the_forward_read(gpu, kind):
     for _ in range(3):

@@ -17,7 +17,7 @@ from gemmule.files.user_folders import user_cache_folder
 from .artifact import Artifact
 from .compile import compile_kernel
 from .key import artifact_key, source_digests
-from .pack import PACKS, Packs
+from .pack import AGAIN, PACKS, Packs
 
 _SUFFIX = ".kernel"
 # Files of the cache, damaged and partial ones included; no other file is ever removed.
@@ -89,7 +89,7 @@ class KernelCache:
         if artifact is None:
             key = artifact_key(*kernel)
             path = cache_folder() / (key + _SUFFIX)
-            artifact = _from_disk(path) or self._from_packs(key, spec) or self._compiled(path, *kernel)
+            artifact = _from_disk(path) or self._from_packs(key, *kernel) or self._compiled(path, *kernel)
             self._loaded[kernel] = artifact
         return artifact
 
@@ -105,13 +105,15 @@ class KernelCache:
         if kernel not in self._loaded:
             key = artifact_key(*kernel)
             # Loaded, not only looked up: a damaged one is none.
-            artifact = _from_disk(cache_folder() / (key + _SUFFIX)) or self._from_packs(key, spec)
+            artifact = _from_disk(cache_folder() / (key + _SUFFIX)) or self._from_packs(key, *kernel)
             if artifact is None:
                 return False
             self._loaded[kernel] = artifact
         return True
 
-    def _from_packs(self, key: str, spec: KernelSpec) -> Artifact | None:
+    def _from_packs(
+        self, key: str, spec: KernelSpec, config: Config, signature: Signature, arch: Arch
+    ) -> Artifact | None:
         """Return the kernel of a pack, or None; warn where it is damaged, or its pack was made from other sources."""
         for pack in self._packs.all():
             try:
@@ -119,8 +121,16 @@ class KernelCache:
             except CompileError as error:
                 warnings.warn(str(error), CacheWarning, stacklevel=5)
                 continue
-            if artifact is not None:
+            if artifact is None:
+                continue
+            found = artifact.kernel, artifact.arch, artifact.signature
+            if (
+                found == (spec.name, arch.name, signature)
+                and config.compiled_fields().items() <= artifact.config.items()
+            ):
                 return artifact
+            message = f"the pack {pack.path} is damaged: it has another kernel under the key {key}; {AGAIN}"
+            warnings.warn(message, CacheWarning, stacklevel=5)
         self._packs.refuse_foreign(spec)
         return None
 

@@ -45,7 +45,7 @@ INSTALLED_FILE = "kernels.pack"
 _FORMATS = (1, 2)
 _MANIFEST = "pack.json"
 #: Remedy for a damaged pack.
-_AGAIN = "make it again with gemmule pack, or copy it again"
+AGAIN = "make it again with gemmule pack, or copy it again"
 _KERNEL, _TABLE, _BLOCK = "kernels/{}.kernel", "tables/{}", "blocks/{:04}.xz"
 #: Kernels of a block. Those of one config in other layouts and types are alike: eight take 0.55 of the bytes that they
 #: take one by one, and some milliseconds to decompress.
@@ -105,12 +105,12 @@ class Pack:
         content = self._read(block or member)
         try:
             if block is not None:
-                content = _part(lzma.decompress(content), self._blocks[block], key)
+                content = _part(content, self._blocks[block], key)
             return Artifact.from_bytes(content, f"{member} in the pack {self.path}")
         except lzma.LZMAError as error:
-            raise CompileError(f"{member} in the pack {self.path} is damaged ({error}); {_AGAIN}") from error
+            raise CompileError(f"{member} in the pack {self.path} is damaged ({error}); {AGAIN}") from error
         except CompileError as error:
-            raise CompileError(f"{error}; {_AGAIN}") from error
+            raise CompileError(f"{error}; {AGAIN}") from error
 
     def is_foreign(self, spec: KernelSpec) -> bool:
         """Return whether the pack has kernels of `spec` that were compiled from other sources than the present ones."""
@@ -134,10 +134,10 @@ class Pack:
                 content = self._directory.content(file, member)
         except (OSError, *DAMAGE) as error:
             raise CompileError(
-                f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error}); {_AGAIN}"
+                f"the pack {self.path} is damaged: {member} cannot be read ({type(error).__name__}: {error}); {AGAIN}"
             ) from error
         if hashlib.sha256(content).hexdigest() != self._digests[member]:
-            raise CompileError(f"the pack {self.path} is damaged: {member} has another digest; {_AGAIN}")
+            raise CompileError(f"the pack {self.path} is damaged: {member} has another digest; {AGAIN}")
         return content
 
 
@@ -213,14 +213,26 @@ def _compressed_blocks(kernels: Mapping[str, bytes], blocks: dict[str, dict[str,
         return dict(zip(contents, threads.map(lzma.compress, contents.values()), strict=True))
 
 
-def _part(content: bytes, sizes: Mapping[str, int], key: str) -> bytes:
-    """Return a kernel out of the content of its block."""
-    start = 0
+def _part(compressed: bytes, sizes: Mapping[str, int], key: str) -> bytes:
+    """Return a kernel out of its block; no more is decompressed than the listed sizes and a byte."""
+    nbytes, start = sum(sizes.values()), 0
+    decompressor = lzma.LZMADecompressor()
+    content = decompressor.decompress(compressed, max_length=nbytes + 1)
+    if len(content) != nbytes or not decompressor.eof:
+        raise lzma.LZMAError(f"its block has not the {nbytes:,} bytes that are listed")
     for one, size in sizes.items():
         if one == key:
             break
         start += size
     return content[start : start + sizes[key]]
+
+
+def _sizes(listed: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of a block's kernels; ValueError if one is no size."""
+    sizes = dict(listed)
+    if wrong := [size for size in sizes.values() if type(size) is not int or not 0 < size < 1 << 31]:
+        raise ValueError(f"{wrong[0]!r} is not the size of a kernel")
+    return sizes
 
 
 def read_pack(path: Path) -> Pack:
@@ -246,19 +258,21 @@ def read_pack(path: Path) -> Pack:
             missing = set() if enough else {name for name in manifest["members"] if name not in directory}
         version, digests, made_with = manifest["format"], dict(manifest["members"]), str(manifest["toolchain"])
         origin, sources = str(manifest.get("origin", "")), dict(manifest.get("sources", {}))
-        blocks = {name: dict(sizes) for name, sizes in dict(manifest.get("blocks", {})).items()}
+        blocks = {name: _sizes(listed) for name, listed in dict(manifest.get("blocks", {})).items()}
+        compressed = bool(manifest.get("compressed"))
         missing |= blocks.keys() - digests.keys()
     except (*DAMAGE, struct.error) as error:
         raise FileFormatError(
-            f"{path} is not a pack of gemmule, or is damaged ({type(error).__name__}: {error}); {_AGAIN}"
+            f"{path} is not a pack of gemmule, or is damaged ({type(error).__name__}: {error}); {AGAIN}"
         ) from error
-    if version not in _FORMATS:
+    # True equals 1. In a former format 1 a wheel's kernels were compressed one by one.
+    if type(version) is not int or version not in _FORMATS or compressed:
         raise FileFormatError(
-            f"{path} is a pack of format {version!r}; this version of gemmule reads formats 1 and 2; make it again "
-            "with this version, or install the one that wrote it"
+            f"{path} is a pack of format {version!r}{', compressed' if compressed else ''}; this version of gemmule "
+            "reads formats 1 and 2; make it again with this version, or install the one that wrote it"
         )
     if missing:
-        raise FileFormatError(f"the pack {path} lacks {', '.join(sorted(missing))} of its list; {_AGAIN}")
+        raise FileFormatError(f"the pack {path} lacks {', '.join(sorted(missing))} of its list; {AGAIN}")
 
     def named(pattern: str) -> tuple[str, ...]:
         before, after = pattern.split("{}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ _MULTIPLE = 8
 
 # Rows of ones by device and type; the last is the longest. None is freed: launches on any stream may read it.
 _ones: dict[tuple[Any, Any], list[Any]] = {}
+_adding = threading.Lock()
 
 
 def is_product(grad: Any) -> bool:
@@ -39,15 +41,26 @@ def row_of_ones(like: Any) -> Any:
     """Return a row of as many ones as a tensor has rows; None while the stream is captured and there is none."""
     count = math.prod(like.shape[:-1])
     known = _ones.setdefault((like.device, like.dtype), [])
-    if not known or known[-1].numel() < count:
+    row = known[-1] if known else None
+    if row is None or row.numel() < count:
         if like.is_cuda and torch.cuda.is_current_stream_capturing():
             return None
+        row = _longer_row(known, count, like)
+    return row[:count].unsqueeze(0)
+
+
+def _longer_row(known: list[Any], count: int, like: Any) -> Any:
+    """Return a row of at least `count` ones, appended to `known` unless another thread has done so."""
+    with _adding:
+        if known and known[-1].numel() >= count:
+            return known[-1]
         length = max(_LEAST, 1 << (count - 1).bit_length())
-        known.append(torch.ones(length, dtype=like.dtype, device=like.device))
+        row = torch.ones(length, dtype=like.dtype, device=like.device)
         if like.is_cuda:
-            # Other streams read it, too.
+            # Other streams read it, too, as soon as it is in the list.
             torch.cuda.current_stream(like.device).synchronize()
-    return known[-1][:count].unsqueeze(0)
+        known.append(row)
+        return row
 
 
 def column_sums(grad: Any, by_product: bool) -> Any:

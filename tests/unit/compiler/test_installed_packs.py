@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import lzma
 import os
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 import warnings
 import zipfile
 from pathlib import Path
@@ -18,10 +21,11 @@ from click.testing import CliRunner
 from gemmule.cli import gemmule
 from gemmule.compiler import key as keys
 from gemmule.compiler import pack as packs
-from gemmule.compiler.cache import KernelCache
+from gemmule.compiler.cache import CacheWarning, KernelCache
 from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import INSTALLED, INSTALLED_FILE, PACKS, PackWarning, write_pack
 from gemmule.core.arch import Arch
+from gemmule.core.errors import CompileError
 from gemmule.dispatch.registry import REGISTRY
 from support.artifacts import compiler_is_installed, made
 
@@ -154,6 +158,56 @@ def test_a_pack_is_the_same_bytes_in_any_order_and_place(tmp_path, kernels):
     for pack in (first, plain):
         assert [pack.artifact(key) for key, _ in contents] == [made(*what(n)) for n in range(len(contents))]
         assert pack.artifact("another") is None
+
+
+def block_pack(path, contents, block=None, sizes=None):
+    """Write a pack of one block, and replace its compressed content or the sizes of its kernels."""
+    pack = write_pack(path, contents, origin=ORIGIN)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest, name = json.loads(members["pack.json"]), "blocks/0000.xz"
+    members[name] = members[name] if block is None else block(members[name])
+    manifest["members"][name] = hashlib.sha256(members[name]).hexdigest()
+    manifest["blocks"][name] = manifest["blocks"][name] if sizes is None else sizes(manifest["blocks"][name])
+    members["pack.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return packs.read_pack(pack.path)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        lambda content: lzma.compress(lzma.decompress(content) + b"0"),
+        lambda content: lzma.compress(lzma.decompress(content)[:-1]),
+        # 256 MiB in 39 KB.
+        lambda content: lzma.compress(bytes(1 << 28), preset=0),
+        lambda content: content[:-8],
+        lambda content: b"",
+    ],
+    ids=["longer", "shorter", "much longer", "truncated", "empty"],
+)
+def test_a_block_of_another_length_is_refused_without_decompressing_it(tmp_path, kernels, block):
+    contents = [(artifact_key(*what(n)), made(*what(n)).as_bytes(compressed=False)) for n in range(2)]
+    pack = block_pack(tmp_path / "x.pack", contents, block)
+    tracemalloc.start()
+    with pytest.raises(CompileError, match=r"is damaged \(its block has not the [\d,]+ bytes .*; make it again with"):
+        pack.artifact(contents[0][0])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # The dictionary takes 8 MiB.
+    assert peak < 1 << 25
+
+
+def test_a_kernel_under_the_key_of_another_is_refused(tmp_path, kernels):
+    contents = [(artifact_key(*what(n)), made(*what(n), "packed").as_bytes(compressed=False)) for n in range(2)]
+    pack = block_pack(
+        tmp_path / "x.pack", contents, sizes=lambda sizes: dict(zip(reversed(sizes), sizes.values(), strict=True))
+    )
+    PACKS.load(pack)
+    with pytest.warns(CacheWarning, match=r"x\.pack is damaged: .*another kernel under the key .*; make it again with"):
+        assert mark(kernels.artifact_for(*what())) == "compiled"
 
 
 def test_a_packed_kernel_needs_no_import_of_the_compiler(installed, tmp_path):

@@ -175,8 +175,14 @@ def test_a_member_that_is_not_what_was_packed(tmp_path, kernels, compiled):
     ("change", "message"),
     [
         ({"format": 3}, "format 3"),
+        ({"format": True}, "format True"),
+        ({"compressed": True}, "format 1, compressed; this version of gemmule reads .* make it again with this"),
         ({"blocks": {"blocks/0000.xz": {"x": 3}}}, r"lacks blocks/0000\.xz"),
         ({"blocks": {"blocks/0000.xz": 3}}, "is not a pack"),
+        *(
+            ({"blocks": {"blocks/0000.xz": {"x": size}}}, "is not a pack .*is not the size of a kernel.*make it again")
+            for size in ("3", None, 1.5, 0, -5, True, 1 << 70)
+        ),
         ({"members": {"kernels/x.kernel": "00"}}, r"lacks kernels/x\.kernel"),
         ({"members": 3}, "is not a pack"),
         ({"toolchain": None, "members": None}, "is not a pack"),

@@ -148,6 +148,19 @@ def test_bytes_that_a_dot_product_does_not_read(use, found, words):
 
 
 @pytest.mark.differs_on_hardware("it reads what nobody wrote")
+@pytest.mark.parametrize(
+    ("position", "length", "part", "found"),
+    [(8, 8, "lo", 0), (8, 8, "hi", 1), (0, 16, "lo", 0), (0, 8, "lo", 1), (8, 4, "lo", 1), (0, 32, "hi", 0)],
+)
+def test_bytes_that_a_bit_field_replaces(position, length, part, found):
+    """A dot product of the low two bytes, of which a bit field of whole bytes is inserted into a packed word."""
+    body = "mov.u32 %r1, 5;\nprmt.b32 %r3, %r1, %r7, 0x3340U;\nprmt.b32 %r4, %r3, %r8, 0x5410U;\n"
+    body += f"bfi.b32 %r5, %tid, %r4, {position}, {length};\ndp2a.{part}.u32.u32 %r2, %r1, %r5, %r1;\n"
+    kinds = {finding.kind for finding in findings(body + STORE)}
+    assert kinds == ({"uninitialised"} if found else set())
+
+
+@pytest.mark.differs_on_hardware("it reads what nobody wrote")
 def test_copies_of_what_nobody_wrote_are_followed():
     body = """mov.u32 %r1, buffer;
     ld.shared.b32 %r3, [%r1];

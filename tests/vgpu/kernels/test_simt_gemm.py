@@ -36,6 +36,9 @@ GROUPS = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stage
 TALL = SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4)
 #: K-major operands pass through registers: two groups of warps, in tiles of two panels.
 VECTORS = SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, warps_k=2)
+#: Two groups of warps in the largest tiles, three stages.
+WIDE = SimtConfig(tile_m=64, tile_n=128, tile_k=32, warps_m=2, warps_n=2, stages=3, warps_k=2)
+HIGH = SimtConfig(tile_m=128, tile_n=64, tile_k=32, warps_m=4, warps_n=1, stages=3, warps_k=2)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
@@ -239,6 +242,16 @@ def test_configs_that_load_vectors_copy_unaligned_operands_by_element(config, rn
     a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
     moved = laid_out(a, "padded"), laid_out(b, "col", 1)
     assert_product(multiply(*moved, poisoned(FLOAT32, (m, n)), config=config), a, b)
+
+
+@pytest.mark.parametrize("config", [WIDE, HIGH], ids=str)
+def test_large_tiles_of_groups_copy_k_major_operands_by_element(config, rng):
+    # The byte of a word that the compiler packs for a thread's place in a tile.
+    assert config in SPEC.configs
+    m, n, k = config.tile_m, config.tile_n, 127
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (m, n)), config=config)
+    np.testing.assert_array_equal(d, in_groups(a, b, config))
 
 
 @pytest.mark.slow

@@ -64,8 +64,8 @@ COPIED_IN, MULTIPLIED, COPIED_OUT = "shared: loaded", "shared: products", "share
 def _without_threads(problem: GemmProblem, config: Config, totals: Totals, tiles: int) -> list[LevelTraffic]:
     """Return the bytes that TMA and wgmma move through shared memory."""
     fields, engine = config.as_dict(), totals.engine_bytes
-    beside = 1 + fields.get("side_by_side", 0)
-    columns = fields["tile_n"] // beside if "tile_n" in fields else None
+    warpgroups_n = 1 + fields.get("side_by_side", 0)
+    columns = fields["tile_n"] // warpgroups_n if "tile_n" in fields else None
     loaded = read = None
     if problem.c is None:
         loaded, read = _by_k_tiles(problem, config, tiles // fields.get("cluster_k", 1))
@@ -92,8 +92,8 @@ def _by_k_tiles(problem: GemmProblem, config: Config, tiles: int) -> tuple[int |
     if not (rows and columns):
         return None, None
     every = tiles * -(-problem.k * problem.a.dtype.itemsize // K_BYTES) * K_BYTES
-    beside = 1 + fields.get("side_by_side", 0)
-    return every * (rows + columns), every * rows // MMA_M * (beside * MMA_M + columns)
+    warpgroups_n = 1 + fields.get("side_by_side", 0)
+    return every * (rows + columns), every * rows // MMA_M * (warpgroups_n * MMA_M + columns)
 
 
 def _by_tiles(problem: Problem, tile: tuple[int | None, ...]) -> tuple[int | None, str]:

@@ -46,26 +46,36 @@ def written(instruction: Instruction) -> tuple[Register, ...]:
 def operands_read(instruction: Instruction) -> tuple[Register, ...]:
     """Return the registers among the operands that an instruction reads."""
     operands = instruction.operands if _has_no_destination(instruction) else instruction.operands[1:]
-    if selects_known_bytes(instruction):
+    if byte_sources(instruction):
         # A register of which no byte is selected is not read: the compiler names any there.
         operands = tuple(operand for operand, chosen in selected_bytes(instruction, range(4)) if chosen)
     return tuple(register for operand in operands for register in registers_in(operand))
 
 
-def selects_known_bytes(instruction: Instruction) -> bool:
-    """Say whether an instruction puts a word together, of bytes that it names."""
-    selector = instruction.operands[3] if instruction.opcode == "prmt.b32" else None
-    return isinstance(selector, Immediate)
+def byte_sources(instruction: Instruction) -> tuple[tuple[int, int], ...]:
+    """Return the source of each byte of a word that an instruction assembles from bytes at known positions.
+
+    Each is the number of one of the first two source operands, and a byte of it; there are none for other instructions.
+    """
+    opcode, operands = instruction.opcode, instruction.operands
+    if opcode == "prmt.b32" and isinstance(operands[3], Immediate):
+        selector = operands[3].value
+        return tuple(divmod(selector >> 4 * number & 7, 4) for number in range(4))
+    if opcode == "bfi.b32" and isinstance(operands[3], Immediate) and isinstance(operands[4], Immediate):
+        position, length = operands[3].value, operands[4].value
+        if position % 8 == length % 8 == 0 and 0 <= position <= position + length <= 32:
+            first, end = position // 8, (position + length) // 8
+            return tuple((0, number - first) if first <= number < end else (1, number) for number in range(4))
+    return ()
 
 
 def selected_bytes(instruction: Instruction, used: Iterable[int]) -> tuple[tuple[Operand, frozenset[int]], ...]:
     """Return both operands of such an instruction, and the bytes of each that used bytes of the word come from."""
-    _, first, second, selector = instruction.operands
-    assert isinstance(selector, Immediate)
-    places = [divmod(selector.value >> 4 * number & 7, 4) for number in used]
+    sources = byte_sources(instruction)
+    places = [sources[number] for number in used]
     return tuple(
         (operand, frozenset(byte for other, byte in places if other == number))
-        for number, operand in enumerate((first, second))
+        for number, operand in enumerate(instruction.operands[1:3])
     )
 
 

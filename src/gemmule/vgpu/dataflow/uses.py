@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from ..ptx.module import Instruction, Kernel, Operand, Register
 from .control_flow import Block, flow_of
-from .effects import operands_read, read, selected_bytes, selects_known_bytes, written
+from .effects import byte_sources, operands_read, read, selected_bytes, written
 
 #: Instructions whose only effect is a result that depends on their operands, lane by lane.
 COMPUTES = frozenset(
@@ -68,10 +68,10 @@ def _unread(code: tuple[Instruction, ...]) -> dict[int, set[Operand]]:
     The compiler packs two bytes into a word for a dot product with two numbers of 16 bits, and names any register for
     the bytes that this does not read.
     """
-    packing = [one for one in code if selects_known_bytes(one)] if any(one.name == "dp2a" for one in code) else []
+    packing = [one for one in code if byte_sources(one)] if any(one.name == "dp2a" for one in code) else []
     used: dict[Operand, set[int]] = {register: set() for one in packing for register in written(one)}
     for one in code if packing else ():
-        if not selects_known_bytes(one):
+        if not byte_sources(one):
             for register in used.keys() & {*read(one)}:
                 used[register].update(_bytes_used(one, register))
     changed = bool(packing)

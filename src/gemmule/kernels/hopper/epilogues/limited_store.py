@@ -132,7 +132,7 @@ class LimitedStore:
             r, c = part.row + row, part.col + chunk * (_CHUNK // item)
             row_end = part.row_end
             if cutlass.const_expr((x + 1) * WARPGROUP > count):
-                # Of an odd number of chunks the last turn is of half of the threads.
+                # With an odd number of chunks in a row, the last iteration has chunks for half of the threads.
                 row_end = cutlass.min(row_end, part.row + self.epi_layout.shape[0])
             if r < row_end and c < part.col_end:
                 source = swizzled_address(address, row, chunk, row_bytes)

@@ -184,7 +184,7 @@ class ScaledMainloop(PromotedMainloop):
         col = lane % COL_THREADS * self.thread_columns if self.lines[1] == 1 else 0
         rows = stages + row
         if self.overlapped and self.tile_n > MAX_OVERLAPPED_N:
-            rows = _kept(rows)
+            rows = _rematerialisation_barrier(rows)
         return LaneScales(rows, stages + (self.rows + col))
 
     def read_scales(self, fragments: Any, stage: Any) -> Any:
@@ -214,10 +214,10 @@ class ScaledMainloop(PromotedMainloop):
                 total[v] = total[v] + found[v] * scales[1][v // 4 * 2 + v % 2] * scales[0][row]
 
 
-def _kept(place: Any) -> Any:
-    """Return a lane's pointer in a register: else ptxas computes it for each k-tile again, between two `wgmma`."""
-    address = cute.arch.shuffle_sync(place.toint(), cute.arch.lane_idx())
-    return cute.make_ptr(Float32, address, place.memspace, assumed_align=_BYTES)
+def _rematerialisation_barrier(pointer: Any) -> Any:
+    """Return a lane's pointer as the result of a shuffle, so that ptxas does not recompute it between two `wgmma`."""
+    address = cute.arch.shuffle_sync(pointer.toint(), cute.arch.lane_idx())
+    return cute.make_ptr(Float32, address, pointer.memspace, assumed_align=_BYTES)
 
 
 @cute.jit

@@ -174,8 +174,8 @@ def places_of(block: Block, itemsize: int) -> Places:
     """Return the places of a block's elements.
 
     Elements lie in the source's order. Along each axis that lanes of a warp read, the pitch is chosen for the fewest
-    bank conflicts. Lanes whose vectors follow one another along the target's first axis are a vector of pitches apart,
-    which no pitch makes an odd number of words: there vectors have a skew too.
+    bank conflicts. Lanes whose vectors are contiguous along the target's first axis are ``vector * pitch`` elements
+    apart, which no pitch makes an odd number of words: such vectors have a skew too.
     """
     lanes, vector = _lanes(block, itemsize), block.vectors[1]
     pitches = np.zeros(len(block.inner), np.int64)
