@@ -18,5 +18,5 @@ def in_order(*_: Any) -> bool:
 
 
 if __name__ == "__main__":
-    spec._uses_pdl = in_order
+    spec.uses_pdl = in_order
     gemmule(prog_name="tune_in_order.py")
