@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 
 import numpy as np
@@ -177,6 +178,24 @@ def hidden():
 def journal_of(output):
     place = os.path.abspath(output.partition("::")[0])
     return hidden_path(os.path.join(os.path.dirname(place), output.replace("/", "::")), ".journal")
+
+
+def interrupting(output):
+    """Return a progress function that interrupts a product past its half, with a tile in the journal if one comes.
+
+    Threads write tiles: the first may be on its way for as long as a busy machine lets them wait.
+    """
+
+    def progress(done, total):
+        if done > total // 2:
+            for _ in range(500):
+                with open(journal_of(output), "rb") as journal:
+                    if sum(1 for _ in journal) > 1:
+                        break
+                time.sleep(0.002)
+            raise KeyboardInterrupt
+
+    return progress
 
 
 def stored(output):

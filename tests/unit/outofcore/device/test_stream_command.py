@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from gemmule.lab.streams import stream_trace
 from gemmule.outofcore.device.engine.host_memory import is_transpose
 from gemmule.outofcore.stores.matrix import TransposedSource
 from gemmule.outofcore.stores.opening import open_source
+from support.outofcore.killed_products import interrupting
 
 
 @pytest.fixture
@@ -192,20 +192,9 @@ def test_a_stopped_product_goes_on_to_the_same_bits(folder):
     whole = np.load("A.npy") @ np.load("B.npy")
     options = {"device_memory": "75KiB", "executor": "cpu", "strategy": "c-stationary"}
 
-    sizes = list[int]()
-
-    def stop(done, total):
-        # Threads write: what is kept of half a product is waited for.
-        (journal,) = Path().glob(".gemmule-C.npy-*.journal")
-        sizes.append(journal.stat().st_size)
-        for _ in range(10_000 if done > total // 2 else 0):
-            if journal.stat().st_size > sizes[0]:
-                raise KeyboardInterrupt
-            time.sleep(0.001)
-
     gm.outofcore.matmul("A.npy", "B.npy", "D.npy", **options)
     with pytest.raises(KeyboardInterrupt):
-        gm.outofcore.matmul("A.npy", "B.npy", "C.npy", **options, progress=stop)
+        gm.outofcore.matmul("A.npy", "B.npy", "C.npy", **options, progress=interrupting("C.npy"))
     assert not Path("C.npy").exists()
     report = gm.outofcore.matmul("A.npy", "B.npy", "C.npy", **options)
     assert 0 < report.tiles_computed < report.tiles
