@@ -199,6 +199,15 @@ def test_choices_of_layers_that_were_left_out_of_their_fit():
     assert statistics.geometric_mean(ratios) >= 1.0
 
 
+def test_choices_of_layers_that_nothing_was_fitted_to():
+    record = "20261129T212955-nvidia-h200-80df966e90.jsonl"
+    shares, ratios = chosen(record, H200_RATES, lambda products: [x for x in products if x["kind"] == "changed"])
+    assert len(ratios) == 143
+    assert statistics.geometric_mean(shares) >= 0.99
+    assert statistics.geometric_mean(ratios) >= 1.01
+    assert sum(ratio < 0.95 for ratio in ratios) <= 0.08 * len(ratios)
+
+
 def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():
     wide = config(tile_m=128, tile_n=192)
     fast = us(16384, 16384, 64, wide)
