@@ -28,7 +28,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.cost import correction as hopper_correction
-from gemmule.kernels.hopper.cost.correction import NUMBERS, problem_features, read_of
+from gemmule.kernels.hopper.cost.correction import NUMBERS, is_layer, problem_features, read_of
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import fp8_contention, promote_us
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of
@@ -59,7 +59,6 @@ _GROUPS = {
 }
 #: Parts of the features.
 _PARTS = ("config", "operands", "mixed", "problem")
-
 
 #: Wide networks are fitted to measured times, and the shipped one to the mean of theirs: on these products, and on more
 #: that nobody measured.
@@ -96,6 +95,8 @@ class Measured:
         Whether the cost model evaluates the correction for a config among the registered ones.
     promoted, factor : array
         Of floats of 8 bits: what promotions add, and what all is multiplied by.
+    is_layer : bool
+        Whether the network of layers predicts it.
     """
 
     chip: str
@@ -110,6 +111,7 @@ class Measured:
     leading: Any = None
     promoted: Any = None
     factor: Any = 1.0
+    is_layer: bool = False
 
     @property
     def float8(self) -> bool:
@@ -153,8 +155,7 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
         chip, gpu = "", H200_RATES
         for record in read_records(path):
             if record["record"] == "experiment":
-                chip = record["gpu"]
-                gpu = rates_for(chip, _SMS)
+                chip, gpu = record["gpu"], rates_for(record["gpu"], _SMS)
             elif record["record"] == "configs":
                 configs = _configs(record)
             elif record["record"] == "config_times":
@@ -171,14 +172,12 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 leading = leads(one, dtype, gpu, expected)
                 held_out = number % (_HELD_OUT_OF_KINDS if "kind" in record else HELD_OUT) == 0
                 found = Measured(chip, dtype, every, times, expected, features, 1.0,
-                                 record["cublaslt_us"][0], held_out, leading)  # fmt: skip
+                                 record["cublaslt_us"][0], held_out, leading,
+                                 is_layer=is_layer(one, gpu.learned))  # fmt: skip
                 if one.float8:
                     of = rates_of(every, gpu)
-                    found.weight, found.promoted, found.factor = (
-                        _WEIGHT_FLOAT8,
-                        promote_us(one, of),
-                        fp8_contention(one, of),
-                    )
+                    found.weight = _WEIGHT_FLOAT8
+                    found.promoted, found.factor = promote_us(one, of), fp8_contention(one, of)
                 yield found
             elif record["record"] == "untuned" and record["kernel"] == "hopper_gemm" and _type(record) in _TYPES:
                 number += 1
@@ -187,9 +186,8 @@ def read(paths: Sequence[Path]) -> Iterator[Measured]:
                 one, dtype = _operation(record), dtype_named(record["dtype"])
                 _, expected, features = widths(one, some, gpu)
                 times = np.array([one["median_us"] for one in looked])
-                leading = leads(one, dtype, gpu, expected)
                 yield Measured(chip, dtype, some, times, expected, features, _WEIGHT_UNTUNED, None,
-                               number % HELD_OUT == 0, leading)  # fmt: skip
+                               number % HELD_OUT == 0, leads(one, dtype, gpu, expected))  # fmt: skip
 
 
 def invented(count: int, chips: Sequence[str]) -> Iterator[Measured]:
@@ -393,7 +391,7 @@ def main() -> None:
             for fit, which in ((wide, "wide networks"), (shipped, "shipped")) if some else ():
                 print(f"{chip}, {name}, held out, {which}: {judged(fit, some)}", flush=True)
     network = shipped.network()
-    content = {"chips": chips, "network": network, "large": network}
+    content = {"chips": chips, "network": network, "large": network, "layers": network}
     path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 

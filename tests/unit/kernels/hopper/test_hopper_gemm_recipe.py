@@ -368,7 +368,7 @@ def test_lines_between_those_of_the_cache_cost_more():
     aligned, both = times(2048, 2048), times(2040, 2040)
     assert min(both) > min(aligned)
     # Of operands along K, K alone decides where lines begin; N does for those of the result.
-    assert times(2040, 2048, "nt") == pytest.approx(times(2048, 2048, "nt"), rel=0.05)
+    assert times(1528, 2048, "nt") == pytest.approx(times(1536, 2048, "nt"), rel=0.05)
     assert min(times(2048, 2040, "nt")) > min(times(2048, 2048, "nt"))
     # One line has none beside it: what was learned differs by less than a percent.
     row = gemm_problem(1, 2048, 2040, "bfloat16", "bfloat16", "nn")

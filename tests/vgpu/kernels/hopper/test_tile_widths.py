@@ -8,6 +8,7 @@ import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config_lists import FOR_LAYERS
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
@@ -44,6 +45,7 @@ CONFIGS = [
             HopperGemmConfig(tile_m=64, tile_n=24, stages=4, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
             HopperGemmConfig(tile_m=128, tile_n=104, stages=4, cluster_m=2, cluster_n=2),
             HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_n=2, cluster_m=1, swap_ab=1, side_by_side=1),
+            *FOR_LAYERS,
         )
     ),
 ]

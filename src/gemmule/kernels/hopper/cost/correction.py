@@ -25,6 +25,11 @@ _LEAST = np.array(-_MOST)
 #: large products, 4096 x 4096 x 4096 of 16-bit types: the other one was continued with layers, which are K-major, and
 #: took 5 % longer there in layout nn (record 20261129T152802).
 _LARGE = 2**30
+#: Fewest columns and k-tiles of a layer of a model, which is predicted by a network of its own, and the chip that its
+#: times were measured on.
+_LAYER_COLUMNS, _LAYER_K_TILES, _LAYER_CHIP = 2048, 32, "H200"
+#: A K-major operand whose lines begin at multiples of 128 bytes.
+_ALIGNED = OperandLayout(0, False)
 #: Numbers of a product among its features, which stand before how its operands lie.
 NUMBERS = 6
 #: Quantities of the limits that are read as logarithms, before others.
@@ -80,7 +85,7 @@ class _Network:
 
 @functools.cache
 def _network(name: str = "network") -> _Network:
-    """Return the network of most products, or that of ``large`` ones."""
+    """Return the network of most products, or that of ``large`` ones or of ``layers``."""
     content = json.loads(Path(__file__).with_name("correction.json").read_text(encoding="utf-8"))
     return _Network(content["chips"], content[name])
 
@@ -88,6 +93,21 @@ def _network(name: str = "network") -> _Network:
 def _is_large(operation: Operation) -> bool:
     k_tiles = operation.rows * operation.cols * operation.batch * operation.k_tiles
     return k_tiles >= _LARGE and (operation.a.mn_major or operation.b.mn_major)
+
+
+def is_layer(operation: Operation, chip: str) -> bool:
+    """Return whether a product is like the layers of models that were timed: of 16-bit types, with weights as B."""
+    return (
+        operation.cols >= _LAYER_COLUMNS
+        and operation.k_tiles >= _LAYER_K_TILES
+        and operation.a == operation.b == _ALIGNED
+        and operation.result_item == 2
+        and operation.result_begin == 0
+        and not operation.float8
+        and operation.batch == 1
+        and operation.tiles is None
+        and chip == _LAYER_CHIP
+    )
 
 
 def learned_chips() -> tuple[str, ...]:
@@ -140,7 +160,12 @@ def correction(rates: TileRates, operation: Operation, quantities: Numbers, lead
     leading : array
         The places of some configs.
     """
-    net = _network(name := "large" if _is_large(operation) else "network")
+    name = "network"
+    if _is_large(operation):
+        name = "large"
+    elif is_layer(operation, rates.gpu.learned):
+        name = "layers"
+    net = _network(name)
     layout = (
         name,
         operation.a,

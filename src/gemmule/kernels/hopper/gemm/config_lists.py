@@ -176,6 +176,15 @@ FOR_SIDE_BY_SIDE = (
     HopperGemmConfig(tile_m=128, tile_n=200, stages=4, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=168, stages=6, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
 )
+#: Configs that are offered to layers of models only, as the cost model has them: other products were not timed in them.
+FOR_LAYERS = (
+    HopperGemmConfig(tile_m=256, tile_n=136, stages=4, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=192, tile_n=48, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=184, stages=5, pingpong=1, cluster_m=1, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=136, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+)
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.
 FOR_LONG_K = (
@@ -308,6 +317,7 @@ CONFIGS = (
     *FOR_ANY_ROWS,
     *FOR_SHARED_ROWS,
     *FOR_SIDE_BY_SIDE,
+    *FOR_LAYERS,
     *FOR_LONG_K,
     *FOR_FLOAT8,
 )
@@ -315,8 +325,9 @@ CONFIGS = (
 
 #: Every config is looked up in these at the first call of a process.
 SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
+LAYERS = frozenset(FOR_LAYERS)
 _FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
-_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS))
+_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS))
 
 
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
