@@ -25,7 +25,7 @@ ENTRY = 8
 _PITCHES = 8
 # Microseconds of an H200, fitted to 34 permutations: of a launch, of a run of the target that a CTA looks up, and of a
 # byte that is read or written.
-_LAUNCH, _ENTRY_US, _BYTE = 3.8, 1e-3, 0.26e-6
+_LAUNCH, _ENTRY_US, _BYTE = 3.0, 1e-3, 0.26e-6
 # Of a byte of two sectors that a run of the source shares with others; the same of a run of the target.
 _SHARED = 0.28e-6, 1.07e-6
 # Of a word of a bank that a warp reads, of a warp for a block, and of a warp's word of a run in blocks at the edge.
