@@ -36,7 +36,7 @@ Sizes:
 Examples:
   gemmule bench transpose --kernels ladder --sizes source --record results
   gemmule bench transpose --kernels 't04_naive_col[*]' --plot plots
-  gemmule bench transpose --counts-only"""
+  gemmule bench transpose --kernels ladder --counts-only"""
 
 _WITHOUT = (
     "`gemmule bench transpose --counts-only` counts memory accesses, and `gemmule bench show FILE` prints recorded "
@@ -46,8 +46,8 @@ _WITHOUT = (
 
 @click.command("transpose", cls=RecordedCommand, short_help="Measure transposes, compared with a copy.", epilog=_EPILOG)
 @click.option(
-    "--kernels", metavar="WORDS", multiple=True, default=["ladder"], show_default=True,
-    help="ladder, all, chosen (the kernel that a call runs), or kernel names separated by commas; name[1], "
+    "--kernels", metavar="WORDS", multiple=True, default=["chosen"], show_default=True,
+    help="chosen (the kernel that a call runs), ladder, all, or kernel names separated by commas; name[1], "
     "name[block_x=32] and name[*] select configs. Repeatable.",
 )  # fmt: skip
 @click.option(
@@ -116,7 +116,8 @@ def _transpose(options: _Options) -> None:
     if options.plot is not None:
         check_matplotlib()
     if options.counts_only:
-        _count_only(choices, itemsizes, options.record, as_json=options.as_json)
+        counted = [(itemsize, one) for itemsize in itemsizes for one in (*choices, *_chosen(itemsize, chosen))]
+        _count_only(counted, options.record, as_json=options.as_json)
         return
     with gpu.open_gpu(baseline=False, without=_WITHOUT) as (device, _):
         multiprocessors = device.multiprocessors
@@ -230,7 +231,20 @@ def _counter() -> Callable[[Record], Record]:
     return add
 
 
-def _count_only(choices: Sequence[Choice], itemsizes: Sequence[int], folder: str | None, *, as_json: bool) -> None:
+def _chosen(itemsize: int, asked: bool) -> list[Choice]:
+    """Return the kernel that an H200 runs for the matrix that is counted, if it is asked for."""
+    from ..core.gpu_rates import H200_RATES
+    from ..dispatch.select import choose
+    from ..lab.transposes import transpose_of
+    from ..vgpu.arch import virtual_arch
+
+    if not asked:
+        return []
+    problem = transpose_of(*_COUNTED, itemsize)
+    return [choose(problem, virtual_arch(), multiprocessors=H200_RATES.multiprocessors)]
+
+
+def _count_only(counted: Sequence[tuple[int, Choice]], folder: str | None, *, as_json: bool) -> None:
     from ..lab.experiment import experiment
     from ..lab.records import write_records
     from ..lab.transpose_counts import with_counts
@@ -238,16 +252,15 @@ def _count_only(choices: Sequence[Choice], itemsizes: Sequence[int], folder: str
     from .progress import steps_progress
 
     records: list[Record] = []
-    with steps_progress("counting", len(itemsizes) * len(choices)) as step:
-        for itemsize in itemsizes:
-            for choice in choices:
-                step(choice.spec.name, 0)
-                counts = _count(choice, itemsize)
-                if counts is not None:
-                    what = {"record": "transpose_counts", "kernel": choice.spec.name, "config": choice.config.as_dict()}
-                    size = {"itemsize": itemsize, "m": _COUNTED[0], "n": _COUNTED[1]}
-                    records.append(with_counts({**what, **size}, counts))
-                step("", 1)
+    with steps_progress("counting", len(counted)) as step:
+        for itemsize, choice in counted:
+            step(choice.spec.name, 0)
+            counts = _count(choice, itemsize)
+            if counts is not None:
+                what = {"record": "transpose_counts", "kernel": choice.spec.name, "config": choice.config.as_dict()}
+                size = {"itemsize": itemsize, "m": _COUNTED[0], "n": _COUNTED[1]}
+                records.append(with_counts({**what, **size}, counts))
+            step("", 1)
     block = experiment(command_line())
     if as_json:
         echo_json({"experiment": block, "records": records})

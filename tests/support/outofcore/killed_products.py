@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -13,9 +14,11 @@ import time
 import warnings
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
 from gemmule.cli import gemmule
+from gemmule.outofcore.journal.journal_file import Journal
 from gemmule.outofcore.journal.temporary_files import hidden_path
 
 #: Kills the process at the n-th call that changes something on the disk; half of what is written then is written. With
@@ -180,22 +183,46 @@ def journal_of(output):
     return hidden_path(os.path.join(os.path.dirname(place), output.replace("/", "::")), ".journal")
 
 
-def interrupting(output):
-    """Return a progress function that interrupts a product past its half, with a tile in the journal if one comes.
+def await_tile(output):
+    """Wait until a tile is in the journal of a product, five seconds at most.
 
-    Threads write tiles: the first may be on its way for as long as a busy machine lets them wait.
+    Threads and workers write tiles: the first may be in flight for as long as a busy machine lets them wait.
     """
+    for _ in range(2500):
+        with open(journal_of(output), "rb") as journal:
+            if sum(1 for _ in journal) > 1:
+                break
+        time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def interrupting(share=0.5, *, rectangles=2):
+    """Yield a progress function that interrupts the product within past a share of it, some of it in its journal.
+
+    Progress may be reported by a thread of its own: on a busy machine the others may have stored no tile by then, or
+    all. So progress waits until the journal has so many rectangles, of which tiles have several, or until no more
+    come; and the journal notes no others. Of 0 it does not wait: some products store no tile before their end.
+    """
+    append, noted = Journal.append, []
+
+    def some(self, tiles):
+        tiles = list(tiles)[: rectangles - len(noted)]
+        append(self, tiles)
+        noted.extend(tiles)
 
     def progress(done, total):
-        if done > total // 2:
-            for _ in range(500):
-                with open(journal_of(output), "rb") as journal:
-                    if sum(1 for _ in journal) > 1:
-                        break
+        if done > share * total:
+            before, idle, end = 0, 0, time.monotonic() + 20
+            while len(noted) < rectangles and not (noted and idle > 100):
+                assert time.monotonic() < end, "nothing is stored"
                 time.sleep(0.002)
+                before, idle = len(noted), idle + 1 if len(noted) == before else 0
             raise KeyboardInterrupt
 
-    return progress
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(Journal, "append", some)
+        yield progress
+        pytest.fail("nothing was interrupted")
 
 
 def stored(output):

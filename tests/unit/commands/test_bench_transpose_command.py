@@ -101,6 +101,13 @@ def test_without_a_gpu(no_gpu):
     assert "t04_naive_col" in unknown.stderr
 
 
+def test_counted_is_what_a_call_runs_unless_kernels_are_named():
+    named = run("--kernels", "t11_swizzled_vectorised", "--dtype", "4", "--counts-only", "--json")
+    assert [one["kernel"] for one in json.loads(named.stdout)["records"]] == ["t11_swizzled_vectorised"]
+    (one, other) = json.loads(run("--dtype", "4", "--dtype", "1", "--counts-only", "--json").stdout)["records"]
+    assert (one["kernel"], one["itemsize"], other["itemsize"]) == ("transpose_tiled", 4, 1)
+
+
 def test_the_ladder_is_registered_and_ordered():
     names = [spec.name for spec in REGISTRY]
     assert list(TRANSPOSE_LADDER) == sorted(TRANSPOSE_LADDER)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
+from support.outofcore.killed_products import interrupting
 from support.outofcore.wrong_tiles import spoil_tiles
 
 
@@ -131,15 +132,10 @@ def test_a_failed_check_keeps_nothing(factors, monkeypatch):
     assert os.listdir() == []
 
 
-def stop_halfway(done, total):
-    if done > total // 2:
-        raise KeyboardInterrupt
-
-
 def test_a_stopped_product_goes_on(factors):
     a, b = factors
-    with pytest.raises(KeyboardInterrupt):
-        gm.outofcore.matmul(a, b, "out.npy", memory="120KB", progress=stop_halfway)
+    with interrupting() as progress:
+        gm.outofcore.matmul(a, b, "out.npy", memory="120KB", progress=progress)
     assert len(os.listdir()) == 2
     changed = a.copy()
     changed[3, 4] += 1
@@ -166,8 +162,8 @@ def test_the_same_bytes_looked_at_in_another_way_are_another_input(look, rng):
     elif look == "other type to add":
         one, other = {"a": a, "c": c}, {"a": a, "c": c.view("i4")}
     options |= {"b": b, "out": "out.npy", "memory": "200KB"}
-    with pytest.raises(KeyboardInterrupt):
-        gm.outofcore.matmul(**one, **options, progress=stop_halfway)
+    with interrupting() as progress:
+        gm.outofcore.matmul(**one, **options, progress=progress)
     with pytest.raises(gm.ArgumentError, match=r"was changed since the unfinished work on out.npy began"):
         gm.outofcore.matmul(**other, **options)
     report = gm.outofcore.matmul(**one, **options)
@@ -193,8 +189,8 @@ def test_an_input_that_changes_meanwhile_is_found(factors):
 
 
 def test_resume_false_deletes_what_was_left(factors):
-    with pytest.raises(KeyboardInterrupt):
-        gm.outofcore.matmul(*factors, "out.npy", memory="120KB", progress=stop_halfway)
+    with interrupting() as progress:
+        gm.outofcore.matmul(*factors, "out.npy", memory="120KB", progress=progress)
     report = gm.outofcore.matmul(*factors, "out.npy", memory="120KB", resume=False)
     assert report.tiles_computed == report.tiles
 

@@ -210,6 +210,10 @@ PERMUTED = [
     # Blocks of five axes.
     ((5, 3, 4, 6, 3, 5), (0, 2, 4, 3, 5, 1)),
     ((3, 5, 4, 3, 5, 4), (1, 3, 5, 0, 2, 4)),
+    # Vectors of the target that begin a second row of its first axis, and that hold several.
+    ((96, 22, 16), (0, 2, 1)),
+    ((200, 20, 12), (0, 2, 1)),
+    ((200, 4, 24), (0, 2, 1)),
 ]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
+from support.outofcore.killed_products import interrupting
 
 
 @pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])
@@ -13,20 +14,16 @@ def test_it_goes_on_to_the_same_bits(rng, tmp_path, monkeypatch, strategy):
     monkeypatch.chdir(tmp_path)
     np.save("A.npy", rng.standard_normal((217, 340)).astype("f4"))
     # All tiles stay with `resident-c`, and little else would fit.
-    memory = "300KiB" if strategy == "c-stationary" else "380KiB"
+    memory, share = ("300KiB", 0.5) if strategy == "c-stationary" else ("380KiB", 0.97)
     options = {
         "transpose_b": True, "device_memory": memory, "executor": "cpu", "strategy": strategy,
         "pinned_memory": "64KiB", "compute_dtype": "float64",
     }  # fmt: skip
 
-    def stop(done, total):
-        if done > total * (0.5 if strategy == "c-stationary" else 0.97):
-            raise KeyboardInterrupt
-
     whole = gm.outofcore.matmul("A.npy", "A.npy", "D.npy", **options)
     assert (whole.strategy, whole.tiles > 4) == (strategy, True)
-    with pytest.raises(KeyboardInterrupt):
-        gm.outofcore.matmul("A.npy", "A.npy", "C.npy", **options, progress=stop)
+    with interrupting(share, rectangles=16 if strategy == "c-stationary" else 0) as progress:
+        gm.outofcore.matmul("A.npy", "A.npy", "C.npy", **options, progress=progress)
     told = gm.outofcore.matmul("A.npy", "A.npy", "C.npy", **options)
     assert told.tiles_computed <= whole.tiles
     if strategy == "c-stationary":

@@ -9,6 +9,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.outofcore.stores.formats.zarr_sink import ZarrSink
+from support.outofcore.killed_products import await_tile
 
 zarr = pytest.importorskip("zarr")
 h5py = pytest.importorskip("h5py")
@@ -52,6 +53,7 @@ def test_a_stopped_product_into_a_store_goes_on(stores, monkeypatch):
 
     def counting(self, *arguments):
         if next(calls) > most[0]:
+            await_tile("out.zarr")
             raise OSError("the disk is gone")
         return write(self, *arguments)
 

@@ -20,6 +20,7 @@ from gemmule.outofcore.calls.distributed import _count_workers, check_address
 from gemmule.outofcore.stores.arrays import ArraySource
 from gemmule.outofcore.tiles.bands import cut_into_bands
 from support.outofcore.dask_workers import cluster, noted, started
+from support.outofcore.killed_products import await_tile, interrupting
 from support.outofcore.tile_products import plan_tiles
 
 __all__ = ["cluster"]
@@ -81,12 +82,12 @@ def test_a_client_that_stops_leaves_finished_tiles_to_the_next(folder, cluster):
 
     def stop(done, total):
         if done >= total // 3:
+            await_tile("C.npy")
             raise KeyboardInterrupt
 
+    options = {"memory": "200KB", "scheduler": workers.scheduler_address}
     with pytest.raises(KeyboardInterrupt):
-        gm.outofcore.matmul(
-            "A.npy", "B.npy", "C.npy", memory="200KB", scheduler=workers.scheduler_address, progress=stop
-        )
+        gm.outofcore.matmul("A.npy", "B.npy", "C.npy", **options, progress=stop)
     workers.close()
     before = sum(noted(folder)[0].values())
     assert before > 0
@@ -213,15 +214,10 @@ def test_workers_compute_with_the_blas_threads_that_the_product_began_with(folde
     np.save("L.npy", np.random.default_rng(1).standard_normal((900, 900), "f4"))
     # Slices are large enough for whole calls of BLAS.
     options = {"memory": "14MB"}
-
-    def stop(done, total):
-        if done >= 0.6 * total:
-            raise KeyboardInterrupt
-
     with blas.threads_set(3):
         gm.outofcore.matmul("L.npy", "L.npy", "whole.npy", **options)
-        with pytest.raises(KeyboardInterrupt):
-            gm.outofcore.matmul("L.npy", "L.npy", "C.npy", **options, progress=stop)
+        with interrupting(0.6) as progress:
+            gm.outofcore.matmul("L.npy", "L.npy", "C.npy", **options, progress=progress)
     scheduler = cluster(0).scheduler_address
     report = gm.outofcore.matmul("L.npy", "L.npy", "C.npy", **options, scheduler=scheduler)
     assert 0 < report.tiles_computed < report.tiles

@@ -8,6 +8,7 @@ from cutlass import Int32, Uint32, cute
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.transpose.blocks.block import BLOCK_AXES
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
+from gemmule.kernels.transpose.tile_config import WORD
 
 
 class Accesses:
@@ -20,6 +21,8 @@ class Accesses:
         self.read_bytes, write_bytes = int(types["read"]), int(types["write"])
         # Accesses of a thread to source and target, and elements of them.
         self.reads, self.writes = config.count(self.read_bytes), config.count(write_bytes)
+        # Narrower words are read into registers.
+        self.asynchronous = self.read_bytes >= WORD
         self.vectors = self.read_bytes // self.item, write_bytes // self.item
         self.axes, self.is_skewed = int(types["axes"]), types["skew"] == "some"
 
@@ -32,39 +35,81 @@ class Accesses:
         return found
 
     @cute.jit
-    def put_sources(self, accesses, tid, where):
+    def put_sources(self, accesses, thread, where):
         """Store the offsets of a thread's accesses to the source, and their places in shared memory."""
-        sources, puts = accesses
-        order, before = where
+        tid, count = thread
         for k in cutlass.range_constexpr(self.reads):
-            coordinates = self.coordinates((tid + k * self.threads) * self.vectors[0], order)
-            offset, place = self.offsets(coordinates, order, self.axes)
-            sources[k] = Uint32(offset + before)
-            put_half(puts, k, place)
+            # All threads skip what none of them accesses; those that read into registers have none left for that.
+            if cutlass.const_expr(not self.asynchronous) or k * self.threads < count:
+                self.put_source(accesses, k, tid, where)
 
     @cute.jit
-    def put_targets(self, accesses, tid, where):
+    def put_source(self, accesses, k: cutlass.Constexpr[int], tid, where):
+        """Store the offset of an access to the source, and its place."""
+        (sources, puts), (order, before) = accesses, where
+        coordinates = self.coordinates((tid + k * self.threads) * self.vectors[0], order)
+        offset, place = self.offsets(coordinates, order, self.axes)
+        sources[k] = Uint32(offset + before)
+        put_half(puts, k, place)
+
+    @cute.jit
+    def put_targets(self, accesses, thread, where):
         """Store the same of accesses to the target, the places of their elements, and bits of those that are own."""
-        targets, gets, owns = accesses
-        order, before, overlaps = where
-        vector = cutlass.const_expr(self.vectors[1])
+        tid, count = thread
         for k in cutlass.range_constexpr(self.writes):
-            first = (tid + k * self.threads) * vector
-            coordinates = self.coordinates(first, order)
-            offset, place = self.offsets(coordinates, order, 1)
-            targets[k] = Uint32(offset + before)
-            put_half(gets, k * vector, place)
-            for axis in cutlass.range_constexpr(self.axes):
-                owns[axis] |= Uint32(1 << k) if coordinates[axis] >= overlaps[axis] else Uint32(0)
-            if cutlass.const_expr(vector > 1):
-                if order[BLOCK_AXES] % vector == 0:
-                    # All along the first axis.
-                    for e in cutlass.range_constexpr(1, vector):
-                        put_half(gets, k * vector + e, place + e * order[3 * BLOCK_AXES])
+            if cutlass.const_expr(not self.asynchronous) or k * self.threads < count:
+                self.put_target(accesses, k, tid, where)
+
+    @cute.jit
+    def put_target(self, accesses, k: cutlass.Constexpr[int], tid, where):
+        """Store the same of an access to the target."""
+        (targets, gets, owns), (order, before, overlaps) = accesses, where
+        vector = cutlass.const_expr(self.vectors[1])
+        first = (tid + k * self.threads) * vector
+        coordinates = self.coordinates(first, order)
+        offset, place = self.offsets(coordinates, order, 1)
+        targets[k] = Uint32(offset + before)
+        put_half(gets, k * vector, place)
+        for axis in cutlass.range_constexpr(self.axes):
+            owns[axis] |= Uint32(1 << k) if coordinates[axis] >= overlaps[axis] else Uint32(0)
+        if cutlass.const_expr(vector > 1):
+            self.put_places((gets, k * vector), first, (coordinates[0], place), order)
+
+    @cute.jit
+    def put_places(self, halves, first, known, order: tuple[Int32, ...]):
+        """Store the places of a vector's elements but the first, of which the first coordinate and place are known."""
+        (gets, number), (coordinate, place) = halves, known
+        vector, extent, pitch = cutlass.const_expr(self.vectors[1]), order[BLOCK_AXES], order[3 * BLOCK_AXES]
+        if extent % vector == 0:
+            # All along the first axis.
+            for e in cutlass.range_constexpr(1, vector):
+                put_half(gets, number + e, place + e * pitch)
+        elif cutlass.const_expr(not self.asynchronous) or extent < vector:
+            # Vectors hold the first axis some times over where it is a power of 2.
+            mask = extent - 1 if extent & (extent - 1) == 0 else Int32(0)
+            other = place
+            for e in cutlass.range_constexpr(1, vector):
+                if cutlass.const_expr(not self.asynchronous) or e & mask == 0:
+                    _, other = self.offsets(self.coordinates(first + e, order), order, 1)
                 else:
-                    for e in cutlass.range_constexpr(1, vector):
-                        _, other = self.offsets(self.coordinates(first + e, order), order, 1)
-                        put_half(gets, k * vector + e, other)
+                    other = other + pitch
+                put_half(gets, number + e, other)
+        else:
+            # Those beyond the end of the first axis are at its beginning, where the next ones are not 0.
+            left = extent - coordinate
+            _, beyond = self.offsets(self.coordinates(first + left, order), order, 1)
+            for e in cutlass.range_constexpr(1, vector):
+                before = place + self.along(coordinate + e, order) - self.along(coordinate, order)
+                other = beyond + self.along(e - left, order)
+                put_half(gets, number + e, before if e < left else other)
+
+    @cute.jit
+    def along(self, coordinate, order: tuple[Int32, ...]):
+        """Return the bytes in shared memory to a coordinate along the target's first axis."""
+        found = coordinate * order[3 * BLOCK_AXES]
+        if cutlass.const_expr(self.is_skewed):
+            found += (coordinate >> (self.vectors[1].bit_length() - 1)) * order[4 * BLOCK_AXES]
+        return found
 
     @cute.jit
     def coordinates(self, element, order: tuple[Int32, ...]):

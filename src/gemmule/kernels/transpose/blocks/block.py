@@ -20,8 +20,6 @@ from gemmule.kernels.transpose.tile_config import LINE, MAX_SHARED, WORD
 
 #: Axes of a problem that a launch covers, and those along which a block has more than one element.
 AXES, BLOCK_AXES = 8, 5
-#: Accesses of a thread to a block, at most.
-MOST_ACCESSES = 16
 # Pitches that are tried along an axis: accesses beyond the elements of a smaller axis.
 _PITCHES = 17
 # Skews that are tried.
@@ -63,8 +61,8 @@ class Block(NamedTuple):
 
 
 def count_of(held: int, nbytes: int) -> int:
-    """Return the accesses of so many bytes of a thread that moves `held` bytes, at most."""
-    return min(MOST_ACCESSES, held // nbytes)
+    """Return the accesses of so many bytes of a thread that moves `held` bytes, at most; shorter ones are as words."""
+    return held // max(nbytes, WORD)
 
 
 def stages_of(nbytes: int) -> int:

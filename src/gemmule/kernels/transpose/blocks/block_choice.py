@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES
+from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import (
     BLOCK_AXES,
-    MOST_ACCESSES,
     Axis,
     Block,
     Extents,
@@ -26,31 +26,58 @@ from gemmule.kernels.transpose.blocks.block import (
     runs_of,
     sides_of,
 )
+from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS
 from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 
 # Elements that a part of an axis is larger than the next smaller one that is tried, as a factor.
 _FINE = 1.2
 #: Bytes of a block of any config, at most.
 LARGEST = 512 * 64
-# Microseconds of an H200, fitted to 360 times of 150 permutations: of a launch, of 16 places that a thread computes, of
-# as many whose coordinates it computes, and of a byte that is read or written.
-_LAUNCH, _PLACES, _COORDINATES, _BYTE = 1.5, 0.06, 0.26, 0.225e-6
-# Of a byte of a line that a run of the source shares with others; of one of a sector, of two, and of a line, that a run
-# of the target does.
-_SHARED = ({128: 0.04e-6}, {32: 0.45e-6, 64: 0.08e-6, 128: 0.013e-6})
-# Of a warp's access to the source, and what it costs more through registers; of one to the target, and of the words
-# that are gathered for it; what each word of a bank costs beyond the first; of a warp for a block.
-_READ, _NARROW, _WRITE, _GATHER, _CONFLICT, _WARP = 3.6e-6, 8.6e-6, 3.8e-6, 0.5e-6, 0.55e-6, 0.097e-3
+# Microseconds of an H200, fitted to 587 times of 146 permutations: of a launch, what one takes more that does not
+# overlap its predecessor, and what one does whose CTAs leave no room for the next one's, by their threads and number.
+_LAUNCH, _ALONE = 1.12, 1.9
+_CROWDED = {(256, 2): 0.15, (512, 1): 0.24, (256, 4): 0.75}
+# Of the places that a thread computes: of an access to the source, of coordinates of the target, and of an element.
+_READ_PLACE, _COORDINATES, _PLACE = 0.013, 0.038, 0.0235
+# Of a byte that is read or written; of a byte of a line that a run of the source shares with others, and of one of a
+# sector, and of a line, that a run of the target does.
+_BYTE, _SHARED = 0.25e-6, ({128: 0.032e-6}, {32: 0.29e-6, 128: 0.035e-6})
+# Of an SM for the blocks that its CTAs move at once, and for a warp's access to source and target.
+_ROUND = {(256, 2): 0.345, (512, 1): 0.407, (256, 4): 0.353}
+_READ, _WRITE = 2.6e-3, 1.5e-3
+# Of an SM for each word of a bank beyond the first, and words that are left out of account.
+_WAVEFRONT, _FEW_WORDS = 0.35e-3, 3
+# Of a warp's access to the source, and what each word of a bank costs beyond the first: to choose vectors.
+_ACCESS, _CONFLICT = 3.6e-6, 0.55e-6
 
 
-def block_of(problem: TransposeProblem, threads: int, held: int) -> Block:
-    """Return the block that threads of so many bytes are predicted to move fastest."""
-    return _block(in_units(problem), threads, held)
+class Ctas(NamedTuple):
+    """CTAs that move blocks."""
+
+    threads: int  #: Threads of each.
+    held: int  #: Bytes of a block that a thread moves, at most.
+    resident: int  #: CTAs of an SM.
 
 
-def predicted_us(problem: TransposeProblem, threads: int, held: int) -> float:
-    """Return about the microseconds in which an H200 moves such blocks."""
-    return _LAUNCH + _fastest(in_units(problem), threads, held)[1]
+def block_of(problem: TransposeProblem, ctas: Ctas) -> Block:
+    """Return the block that such CTAs are predicted to move fastest."""
+    return _block(in_units(problem), ctas)
+
+
+def predicted_us(problem: TransposeProblem, ctas: Ctas) -> float:
+    """Return about the microseconds in which such CTAs of an H200 move all blocks, but for conflicts of banks."""
+    return _fastest(in_units(problem), ctas)[1]
+
+
+def conflicts_us(problem: TransposeProblem, ctas: Ctas) -> float:
+    """Return about the microseconds that conflicts of banks take more, where they are many."""
+    problem = in_units(problem)
+    block = _block(problem, ctas)
+    conflicts = conflicts_of(block, problem.itemsize)
+    if conflicts <= _FEW_WORDS:
+        return 0.0
+    words = math.prod(block.counts) * math.prod(block.extents) / WARP / SMS
+    return _WAVEFRONT * (conflicts - 1) * words
 
 
 def least_us(problem: TransposeProblem) -> float:
@@ -68,20 +95,20 @@ class TriedBlocks(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _fastest(problem: TransposeProblem, threads: int, held: int) -> tuple[int, float]:
+def _fastest(problem: TransposeProblem, ctas: Ctas) -> tuple[int, float]:
     """Return the number of the block of least predicted time, and its microseconds."""
-    times = _microseconds(problem, threads, held)
+    times = _microseconds(problem, ctas)
     # Of equal predictions the first.
     best = int(times.argmin())
     return best, float(times[best])
 
 
 @functools.lru_cache(maxsize=256)
-def _block(problem: TransposeProblem, threads: int, held: int) -> Block:
+def _block(problem: TransposeProblem, ctas: Ctas) -> Block:
     axes, item, sides, found = axes_of(problem), problem.itemsize, sides_of(problem), tried_blocks(problem)
-    best, _ = _fastest(problem, threads, held)
+    best, _ = _fastest(problem, ctas)
     extents = tuple(found.extents[best].tolist())
-    read, write = (int(one.vector[best]) for one in _moved(problem, held)[1])
+    read, write = (int(one.vector[best]) for one in _moved(problem, ctas.held)[1])
     source, target = (tuple(number for number in side.order if extents[number] > 1) for side in sides)
     size = math.prod(extents)
 
@@ -90,10 +117,11 @@ def _block(problem: TransposeProblem, threads: int, held: int) -> Block:
     least = math.inf
     for vector in (read >> k for k in range(5) if read >> k):
         tried = Block(axes, extents, target, source, (vector, write))
-        if block is not None and (vector * item < WORD or size // vector > threads * count_of(held, vector * item)):
+        most = ctas.threads * count_of(ctas.held, vector * item)
+        if block is not None and (vector * item < WORD or size // vector > most):
             break
         conflicts = conflicts_of(tried, item)
-        if (issued := _READ * tried.accesses[0] + _CONFLICT * conflicts * size) < least:
+        if (issued := _ACCESS * tried.accesses[0] + _CONFLICT * conflicts * size) < least:
             block, least = tried, issued
         if conflicts == 1:
             break
@@ -151,13 +179,14 @@ class _Accesses(NamedTuple):
 
     vector: Extents  #: Elements of one.
     most: Extents  #: Those of a thread, at most.
-    rate: npt.NDArray[np.float64]  #: Microseconds of a warp's.
+    places: npt.NDArray[np.float64]  #: Microseconds of a launch for the places of one.
+    in_registers: npt.NDArray[np.bool_]  #: Whether the source is read into registers, and all places are computed.
 
 
 # Cached, as configs differ in the number of threads.
 @functools.lru_cache(maxsize=16)
 def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64], tuple[_Accesses, _Accesses]]:
-    """Return about the times of all blocks but for their accesses, and these, of source and target."""
+    """Return about the times of all blocks' bytes, and their accesses, of source and target."""
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
     extents, size, blocks, runs = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
@@ -169,29 +198,43 @@ def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64
     ):
         known = lowest_bit(aligned | run * item)
         nbytes = np.where(known >= max(WORD, item), np.minimum(known, VECTOR_BYTES), item)
-        vector, count = nbytes // item, np.minimum(MOST_ACCESSES, held // nbytes)
+        vector, count = nbytes // item, held // np.maximum(nbytes, WORD)
         rates = [rate * np.maximum(width - aligned, 0) for width, rate in shared.items()]
         times += moved / run * np.sum(rates, axis=0)
         if side is sides[0]:
-            rate = np.where(nbytes >= WORD, _READ, _READ + _NARROW)
-            times += (_PLACES + _COORDINATES) / 16 * count
+            in_registers = nbytes < WORD
+            places = np.full(len(size), _READ_PLACE)
         else:
-            rate = _WRITE + _GATHER * vector
-            # Vectors along the first axis only need no coordinates of their elements.
-            places = np.where(extents[:, side.order[0]] % vector != 0, _PLACES + _COORDINATES, _PLACES)
-            times += places / 16 * count * vector
-        accesses.append(_Accesses(vector, count, rate))
+            # An element of each row along the first axis needs its coordinates, or all do.
+            first = extents[:, side.order[0]]
+            is_short = first < vector
+            is_each = np.where(is_short, in_registers | (first & (first - 1) > 0), in_registers & (first % vector > 0))
+            coordinates = np.where(is_each, vector, np.where(is_short, vector // first, 1))
+            places = _COORDINATES * coordinates + _PLACE * vector
+        accesses.append(_Accesses(vector, count, places, in_registers))
     return times, (accesses[0], accesses[1])
 
 
-def _microseconds(problem: TransposeProblem, threads: int, held: int) -> npt.NDArray[np.float64]:
-    """Return about the times of all blocks, infinite where threads do not suffice."""
+def _microseconds(problem: TransposeProblem, ctas: Ctas) -> npt.NDArray[np.float64]:
+    """Return about the times of all blocks, infinite where threads do not suffice.
+
+    The larger of two, mostly: the bytes' time, and that of an SM for its blocks, as many at once as it has CTAs.
+    """
     tried = tried_blocks(problem)
-    moved, accesses = _moved(problem, held)
-    times = moved + _WARP * (threads // WARP) * tried.blocks
-    times[tried.sizes > threads * held // problem.itemsize] = math.inf
-    for vector, most, rate in accesses:
-        count = -(-tried.sizes // vector // threads)
-        times += tried.blocks * count * (threads // WARP) * rate
-        times[count > most] = math.inf
+    moved, accesses = _moved(problem, ctas.held)
+    most, warps, which = ctas.resident * SMS, ctas.threads // WARP, (ctas.threads, ctas.resident)
+    places, of_block = np.zeros(len(moved)), np.zeros(len(moved))
+    is_refused = tried.sizes > ctas.threads * ctas.held // problem.itemsize
+    for (vector, allowed, of_one, in_registers), rate in zip(accesses, (_READ, _WRITE), strict=True):
+        count = -(-tried.sizes // vector // ctas.threads)
+        of_block += rate * warps * count
+        places += np.where(in_registers, allowed, count) * of_one
+        is_refused |= count > allowed
+    at_once = np.minimum(ctas.resident, -(-tried.blocks // SMS))
+    by_sm = -(-tried.blocks // most) * (_ROUND[which] + at_once * of_block)
+    launch = _LAUNCH + (
+        _CROWDED[which] * np.minimum(tried.blocks / most, 1.0) if problem.bytes_min <= OVERLAPPING_SPANS else _ALONE
+    )
+    times: npt.NDArray[np.float64] = launch + places + np.cbrt(moved**3 + by_sm**3)
+    times[is_refused] = math.inf
     return times

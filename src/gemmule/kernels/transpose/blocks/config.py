@@ -10,7 +10,7 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import MAX_EXTENT
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import Block, count_of, in_units, stage_bytes, stages_of
-from gemmule.kernels.transpose.blocks.block_choice import block_of
+from gemmule.kernels.transpose.blocks.block_choice import Ctas, block_of
 from gemmule.kernels.transpose.tile_config import MAX_SHARED, TileConfig
 
 # Bytes of a stage whose places are halves of words.
@@ -21,10 +21,10 @@ _MAX_STAGE = 1 << 16
 class BlocksConfig(TileConfig):
     """Threads of a CTA, and bytes of a thread."""
 
-    threads: int = 128  #: Threads of a CTA.
-    held: int = 64  #: Bytes of a block that a thread moves, at most, in up to 16 accesses.
-    resident: int = 5  #: CTAs of an SM.
-    ctas: int = 5 * SMS  #: CTAs that share all blocks.
+    threads: int = 256  #: Threads of a CTA.
+    held: int = 64  #: Bytes of a block that a thread moves, at most, in as many accesses as they are words.
+    resident: int = 2  #: CTAs of an SM.
+    ctas: int = 2 * SMS  #: CTAs that share all blocks.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,12 +34,17 @@ class BlocksConfig(TileConfig):
     def tile_elements(self) -> int:
         return self.threads * self.held
 
+    @property
+    def residents(self) -> Ctas:
+        """Return the CTAs by whose predicted time a block is chosen."""
+        return Ctas(self.threads, self.held, self.resident)
+
     def on(self, multiprocessors: int) -> BlocksConfig:
         return dataclasses.replace(self, ctas=self.resident * multiprocessors)
 
     def of(self, problem: TransposeProblem) -> Block:
         """Return the block that a CTA moves, of elements as `in_units` says."""
-        return block_of(problem, self.threads, self.held)
+        return block_of(problem, self.residents)
 
     def count(self, nbytes: int) -> int:
         """Return the accesses of so many bytes of a thread, at most."""

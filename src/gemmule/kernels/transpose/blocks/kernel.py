@@ -36,7 +36,7 @@ from gemmule.kernels.transpose.blocks.block import AXES, BLOCK_AXES, stages_of
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.blocks.origins import block_origin, of_lane, strided
 from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.tile_config import WARP, WORD, packed_rows
+from gemmule.kernels.transpose.tile_config import WARP, packed_rows
 
 
 class BlocksTranspose(Accesses):
@@ -54,8 +54,6 @@ class BlocksTranspose(Accesses):
     def __init__(self, config: BlocksConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.resident = config.resident
-        # Narrower words are read into registers.
-        self.asynchronous = self.read_bytes >= WORD
         self.stages = stages_of(self.read_bytes)
         # A word is an element if those are larger.
         self.pack = min(packed_rows(self.item), self.vectors[1])
@@ -95,12 +93,12 @@ class BlocksTranspose(Accesses):
         # thread.
         sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
         puts = cute.make_rmem_tensor(cute.make_layout((self.reads + 1) // 2), Uint32)
-        self.put_sources((sources, puts), tid, (reading, before_source))
+        self.put_sources((sources, puts), (tid, read_count), (reading, before_source))
         is_read = self.bits_below(tid, read_count, self.reads)
         # Each lane has the origin of another one of the CTA's next blocks.
         lane = tid % WARP
         origins = block_origin(cta + lane * ctas, every)
-        overlap_predecessor()
+        overlap_predecessor(tuple(mSource.iterator.toint() + Int64(sources[k]) for k in range(self.reads)))
         source, target = mSource.iterator.toint() - before_source, mTarget.iterator.toint() - before_target
         words = cute.make_rmem_tensor(cute.make_layout(self.reads), self.element)
         ahead = cutlass.const_expr(self.stages - 1)
@@ -117,7 +115,7 @@ class BlocksTranspose(Accesses):
         gets = cute.make_rmem_tensor(cute.make_layout((size + 1) // 2), Uint32)
         owns = cute.make_rmem_tensor(cute.make_layout(self.axes), Uint32)
         owns.fill(0)
-        self.put_targets((targets, gets, owns), tid, (writing, before_target, overlaps))
+        self.put_targets((targets, gets, owns), (tid, write_count), (writing, before_target, overlaps))
         is_written = self.bits_below(tid, write_count, self.writes)
         block, number, stage = Int32(cta), Int32(ahead), Int32(0)
         next_stage = Int32(ahead)

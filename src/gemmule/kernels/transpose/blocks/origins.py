@@ -21,20 +21,32 @@ def block_origin(block, every):
     `every` has source and target, of all axes the divisors and shifts, a block's extents, the elements that the last
     block begins earlier, and its bit; and the bytes of an element.
     """
-    mSource, mTarget, numbers, item = every
-    rest, read_at, write_at, edges = Uint32(block), Int64(0), Int64(0), Int32(0)
+    mSource, item = every[0], every[3]
+    # The block's number above the axes that are done, its offsets, and bits of edges.
+    found = Uint32(block), Int64(0), Int64(0), Int32(0)
     for axis in cutlass.range_constexpr(AXES):
-        divisor, shift, extent, earlier, bit = (numbers[AXES * number + axis] for number in range(5))
-        above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor))) >> shift
-        digit = Int32(rest - above * Uint32(mSource.shape[axis]))
-        rest = above
-        first = digit * extent
-        if digit + 1 == mSource.shape[axis]:
-            first -= earlier
-            edges |= bit
-        read_at += Int64(first) * mSource.stride[axis]
-        write_at += Int64(first) * mTarget.stride[axis]
+        # All threads skip the axes with one block, which most problems have.
+        if mSource.shape[axis] > 1:
+            found = _beyond_axis(found, axis, every)
+    _, read_at, write_at, edges = found
     return read_at * item, write_at * item, edges
+
+
+@cute.jit
+def _beyond_axis(found, axis: cutlass.Constexpr[int], every):
+    """Return what is left of a block's number beyond an axis, and the offsets and edges with that axis."""
+    rest, read_at, write_at, edges = found
+    mSource, mTarget, numbers, _ = every
+    divisor, shift, extent, earlier, bit = (numbers[AXES * number + axis] for number in range(5))
+    above = Uint32(cute.arch.mul_hi(rest, Uint32(divisor))) >> shift
+    digit = Int32(rest - above * Uint32(mSource.shape[axis]))
+    first = digit * extent
+    if digit + 1 == mSource.shape[axis]:
+        first -= earlier
+        edges |= bit
+    read_at += Int64(first) * mSource.stride[axis]
+    write_at += Int64(first) * mTarget.stride[axis]
+    return above, read_at, write_at, edges
 
 
 def strided(name: str) -> cute.Tensor:

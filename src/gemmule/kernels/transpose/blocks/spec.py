@@ -24,7 +24,7 @@ from gemmule.kernels.transpose.blocks.block import (
     stage_bytes,
     stages_of,
 )
-from gemmule.kernels.transpose.blocks.block_choice import least_us, predicted_us
+from gemmule.kernels.transpose.blocks.block_choice import conflicts_us, least_us, predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
@@ -41,8 +41,9 @@ _NARROW, _MANY = 128, 64
 # Share of the time of blocks below which tiles are chosen, and that of matrices of few bytes in tiles of vectors, whose
 # times are predicted too short.
 _FASTER, _FASTER_FEW, _FEW_BYTES = 0.97, 0.85, 64 << 20
-# What CTAs of so many threads take longer than predicted, where units are bytes, a factor, and microseconds.
-_BY_THREADS = {128: (1.06, 0.0), 256: (1.0, 0.0), 512: (1.12, 0.12)}
+
+# What CTAs of so many threads take longer than predicted where units are bytes, a factor.
+_MANY_THREADS, _BYTES_OF_MANY = 512, 1.1
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
@@ -77,11 +78,16 @@ def blocks_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> b
 
 
 def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
-    found = []
-    for config in configs:
-        factor, more = _BY_THREADS[config.threads]
-        factor = factor if in_units(problem).itemsize == 1 else 1.0
-        found.append(factor * predicted_us(problem, config.threads, config.held) + more)
+    are_bytes = in_units(problem).itemsize == 1
+    found = [
+        predicted_us(problem, one.residents) * (_BYTES_OF_MANY if are_bytes and one.threads == _MANY_THREADS else 1)
+        for one in configs
+    ]
+    # Places take long to choose: conflicts are counted of what would be chosen.
+    counted: set[int] = set()
+    while (best := min(range(len(found)), key=found.__getitem__)) not in counted:
+        counted.add(best)
+        found[best] += conflicts_us(problem, configs[best].residents)
     return [one * SMS / gpu.multiprocessors for one in found]
 
 
@@ -222,7 +228,7 @@ def _accesses_signature(itemsize: int, nbytes: tuple[int, int], axes: int, is_sk
     return (*element_signature(itemsize), ("read", read), ("write", write), ("axes", str(max(axes, 2))), ("skew", skew))
 
 
-_CONFIGS = (BlocksConfig(), BlocksConfig(256, 64, 2, 2 * SMS), BlocksConfig(512, 64, 1, SMS))
+_CONFIGS = (BlocksConfig(), BlocksConfig(512, 64, 1, SMS), BlocksConfig(256, 32, 4, 4 * SMS))
 
 SPEC = transpose_spec(
     name="transpose_blocks",

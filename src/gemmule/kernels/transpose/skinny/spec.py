@@ -22,6 +22,7 @@ from gemmule.kernels.transpose.refusals import (
 from gemmule.kernels.transpose.skinny.config import SkinnyConfig, structures_side
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, launch_tiles, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD
+from gemmule.kernels.transpose.word_blocks.spec import words_take_less
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
 # fast.
@@ -29,8 +30,9 @@ _LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 96, 2:
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
-# Bytes of matrices that a few spans hold, and the time of blocks of them, and of others, below which those are used.
-_SMALL, _BLOCKS_SMALL, _BLOCKS = 64 << 10, 0.78, 0.83
+# Bytes of matrices that a few spans hold, and the time of blocks of few of them, and of others, below which those are
+# used; the time of blocks by words.
+_SMALL, _BLOCKS_SMALL, _BLOCKS, _WORDS = 64 << 10, 0.78, 0.83, 0.78
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 
@@ -57,9 +59,10 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of blocks where it is predicted to be faster."""
-    is_small = problem.rows * problem.cols * problem.itemsize <= _SMALL
-    share = _BLOCKS_SMALL if is_small else _BLOCKS
-    return "transpose_blocks" if blocks_take_less(problem, share * cost, gpu) else None
+    is_small = problem.rows * problem.cols * problem.itemsize <= _SMALL and problem.bytes_min <= OVERLAPPING_SPANS
+    if blocks_take_less(problem, (_BLOCKS_SMALL if is_small else _BLOCKS) * cost, gpu):
+        return "transpose_blocks"
+    return "transpose_word_blocks" if words_take_less(problem, _WORDS * cost, gpu) else None
 
 
 def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:

@@ -60,6 +60,13 @@ def _costs(problem: TransposeProblem, configs: Sequence[WordBlocksConfig], gpu: 
     return found
 
 
+def words_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> bool:
+    """Return whether blocks by words are predicted to take less than so many microseconds: their choice takes long."""
+    if _refuses(problem) is not None or least_us(problem) * SMS / gpu.multiprocessors >= most:
+        return False
+    return min(_costs(problem, _CONFIGS, gpu)) < most
+
+
 def _defers_to(problem: TransposeProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of blocks where words would not be faster if they only moved bytes: their choice takes long."""
     blocks = blocks_us(problem, gpu)

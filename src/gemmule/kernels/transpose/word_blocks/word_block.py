@@ -25,11 +25,13 @@ ENTRY = 8
 _PITCHES = 8
 # Microseconds of an H200, fitted to 34 permutations: of a launch, of a run of the target that a CTA looks up, and of a
 # byte that is read or written.
-_LAUNCH, _ENTRY_US, _BYTE = 3.8, 1e-3, 0.26e-6
+_LAUNCH, _ENTRY_US, _BYTE = 3.0, 1e-3, 0.26e-6
 # Of a byte of two sectors that a run of the source shares with others; the same of a run of the target.
 _SHARED = 0.28e-6, 1.07e-6
 # Of a word of a bank that a warp reads, of a warp for a block, and of a warp's word of a run in blocks at the edge.
 _WAVEFRONT, _WARP, _EDGE = 3.0e-6, 0.13e-3, 32e-6
+# Bytes of runs of the target of which the ends take longer than predicted, and a factor.
+_SHORT_RUN, _OF_SHORT = 2 * SECTOR, 1.25
 
 
 class WordBlock(NamedTuple):
@@ -136,7 +138,8 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
     passes, targets = int(found.passes[best]), math.prod(extents) // block.target_run
     of_warps = count * _block_us(item, passes, conflicts_of(block, item)) + (count - whole) * passes * _EDGE
     moved = math.hypot(float(found.bytes_us[best]), threads // WARP * of_warps)
-    return block, _LAUNCH + _ENTRY_US * targets + moved
+    factor = _OF_SHORT if block.target_run * item < _SHORT_RUN else 1.0
+    return block, _LAUNCH + _ENTRY_US * targets + factor * moved
 
 
 def _block_us(item: int, passes: Any, conflicts: int) -> Any:
