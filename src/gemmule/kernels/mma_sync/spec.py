@@ -6,7 +6,7 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.config import why_not_cluster
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, DType, Precision
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, DType
 from gemmule.core.epilogue import SECOND
 from gemmule.core.epilogue_inputs import (
     aligned_with_second,
@@ -48,6 +48,7 @@ from .launch_geometry import (
     vector_of,
     widest,
 )
+from .operand_types import refuse_types
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -115,17 +116,7 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     del arch
-    a, b, c, d, precision = types
-    if a != b or a not in OUTPUTS:
-        known = ", ".join(map(str, OUTPUTS))
-        return f"A is {a} and B is {b}; this kernel takes both of one type among {known}"
-    if a == FLOAT32 and precision is not Precision.TF32:
-        return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
-    if d not in OUTPUTS[a]:
-        return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
-    if c is not None and c != d:
-        return f"C is {c} and the output {d}; this kernel takes both of one type"
-    return None
+    return refuse_types(types, OUTPUTS)
 
 
 def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
