@@ -184,8 +184,9 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
 
 
 #: Share of the predicted time that `mma_sync_small` must take less than where copies are of 16 bytes, assumed, and of
-#: TF32, of which its times are too short where K is long (record 20261129T180210).
-_ALIGNED, _TF32 = 0.8, 0.87
+#: TF32, of which its times are too short where K is long (record 20261129T180210), and where lines begin at any word
+#: (20261129T210838).
+_ALIGNED, _TF32, _WORDS = 0.8, 0.87, 0.92
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -193,7 +194,7 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     if problem.a.dtype.itemsize == 2 and min(copied_bytes(launch_problem(problem))) == max(COPIES):
         cost *= _ALIGNED
     if problem.a.dtype == FLOAT32:
-        cost *= _TF32
+        cost *= _WORDS if min(copied_bytes(launch_problem(problem))) == WORD else _TF32
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost, gpu) else None
 
 
