@@ -2,8 +2,8 @@
 
 Every fourth product is left out of the fit; of these, the kernel and config that are predicted to be fastest are
 compared with the fastest ones and with cuBLASLt's top heuristic. `--choose` also says which configs together come
-closest to the best of all: each is the one that reduces most what the best of those before it loses. Needs SciPy, and
-no GPU.
+closest to the best of all: each is the one that reduces most what the best of those before it loses. `--words` fits
+the rates of lines that begin at any word, and else those of other products. Needs SciPy, and no GPU.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
+from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.mma_sync import tf32_cost
 from gemmule.kernels.mma_sync.cost import tf32_us
+from gemmule.kernels.mma_sync.launch_geometry import WORD, copied_bytes, launch_problem
+from gemmule.kernels.mma_sync.small.spec import SPEC as SMALL
 from gemmule.kernels.mma_sync.spec import SPEC
 from gemmule.kernels.mma_sync.tf32_cost import Tf32Rates
 from gemmule.lab.products import gemm_problem
@@ -72,6 +75,11 @@ class Measured:
         self.own = np.array([number for number, one in enumerate(self.choices) if one.spec is SPEC], np.intp)
         self.configs = tuple(self.choices[number].config for number in self.own)
 
+    @property
+    def begins_anywhere(self) -> bool:
+        """Return whether lines of A or B begin at any word."""
+        return min(copied_bytes(launch_problem(self.problem))) == WORD
+
     def predicted(self, rates: Tf32Rates) -> Any:
         """Return the predicted microseconds of the choices of `mma_sync_gemm`."""
         return tf32_us(self.problem, self.configs, self.gpu, rates)
@@ -79,7 +87,7 @@ class Measured:
 
 def read(paths: Sequence[Path]) -> list[Measured]:
     """Return the products of records."""
-    found, specs = [], {one.name: one for one in (SPEC, K_MAJOR, REPACKED, HOPPER_GEMM)}
+    found, specs = [], {one.name: one for one in (SPEC, SMALL, K_MAJOR, REPACKED, GEMM_UNALIGNED, HOPPER_GEMM)}
     for path in paths:
         records = read_records(path)
         gpu = rates_for(records[0]["gpu"], _SMS)
@@ -90,7 +98,10 @@ def read(paths: Sequence[Path]) -> list[Measured]:
                     Choice(specs[name], type(specs[name].default)(**config), gpu=gpu)
                     for name, config in zip(one["kernels"], one["configs"], strict=True)
                 ]
-            elif one["record"] == "config_times" and one["cublaslt_us"][0] is not None:
+            # Products of packed operands and of other types are in some records, too.
+            elif one["record"] != "config_times" or one.get("prepared") or one["precision"] != "tf32":
+                continue
+            elif one["cublaslt_us"] and one["cublaslt_us"][0] is not None:
                 plain = gemm_problem(one["m"], one["n"], one["k"], "float32", "float32", one["layout"])
                 problem = dataclasses.replace(plain, precision=Precision.TF32)
                 timed = [choices[int(number)] for number in one["times_us"]]
@@ -100,15 +111,15 @@ def read(paths: Sequence[Path]) -> list[Measured]:
     return found
 
 
-def fit(products: Sequence[Measured]) -> Tf32Rates:
-    """Return the rates that predict times near those that were measured."""
-    names = Tf32Rates._fields
-    start = np.log(tf32_cost.RATES)
+def fit(products: Sequence[Measured], present: Tf32Rates) -> Tf32Rates:
+    """Return the rates that predict times near those that were measured; those that are 0 stay."""
+    names = [name for name, value in present._asdict().items() if value > 0]
+    start = np.log([getattr(present, name) for name in names])
     logs = [np.log(one.times[one.own]) for one in products]
     weights = [(one.times[one.own] / one.times.min()) ** (-_NEAR / 2) for one in products]
 
     def errors(values: Any) -> Any:
-        rates = Tf32Rates(*np.exp(values))
+        rates = present._replace(**dict(zip(names, np.exp(values), strict=True)))
         parts = [
             (np.log(one.predicted(rates)) - log) * weight
             for one, log, weight in zip(products, logs, weights, strict=True)
@@ -116,7 +127,7 @@ def fit(products: Sequence[Measured]) -> Tf32Rates:
         return np.concatenate([*parts, _PRIOR * (values - start)])
 
     values = least_squares(errors, start, loss="soft_l1", f_scale=_LINEAR).x
-    return Tf32Rates(**{name: float(f"{math.exp(x):.4g}") for name, x in zip(names, values, strict=True)})
+    return present._replace(**{name: float(f"{math.exp(x):.4g}") for name, x in zip(names, values, strict=True)})
 
 
 def judge(products: Sequence[Measured], rates: Tf32Rates, *, verbose: bool) -> str:
@@ -184,15 +195,17 @@ def main() -> None:
     parser.add_argument("records", type=Path, nargs="+", help="record files")
     parser.add_argument("--choose", type=int, default=0, help="print so many configs that cover the products")
     parser.add_argument("--present", action="store_true", help="judge the present rates, and fit none")
+    parser.add_argument("--words", action="store_true", help="products of TF32 whose lines begin at any word")
     given = parser.parse_args()
-    products = read(given.records)
+    products = [one for one in read(given.records) if one.begins_anywhere == given.words]
+    present = tf32_cost.UNALIGNED_RATES if given.words else tf32_cost.RATES
     if given.choose:
         cover(products, given.choose)
     if given.present:
-        print(judge(products, tf32_cost.RATES, verbose=True))
+        print(judge(products, present, verbose=True))
         return
     fitted = [one for number, one in enumerate(products) if number % HELD_OUT]
-    rates = fit(fitted)
+    rates = fit(fitted, present)
     print("RATES =", rates)
     print("fitted:", judge(fitted, rates, verbose=False))
     print(

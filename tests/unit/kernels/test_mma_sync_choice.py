@@ -203,3 +203,9 @@ def test_it_is_faster_than_what_takes_longer_than_predicted(dtype, out, layout, 
         us = predicted_us(problem, gpu)
         assert is_faster(problem, 1.001 * us, gpu)
         assert not is_faster(problem, 0.999 * us, gpu)
+
+
+@pytest.mark.parametrize("shape", [(160, 96, 320), (864, 1328, 2224), (2896, 1776, 1536)], ids=str)
+def test_results_of_8_bits_take_no_less_of_mn_major_operands(shape):
+    across, along = (gemm_problem(*shape, "int8", "int8", layout) for layout in ("nn", "nt"))
+    assert predicted_us(across, H200_RATES) >= predicted_us(along, H200_RATES)

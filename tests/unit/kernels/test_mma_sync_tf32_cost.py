@@ -10,7 +10,7 @@ import pytest
 from gemmule.core.dtype import Precision
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.kernels.mma_sync.config import MmaSyncConfig
-from gemmule.kernels.mma_sync.config_lists import CONFIGS
+from gemmule.kernels.mma_sync.config_lists import CONFIGS, FOR_UNALIGNED_TF32
 from gemmule.kernels.mma_sync.cost import is_faster, predicted_us, tf32_us
 from gemmule.lab.products import gemm_problem
 
@@ -33,12 +33,25 @@ def test_times_of_many_configs_are_those_of_each():
 
 @pytest.mark.parametrize("grown", [(300, 500, 8000), (600, 5000, 4000), (3000, 5000, 4000)], ids=str)
 def test_larger_products_take_longer(grown):
-    for config in CONFIGS:
+    for config in (one for one in CONFIGS if one not in FOR_UNALIGNED_TF32):
         assert us(tf32(*grown), config) > us(tf32(300, 500, 4000), config)
 
 
 def test_copies_of_single_elements_take_longer():
     assert us(tf32(301, 501, 4001), SMALL) > 1.1 * us(tf32(304, 504, 4004), SMALL)
+
+
+def test_configs_for_lines_that_begin_anywhere_are_offered_to_no_others():
+    for config in FOR_UNALIGNED_TF32:
+        assert us(tf32(304, 504, 4004), config) == math.inf
+        assert us(tf32(301, 501, 4001), config) < math.inf
+
+
+def test_clusters_of_five_do_not_all_fit():
+    # 20 of them run at once with a CTA an SM, of 24 some share SMs.
+    five = dataclasses.replace(SMALL, cluster_k=5)
+    assert us(tf32(769, 109, 4113), five) > 1.2 * us(tf32(577, 109, 4113), five)
+    assert us(tf32(705, 109, 4113), dataclasses.replace(SMALL, cluster_k=4)) < us(tf32(705, 109, 4113), five)
 
 
 def test_a_cluster_shares_a_long_k_and_no_short_one():

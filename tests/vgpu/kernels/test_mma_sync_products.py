@@ -237,3 +237,26 @@ def test_clusters_that_copy_4_bytes_at_a_time(config, rng):
     m, n, k = 201, 133, 545
     a, b = (to_tf32(random_matrix(rng, FLOAT32, shape)) for shape in ((m, k), (k, n)))
     assert_product(multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (m, n)), config=config), a, b)
+
+
+#: A thread's copies are as many as a mask has bits in the first two; CTAs of the others do not divide what is written.
+BEGIN_ANYWHERE = [
+    MmaSyncConfig(tile_m=64, tile_n=32, warps_n=1, stages=4),
+    MmaSyncConfig(),
+    MmaSyncConfig(tile_n=64, warps_m=4, stages=4, cluster_k=3),
+    MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=5),
+]
+
+
+@pytest.mark.parametrize("config", BEGIN_ANYWHERE, ids=str)
+def test_tf32_lines_that_begin_anywhere(config, rng):
+    # The last tile has a row and a column, the last k-tile an element; without K, C remains.
+    for (m, n, k), layout in (
+        ((65, 129, 193), ("row", "col")),
+        ((129, 67, 97), ("col", "row")),
+        ((3, 5, 0), LAYOUTS[0]),
+    ):
+        a, b, c = (integers(rng, FLOAT32, shape) for shape in ((m, k), (k, n), (m, n)))
+        moved = [laid_out(x, kind, 1) for x, kind in zip((a, b), layout, strict=True)]
+        d = multiply(*moved, poisoned(FLOAT32, (m, n)), c, 2, -1, config=config)
+        np.testing.assert_array_equal(d.astype(np.float64), 2 * (a.astype(np.float64) @ b.astype(np.float64)) - c)

@@ -15,6 +15,11 @@ FOR_TF32 = (
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
     MmaSyncConfig(tile_m=64, tile_n=32, warps_n=1, stages=4, cluster_k=8),
 )
+#: Configs for TF32 whose lines begin at any word, of one operand at least.
+FOR_UNALIGNED_TF32 = (
+    *(MmaSyncConfig(tile_m=64, warps_n=4, stages=4, cluster_k=parts) for parts in (4, 8)),
+    MmaSyncConfig(warps_n=4, stages=4, cluster_k=5),
+)
 #: Configs that a call chooses among; the first is the default.
 CONFIGS: tuple[MmaSyncConfig, ...] = (
     MmaSyncConfig(),
@@ -26,4 +31,5 @@ CONFIGS: tuple[MmaSyncConfig, ...] = (
     MmaSyncConfig(tile_m=64, stages=4),
     *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts) for parts in PARTS_OF_K),
     *FOR_TF32,
+    *FOR_UNALIGNED_TF32,
 )

@@ -13,10 +13,9 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 
 from .config import PARTS_OF_K, TILE, MmaSyncConfig
-from .config_lists import CONFIGS, FOR_TF32
+from .config_lists import CONFIGS, FOR_TF32, FOR_UNALIGNED_TF32
 from .launch_geometry import WORD, copied_bytes, ctas, has_registers, launch_problem, vector_of
-from .tf32_cost import RATES as TF32_RATES
-from .tf32_cost import Lines, Numbers, Tf32Rates, times_us
+from .tf32_cost import Lines, Numbers, Tf32Rates, rates_of, times_us
 from .tf32_cost import least_us as tf32_least_us
 
 #: K-tiles are of 128 bytes of K; microseconds are those of an H200.
@@ -73,7 +72,7 @@ def costs(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates)
 @cache_for_configs
 def _plain(configs: Sequence[MmaSyncConfig]) -> tuple[list[int], list[int]]:
     """Return the configs that are not for TF32 alone, by their numbers: those without clusters, and others."""
-    plain = [x for x, one in enumerate(configs) if one not in FOR_TF32]
+    plain = [x for x, one in enumerate(configs) if one not in FOR_TF32 and one not in FOR_UNALIGNED_TF32]
     return [x for x in plain if configs[x].cluster_k == 1], [x for x in plain if configs[x].cluster_k > 1]
 
 
@@ -108,18 +107,23 @@ def _every_tf32_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
 
 
 def tf32_us(
-    problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, rates: Tf32Rates = TF32_RATES
+    problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, rates: Tf32Rates | None = None
 ) -> Numbers:
     """Return roughly the times of a product in TF32, in microseconds."""
     oriented = launch_problem(problem)
     lines = Lines(min(copied_bytes(oriented)), vector_of(oriented))
-    return times_us(oriented, configs, gpu, lines, rates)
+    found = times_us(oriented, configs, gpu, lines, rates or rates_of(lines.copied))
+    if lines.copied > WORD:
+        # Nobody timed these.
+        found[[one in FOR_UNALIGNED_TF32 for one in configs]] = math.inf
+    return found
 
 
 def _least_us(problem: GemmProblem, gpu: GpuRates) -> float:
     """Return a time that no predicted one is less than; it costs a fraction of these."""
     if problem.a.dtype == FLOAT32:
-        return tf32_least_us(problem, CONFIGS, gpu)
+        copied = min(copied_bytes(launch_problem(problem)))
+        return tf32_least_us(problem, CONFIGS, gpu, rates_of(copied))
     k_tiles = problem.k * problem.a.dtype.itemsize / _K_BYTES
     tiles = problem.m * problem.n / TILE**2 * (problem.batch or (1,))[0]
     # As if all tiles were of later waves, and SMs had tiles all the time: those of clusters take longer.
@@ -131,7 +135,11 @@ def _least_us(problem: GemmProblem, gpu: GpuRates) -> float:
 def _times(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds of other elements than float32, by the CTAs of a tile (`PARTS_OF_K`)."""
     item = problem.a.dtype.itemsize
-    found = _int8_us(problem, gpu) if _is_mn_major_int8(problem) else _k_major_us(problem, gpu)
+    found = _k_major_us(problem, gpu)
+    if _is_mn_major_int8(problem):
+        mn_major = _int8_us(problem, gpu)
+        # Results of 8 bits take as long in either layout (record 20261129T210838).
+        found = list(map(max, mn_major, found)) if problem.d.dtype.itemsize == 1 else mn_major
     for number, parts in enumerate(PARTS_OF_K):
         if parts > 1:
             enough = problem.k * item >= parts * _K_BYTES

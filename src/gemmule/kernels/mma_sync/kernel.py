@@ -34,7 +34,11 @@ from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .config import MmaSyncConfig
 from .mainloop import MmaSyncMainloop
+from .small.epilogue import StagedStore
 from .warp_tiles import WarpTile
+
+#: Most elements of a thread whose C is in registers together.
+_MOST_STAGED = 64
 
 
 class MmaSync:
@@ -47,15 +51,25 @@ class MmaSync:
         self.threads, self.cluster_k = config.threads, config.cluster_k
         self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n // self.num_b, config.group, config.cluster_k)
         self.mainloop = MmaSyncMainloop(config, types, self.num_b)
-        self.epilogue = WarpTile(
-            self.mainloop.warp_m,
-            self.mainloop.warp_n,
-            int(types["d_vector"]),
-            types["tiles"] == "whole",
-            self.mainloop.stageA.paired_rows,
-            self.mainloop.stageB.paired_rows,
-            self.fused,
-            config.cluster_k,
+        # Where lines of D begin anywhere, all of a tile passes through shared memory at once, which writes whole lines.
+        staged = StagedStore(config.tile_m, config.tile_n, config.threads, 1, 1, config.cluster_k, self.fused)
+        begin_anywhere = types["a"] == "float32" and types["d_vector"] == "1" and self.num_b == 1
+        # A function of the elements is not to see those that no CTA writes.
+        takes_all = staged.divides or self.fused is None
+        self.staged = begin_anywhere and takes_all and staged.count <= _MOST_STAGED
+        self.epilogue: Any = (
+            staged
+            if self.staged
+            else WarpTile(
+                self.mainloop.warp_m,
+                self.mainloop.warp_n,
+                int(types["d_vector"]),
+                types["tiles"] == "whole",
+                self.mainloop.stageA.paired_rows,
+                self.mainloop.stageB.paired_rows,
+                self.fused,
+                config.cluster_k,
+            )
         )
 
     @cute.jit
@@ -83,7 +97,10 @@ class MmaSync:
         if cutlass.const_expr(self.fused is not None):
             inputs = self.fused.of_batch(extras, batch)
         origin, scalars = (m0 + row, n0 + col), (alpha, beta)
-        if cutlass.const_expr(self.cluster_k > 1):
+        if cutlass.const_expr(self.staged):
+            self.epilogue.stage(rC, stages, (row, col, 0))
+            self.epilogue.write(gD, gC, stages, (m0, n0), scalars, rank, inputs)
+        elif cutlass.const_expr(self.cluster_k > 1):
             self.epilogue.write_share(gD, gC, rC, stages, origin, scalars, rank, inputs)
         else:
             self.epilogue.write(gD, gC, rC, stages, origin, scalars, inputs)

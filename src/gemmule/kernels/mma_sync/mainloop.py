@@ -12,7 +12,7 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import WarpTileMainloop
 from gemmule.kernels.parts.mma_sync import mma_name, mma_sync
 from gemmule.kernels.parts.pdl import wait_for_predecessor
-from gemmule.kernels.parts.stage_copies import OperandCopies, StageCopies
+from gemmule.kernels.parts.stage_copies import MaskedCopies, MaskedOperand, OperandCopies, StageCopies
 from gemmule.kernels.parts.tensors import cute_type
 
 from .config import MmaSyncConfig
@@ -63,8 +63,13 @@ class MmaSyncMainloop(WarpTileMainloop):
         steps = config.k_bytes // K_BYTES
         # The last step waits for an older k-tile.
         super().__init__(config.stages, self.stageA.bytes + num_b * self.stageB.bytes, steps, steps - 1)
-        self.copyA = StageCopies(self.stageA, int(types["a_copies"]), self.threads, self.copy_steps, whole)
-        self.copyB = StageCopies(self.stageB, int(types["b_copies"]), self.threads, self.copy_steps, whole)
+        self.copyA, self.copyB = (
+            # A piece of one element is inside the matrix, or is not: a bit says which.
+            (MaskedCopies if int(types[size]) == itemsize == 4 else StageCopies)(
+                stage, int(types[size]), self.threads, self.copy_steps, whole
+            )
+            for stage, size in ((self.stageA, "a_copies"), (self.stageB, "b_copies"))
+        )
         self.stores = self.copyA.by_element or self.copyB.by_element
         # An mma.sync takes all of a fragment, or one half of its K after the other.
         self.halves = K_BYTES // config.mma_k_bytes
@@ -101,20 +106,32 @@ class MmaSyncMainloop(WarpTileMainloop):
         startA, startB = stagesA + self.stageA.fragment_place(row), stagesB + self.stageB.fragment_place(col)
 
         depth = gA.shape[1] if alpha != 0 else 0
-        k_tiles, k0 = cute.ceil_div(depth, self.tile_k), 0
+        k_tiles, first, k0 = cute.ceil_div(depth, self.tile_k), None, 0
         strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
         if cutlass.const_expr(self.cluster_k > 1):
             # CTAs of a cluster take consecutive parts of K.
             first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
             k_tiles, k0 = k_tiles - first, first * self.tile_k
             sources = sources[0] + first * strideA, sources[1] + first * strideB
-        a = OperandCopies(self.copyA, gA, m0, k0, targetA, strideA, registersA)
+        a = self.operand(self.copyA, gA, (m0, k0, first), targetA, strideA, registersA)
         bs = tuple(
-            (OperandCopies(self.copyB, gB, n0, k0, targetB, strideB, registers, f * self.stageB.bytes), distance)
+            (
+                self.operand(self.copyB, gB, (n0, k0, first), targetB, strideB, registers, f * self.stageB.bytes),
+                distance,
+            )
             for f, (registers, distance) in enumerate(zip(registersB, distances, strict=True))
         )
         self.accumulate(_Tile(a, bs, startA, startB, rA, rB, rC), sources, k_tiles)
         return cute.recast_tensor(rC, self.accumulator), cute.recast_ptr(smem, dtype=self.acc), (row, col)
+
+    def operand(
+        self, copies: StageCopies, gX: Any, begin: Any, target: Any, stride: Any, registers: Any, offset: int = 0
+    ) -> OperandCopies:
+        """Return the copies of an operand; `begin` are the first row, element of K, and k-tile, None if that is 0."""
+        row0, k0, first = begin
+        if isinstance(copies, MaskedCopies):
+            return MaskedOperand.of(copies, gX, row0, first, target + offset, stride)
+        return OperandCopies(copies, gX, row0, k0, target, stride, registers, offset)
 
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         tile.a.issue(sources[0], stage, k_tile, step)

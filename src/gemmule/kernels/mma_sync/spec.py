@@ -6,7 +6,7 @@ import dataclasses
 
 from gemmule.core.arch import Arch
 from gemmule.core.config import why_not_cluster
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, DType, Precision
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, DType
 from gemmule.core.epilogue import SECOND
 from gemmule.core.epilogue_inputs import (
     aligned_with_second,
@@ -48,6 +48,7 @@ from .launch_geometry import (
     vector_of,
     widest,
 )
+from .operand_types import refuse_types
 
 #: Types that C and D may have for each type of A and B.
 OUTPUTS: dict[DType, tuple[DType, ...]] = {
@@ -115,17 +116,7 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     del arch
-    a, b, c, d, precision = types
-    if a != b or a not in OUTPUTS:
-        known = ", ".join(map(str, OUTPUTS))
-        return f"A is {a} and B is {b}; this kernel takes both of one type among {known}"
-    if a == FLOAT32 and precision is not Precision.TF32:
-        return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
-    if d not in OUTPUTS[a]:
-        return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
-    if c is not None and c != d:
-        return f"C is {c} and the output {d}; this kernel takes both of one type"
-    return None
+    return refuse_types(types, OUTPUTS)
 
 
 def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:
@@ -193,8 +184,9 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
 
 
 #: Share of the predicted time that `mma_sync_small` must take less than where copies are of 16 bytes, assumed, and of
-#: TF32, of which its times are too short where K is long (record 20261129T180210).
-_ALIGNED, _TF32 = 0.8, 0.87
+#: TF32, of which its times are too short where K is long (record 20261129T180210), and where lines begin at any word
+#: (20261129T210838).
+_ALIGNED, _TF32, _WORDS = 0.8, 0.87, 0.92
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -202,7 +194,7 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     if problem.a.dtype.itemsize == 2 and min(copied_bytes(launch_problem(problem))) == max(COPIES):
         cost *= _ALIGNED
     if problem.a.dtype == FLOAT32:
-        cost *= _TF32
+        cost *= _WORDS if min(copied_bytes(launch_problem(problem))) == WORD else _TF32
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost, gpu) else None
 
 

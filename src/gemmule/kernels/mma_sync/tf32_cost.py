@@ -21,6 +21,10 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 _K_BYTES, _SIDE = 128, 64
 #: Share of the SMs that clusters of 16 reach: 14 of them fit with two CTAs an SM.
 _LARGE_REACHED = 112 / 132
+#: The same of clusters by their CTAs, one an SM: of five, 20 clusters ran at once and 23 did not (20261129T213027).
+_REACHED = {3: 120 / 132, 4: 124 / 132, 5: 100 / 132, 8: 120 / 132}
+#: Bytes of two words, and of one.
+_PAIR, _WORD = 8, 4
 #: Shared memory and registers of an SM, bytes of the former that each CTA takes besides its own, and registers besides
 #: accumulators of a thread.
 _SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
@@ -35,10 +39,10 @@ class Tf32Rates(NamedTuple):
         A launch.
     reads, products : float
         A k-tile of 64 rows or columns read by a warp, and the products of 64 x 64.
-    copies, copies_of_8, copies_of_4 : float
-        A k-tile of 64 rows or columns in copies of 16, 8 and 4 bytes.
-    wait : float
-        A k-tile's barrier and latency.
+    copies, copies_of_8 : float
+        A k-tile of 64 rows or columns in copies of 16 bytes or of 4, and of 8.
+    wait, alone : float
+        A k-tile's barrier and latency, and how much longer 128 threads wait for 64 rows or columns alone.
     overlapped : float
         Share of a k-tile's time that each of many concurrent CTAs adds.
     more_warps, fewer_warps : float
@@ -51,7 +55,7 @@ class Tf32Rates(NamedTuple):
     reduction, partials : float
         Split-K in a cluster: barriers, and adding 64 x 64 of each further CTA.
     reached : float
-        Share of the SMs that clusters of 3 to 8 CTAs reach.
+        Share of the SMs that clusters of 3 to 8 CTAs reach; 0 takes what is known of each size.
     l2, memory : float
         Bytes a microsecond from the L2 cache, and the share of the memory's rate.
     narrow : float
@@ -63,8 +67,8 @@ class Tf32Rates(NamedTuple):
     products: float
     copies: float
     copies_of_8: float
-    copies_of_4: float
     wait: float
+    alone: float
     overlapped: float
     more_warps: float
     fewer_warps: float
@@ -87,8 +91,8 @@ RATES = Tf32Rates(
     products=0.1009,
     copies=0.03536,
     copies_of_8=0.05,
-    copies_of_4=0.1065,
     wait=0.0841,
+    alone=0.0,
     overlapped=1.073,
     more_warps=1.099,
     fewer_warps=1.822,
@@ -102,6 +106,31 @@ RATES = Tf32Rates(
     l2=8.261e6,
     memory=0.6857,
     narrow=0.4275,
+)
+#: Where lines begin at any word. Fitted to two products of three of record 20261129T210838 and to 20261129T172616,
+#: 20261129T180210 and 20261129T182414 (an H200); `unaligned` is 0.25 less, as 20261129T210858 has it, for tiles that
+#: pass through shared memory at once.
+UNALIGNED_RATES = Tf32Rates(
+    launch=1.107,
+    reads=0.05738,
+    products=0.07159,
+    copies=0.01275,
+    copies_of_8=0.05,
+    wait=0.1341,
+    alone=0.02406,
+    overlapped=1.241,
+    more_warps=1.11,
+    fewer_warps=1.793,
+    fitting=0.8952,
+    crowded=0.05301,
+    write=1.247,
+    unaligned=2.26,
+    reduction=1.856,
+    partials=0.003905,
+    reached=0.0,
+    l2=5.345e6,
+    memory=0.5331,
+    narrow=0.534,
 )
 
 
@@ -120,8 +149,10 @@ class _Tiles:
         # What does not depend on the product: a k-tile without its copies and the factor of its steps where one CTA is
         # alone, the share of the SMs that clusters reach, writing by how lines of D begin, and a cluster's reduction.
         self.steps = reads * rates.reads + outputs * rates.products
+        self.alone = rates.alone / warps
         self.slower = np.where(warps > 1, rates.more_warps, np.where(warps < 1, rates.fewer_warps, 1.0))
-        self.reached = np.where(self.cluster_k > 2, rates.reached, 1.0)
+        known = each(lambda c: _REACHED.get(c.cluster_k, 1.0))
+        self.reached = known if rates.reached == 0 else np.where(self.cluster_k > 2, rates.reached, 1.0)
         self.reached[self.cluster_k > PORTABLE_CLUSTER] = _LARGE_REACHED
         self.written = outputs / warps * rates.write, outputs / warps * rates.unaligned
         self.split = self.cluster_k > 1
@@ -147,6 +178,11 @@ def _resident(config: MmaSyncConfig) -> int:
 @cache_for_configs
 def _tiles_of(configs: Sequence[MmaSyncConfig], rates: Tf32Rates) -> _Tiles:
     return _Tiles(configs, rates)
+
+
+def rates_of(copied: int) -> Tf32Rates:
+    """Return the rates of copies of so many bytes."""
+    return UNALIGNED_RATES if copied == _WORD else RATES
 
 
 def least_us(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRates, rates: Tf32Rates = RATES) -> float:
@@ -199,9 +235,8 @@ def times_us(
     k_tiles = np.ceil(problem.k * 4 / (_K_BYTES * of.cluster_k))
     # Rows beyond the edges are not copied.
     rows = (np.minimum(m, of.m) + np.minimum(n, of.n)) / _SIDE
-    copy = {16: rates.copies, 8: rates.copies_of_8}.get(lines.copied, rates.copies_of_4)
-    steps = of.steps + rows * copy
-    alone = steps * of.slower + rates.wait
+    steps = of.steps + rows * (rates.copies_of_8 if lines.copied == _PAIR else rates.copies)
+    alone = steps * of.slower + rates.wait + rows * of.alone
     reached = gpu.multiprocessors * of.reached
     each = np.ceil(ctas / reached)
     # Several at a time overlap, and those after them wait.

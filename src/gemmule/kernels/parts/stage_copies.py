@@ -15,8 +15,8 @@ from gemmule.core.dataclass import dataclass
 
 from .async_copy import copy_masked_async, copy_vector_async
 
-#: Bytes of a piece that is put together from elements.
-_WORD = 4
+#: Bytes of a piece that is put together from elements, and the last bit of a mask, of which each piece has one.
+_WORD, _LAST_BIT = 4, 31
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,9 @@ class MaskedCopies(StageCopies):
         mask = Int32(0)
         for p in cutlass.range_constexpr(self.count):
             row, k = cutlass.const_expr(self.step(p))
-            mask |= 1 << p if row < left_m and k < left_k else 0
+            # The last bit of an Int32 is its sign.
+            bit = cutlass.const_expr((1 << p) - (1 << 32 if p == _LAST_BIT else 0))
+            mask |= bit if row < left_m and k < left_k else 0
         return mask
 
     @cute.jit

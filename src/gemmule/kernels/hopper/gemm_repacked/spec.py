@@ -12,6 +12,7 @@ from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
+from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
@@ -20,7 +21,7 @@ from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, oper
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
-from gemmule.kernels.hopper.tma_tiles import why_not_tma
+from gemmule.kernels.hopper.tma_tiles import why_not_stored, why_not_tma
 from gemmule.kernels.mma_sync.cost import is_faster
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
@@ -140,6 +141,20 @@ _SETTLED, _UNSETTLED = 2.91e6, 8e6
 _HELD, _WRITTEN_BACK = 32e6, 2.4e6
 
 
+#: Bytes of operands of which TF32 takes as long as predicted, where lines of D begin anywhere, and the power of others
+#: by which it takes longer: of 66 products of record 20261129T210838 from 0.8 at 2 MB to 1.2 at 80 MB.
+_TF32_BYTES, _TF32_POWER, _TF32_RANGE = 10e6, 0.085, (1e6, 100e6)
+
+
+def unaligned_tf32_factor(problem: GemmProblem) -> float:
+    """Return how much longer a packed product takes than predicted: of TF32, where lines of D begin anywhere."""
+    if problem.a.dtype != FLOAT32 or _by_fma(problem) or why_not_stored(row_result(problem)[0].d) is None:
+        return 1.0
+    nbytes = (problem.m + problem.n) * problem.k * (problem.batch or (1,))[0] * problem.a.dtype.itemsize
+    factor: float = (min(max(nbytes, _TF32_RANGE[0]), _TF32_RANGE[1]) / _TF32_BYTES) ** _TF32_POWER
+    return factor
+
+
 def written_back_us(nbytes: int, gpu: GpuRates) -> float:
     """Return how much longer a product takes of copies of so many bytes, which memory writes meanwhile."""
     return gpu.moved_us(max(nbytes - _HELD, 0), _WRITTEN_BACK)
@@ -162,7 +177,8 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
     if not _by_fma(problem):
         product += written_back_us(packed, gpu)
     moved = [gpu.moved_us(2 * packed, rate) for rate in _BYTES]
-    return [product + moved[config.threads > _FEW_THREADS] + _vectors_us(config) for config in configs]
+    factor = unaligned_tf32_factor(problem)
+    return [factor * (product + moved[config.threads > _FEW_THREADS] + _vectors_us(config)) for config in configs]
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:

@@ -46,8 +46,16 @@ class StagedStore:
 
     @property
     def share(self) -> int:
-        """Vectors that a CTA writes."""
-        return self.tile_m * self.tile_n // (self.ctas * self.vector)
+        """Vectors that a CTA writes; where CTAs do not divide them, of whole rounds, and the last one has fewer."""
+        vectors = self.tile_m * self.tile_n // self.vector
+        if self.divides:
+            return vectors // self.ctas
+        return -(-vectors // (self.ctas * self.threads)) * self.threads
+
+    @property
+    def divides(self) -> bool:
+        """Whether all CTAs have as many vectors."""
+        return self.tile_m * self.tile_n // self.vector % self.ctas == 0
 
     @property
     def count(self) -> int:
@@ -131,6 +139,8 @@ class StagedStore:
         at = origin[0] + row, origin[1] + col
         # The rows from this one on that are inside.
         left = cutlass.select_(at[1] < gD.shape[1], gD.shape[0] - at[0], 0)
+        if cutlass.const_expr(not self.divides):
+            left = cutlass.min(left, self.tile_m - row)
         addends = cute.make_rmem_tensor(cute.make_layout((self.vector, self.count)), gC.element_type)
         addends.fill(gC.element_type(0))
         if beta != 0:
@@ -140,7 +150,12 @@ class StagedStore:
                     cute.autovec_copy(source[None, number], addends[None, number])
         target, staged = self.vectors_at(gD, at), self.vectors_at(sS[None, None, 0], (row, col))
         for number in cutlass.range_constexpr(self.count):
-            sums, addend = self.sums(staged[None, number]), addends[None, number]
+            partials = staged[None, number]
+            if cutlass.const_expr(not self.divides):
+                # Rows beyond the tile are not written.
+                inside = cutlass.min(row + number * self.rows, self.tile_m - 1)
+                partials = vector_at(sS[None, None, 0], (inside, col), self.vector)
+            sums, addend = self.sums(partials), addends[None, number]
             if cutlass.const_expr(self.epilogue is None):
                 result = alpha * sums + beta * addend.load().to(Float32)
             else:

@@ -17,6 +17,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.mma_sync.operand_types import refuse_types
 from gemmule.kernels.parts.batched_launch import batched_params, copies_signature, tiles_signature, types_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
 
@@ -45,17 +46,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     del arch
-    a, b, c, d, precision = types
-    if a not in OUTPUTS or b != a:
-        known = ", ".join(map(str, OUTPUTS))
-        return f"A is {a} and B is {b}; this kernel takes both of one type among {known}"
-    if a == FLOAT32 and precision is not Precision.TF32:
-        return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
-    if d not in OUTPUTS[a]:
-        return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, OUTPUTS[a]))}"
-    if c is not None and c != d:
-        return f"C is {c} and the output {d}; this kernel takes both of one type"
-    return None
+    return refuse_types(types, OUTPUTS)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SmallMmaConfig) -> str | None:
