@@ -30,20 +30,23 @@ MIDDLE = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1)
 WIDEST = HopperGemmConfig(tile_m=128, tile_n=208, stages=4, cluster_m=1)
 
 
+def product(n, *, adds=False):
+    """One with scales of rows and columns as inputs of the epilogue, or with a C instead."""
+    m, k = 512, 256
+    a, b = contiguous(FLOAT8_E4M3, m, k), contiguous(FLOAT8_E4M3, n, k).transposed()
+    d = contiguous(BFLOAT16, m, n)
+    problem = GemmProblem(m, n, k, (), a, b, d if adds else None, d, precision=Precision.FLOAT8)
+    if adds:
+        return problem
+    expression, _ = Scaling(None, True, False, False).traced
+    inputs = StridedMatrix(FLOAT32, m, n, 1, 0), StridedMatrix(FLOAT32, m, n, 0, 1)
+    return dataclasses.replace(problem, epilogue=Epilogue(expression, inputs))
+
+
 @pytest.mark.parametrize("adds", [False, True])
 def test_the_widest_tile_that_is_promoted_whole_leaves_registers(adds):
     """With scales of rows and columns as inputs of the epilogue, whose tiles are half as wide."""
-    expression, _ = Scaling(None, True, False, False).traced
-    m, n, k = 512, 416, 256
-    inputs = StridedMatrix(FLOAT32, m, n, 1, 0), StridedMatrix(FLOAT32, m, n, 0, 1)
-    a, b = contiguous(FLOAT8_E4M3, m, k), contiguous(FLOAT8_E4M3, n, k).transposed()
-    d = contiguous(BFLOAT16, m, n)
-    problem = GemmProblem(m, n, k, (), a, b, None, d, precision=Precision.FLOAT8)
-    if adds:
-        problem = dataclasses.replace(problem, c=d)
-    else:
-        problem = dataclasses.replace(problem, epilogue=Epilogue(expression, inputs))
-    artifact = artifact_for(SPEC, WIDEST, SPEC.signature(problem, WIDEST), ARCH)
+    artifact = artifact_for(SPEC, WIDEST, SPEC.signature(product(416, adds=adds), WIDEST), ARCH)
     assert artifact.resources.spill_bytes == 0
     assert early(artifact.ptx) == []
 
@@ -66,3 +69,13 @@ def test_scales_leave_registers(config, lines):
     assert early(artifact.ptx) == []
     # What would be loaded into registers, the assembler would use before the product.
     assert not re.search(r"\bld\.global", artifact.ptx)
+
+
+@pytest.mark.parametrize("config", [LARGE, WIDEST])
+def test_the_epilogue_loads_no_scale_of_rows_and_columns(config):
+    """They are loaded before the main loop, those of columns by all lanes of a warp."""
+    artifact = artifact_for(SPEC, config, SPEC.signature(product(2 * config.tile_n), config), ARCH)
+    before, _, epilogue = artifact.ptx.rpartition("wgmma.wait_group")
+    assert re.search(r"\bld\.global", before)
+    assert "stmatrix" in epilogue
+    assert not re.search(r"\bld\.global", epilogue)

@@ -14,15 +14,16 @@ _QUANTIZE = "quantize_"
 
 
 def scaled_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the times of scaled products beside PyTorch's, of record files of several GPUs."""
-    rows = []
+    """Return the times of scaled products beside PyTorch's, each of the first record file of its GPU that has it."""
+    rows: dict[tuple[str, ...], list[str]] = {}
     for gpu, one in _of_gpus(records):
         if one["kind"] not in _KINDS:
             continue
         sizes = f"{one['m']} x {one['n']} x {one['k']}"
         ratio = f"{one['ratio']:.2f}" if "ratio" in one else ""
-        rows.append([gpu, _KINDS[one["kind"]], sizes, f"{one['us']:.1f}", f"{one['tflops']:.0f}", ratio])
-    return markdown(["GPU", "scales", "M x N x K", "us", "TFLOP/s", "of `torch._scaled_mm`"], rows)
+        cell = gpu, _KINDS[one["kind"]], sizes
+        rows.setdefault(cell, [*cell, f"{one['us']:.1f}", f"{one['tflops']:.0f}", ratio])
+    return markdown(["GPU", "scales", "M x N x K", "us", "TFLOP/s", "of `torch._scaled_mm`"], [*rows.values()])
 
 
 def quantized_table(records: Sequence[Mapping[str, Any]]) -> str:

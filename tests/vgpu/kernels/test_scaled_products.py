@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
+from gemmule.api.epilogues.scaling import Scaling
 from gemmule.core.block_scales import BlockScales
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, Precision
 from gemmule.core.epilogue import ACC, Epilogue, Expression
@@ -42,6 +43,11 @@ CLUSTERS = HopperGemmConfig(tile_m=64, tile_n=32, stages=3, pingpong=1, cluster_
 OF_EIGHT = HopperGemmConfig(tile_m=128, tile_n=80, stages=7, cluster_m=2, cluster_n=4)
 SWAPPED = HopperGemmConfig(tile_m=64, tile_n=16, stages=3, pingpong=1, cluster_m=1, swap_ab=1)
 PARTS_OF_K = HopperGemmConfig(tile_m=64, tile_n=64, stages=3, pingpong=1, cluster_m=1, cluster_k=2)
+
+
+#: Several tiles a CTA, and a pair.
+SEVERAL = dataclasses.replace(WIDE, ctas=2)
+PAIRS = dataclasses.replace(WIDE, cluster_m=2, ctas=4)
 
 
 def _matrix(scales):
@@ -97,6 +103,35 @@ def test_blocks(form, lines, shape, config, rng):
     scales = scales_of(form, shape, rng)
     got = multiply(a, laid_out(b, "col"), scales, lines, config)
     assert_scaled(got, *reference(a, b, *scales))
+
+
+@pytest.mark.parametrize(
+    ("shape", "config"),
+    [
+        ((300, 400, 272), SEVERAL),
+        ((300, 400, 128), SEVERAL),
+        pytest.param((500, 584, 528), PAIRS, marks=pytest.mark.slow),
+        ((270, 536, 144), dataclasses.replace(HALVES, ctas=2)),
+        pytest.param((140, 424, 272), dataclasses.replace(SEVERAL, tile_n=208), marks=pytest.mark.slow),
+        ((140, 552, 272), ODD),
+        ((9, 200, 400), SWAPPED),
+        ((150, 72, 656), PARTS_OF_K),
+        pytest.param((320, 264, 272), TALL, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_rows_and_columns(shape, config, rng):
+    """Scales as inputs of the epilogue: the lanes of a warp share those of columns."""
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT8_E4M3, (m, k)), random_matrix(rng, FLOAT8_E5M2, (k, n))
+    scales, d = scales_of("row", shape, rng), poisoned(BFLOAT16, (m, n))
+    expression, _ = Scaling(None, True, False, False).traced
+    inputs = tuple(StridedMatrix(FLOAT32, m, n, *strides, (), 4) for strides in ((1, 0), (0, 1)))
+    problem = problem_of(a, laid_out(b, "col"), d)
+    problem = dataclasses.replace(problem, precision=Precision.FLOAT8, epilogue=Epilogue(expression, inputs))
+    assert SPEC.why_not(problem, virtual_arch(), config) is None
+    arrays = {"a": a, "b": laid_out(b, "col"), "d": d, "e0": scales[0], "e1": scales[1]}
+    run_kernel(problem, Choice(SPEC, config), arrays, Options(checks=True, mma="hopper"))
+    assert_scaled(d, *reference(a, b, *scales))
 
 
 @pytest.mark.parametrize("form", [form if form in ("row", "block") else pytest.param(form, marks=pytest.mark.slow)

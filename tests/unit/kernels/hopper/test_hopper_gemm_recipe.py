@@ -404,10 +404,17 @@ def test_tall_tiles_and_144_columns_are_for_a_scale_of_each_column(lines, shape,
     assert (chosen.tile_m == 256 or chosen.tile_n == 144) == (lines == (1, 1))
 
 
-@pytest.mark.parametrize("lines", [None, (1, 128)])
-def test_wide_8_bit_tiles_of_a_long_k_have_a_raster_of_16_rows(lines):
-    chosen = choose(_scaled((4096, 4096, 14336), lines), HOPPER, multiprocessors=132, chip="NVIDIA H200").config
+def test_wide_8_bit_tiles_of_a_long_k_have_a_raster_of_16_rows():
+    chosen = choose(_scaled((4096, 4096, 14336), (1, 128)), HOPPER, multiprocessors=132, chip="NVIDIA H200").config
     assert (chosen.tile_m, chosen.tile_n, chosen.group) == (128, 256, 16)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile_n"), [((4096, 4096, 14336), 128), ((7168, 4608, 4096), 128), ((8192,) * 3, 192)]
+)
+def test_8_bit_tiles_without_scales_by_blocks_are_squares_unless_others_fill_waves(shape, tile_n):
+    chosen = choose(_scaled(shape, None), HOPPER, multiprocessors=132, chip="NVIDIA H200").config
+    assert (chosen.tile_m, chosen.tile_n, chosen.cluster_size) == (128, tile_n, 1)
 
 
 @pytest.mark.parametrize("lines", [None, (1, 1)])

@@ -39,6 +39,9 @@ _COLUMNS_US = {128: -0.007, 176: -0.0056}
 #: Microseconds more of a tile of 128 x 176, whose epilogue tiles are half as wide as it is; six products of rows and
 #: columns with scales on an H200.
 _WIDE_EPILOGUE_US = -0.44
+#: The same of a k-tile of 128 x 128 without scales by blocks, since lanes share those of columns: nine products by rows
+#: and columns on an H200.
+_SQUARE_US = -0.018
 #: Rows of tiles of a raster by which a wave of wide tiles is nearly a square, and what a k-tile gains.
 _RASTER, _RASTER_US = 16, -0.006
 #: Microseconds that a CTA of so many tiles or more gains of each k-tile of 192 columns, without scales by blocks, in a
@@ -90,6 +93,7 @@ def promote_us(operation: Operation, rates: TileRates) -> Numbers:
     more = cooperative_us * shared * (rates.tile[1] >= _SHARED_N) + halved * (_HALVED_US + _UNEVEN_US * uneven)
     more = more + _PAIR_US * _is_wide_pair(operation, rates)
     more = more + rates.cached("columns", lambda: rates.each(_columns_us)) * (_waves(operation, rates) > 1)
+    more = more + _SQUARE_US * _is_square(operation, rates)
     found: Numbers = np.array(PROMOTE_US).ravel() @ terms + more * terms[2] + pingpong_us * shared * terms[0]
     found += _waves(operation, rates) * rates.gpu.load * rates.cached("narrow", lambda: rates.each(_narrow_us))
     short = min(max(2 - operation.k_tiles / _SHORT_K, 0.0), 1.0)
@@ -140,6 +144,7 @@ def scaled_us(operation: Operation, rates: TileRates, lines: tuple[int, int]) ->
     by_blocks = np.select([whole, halves], [_SCALED_US["whole"], _SCALED_US["halves"]], _SCALED_US["blocks"])
     columns_scaled = np.array(lines)[1 - rates.side] == 1
     each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(operation, rates)
+    each -= _SQUARE_US * _is_square(operation, rates)
     tall = columns_scaled & (rates.tile[0] > BLOCK)
     extents = rates.of_sides(operation.rows, operation.cols) / rates.cluster_tile
     fits = (extents[0] % 1 == 0) & (_waves(operation, rates) >= _SEVERAL)
@@ -193,6 +198,12 @@ def _is_wide_pair(operation: Operation, rates: TileRates) -> Any:
     """Return whether two CTAs share loads of tiles with as many columns as are promoted at once, and have several."""
     wide = (rates.tile[1] > MAX_SCALED_N) & (rates.tile[1] <= MAX_PROMOTED_N)
     return wide & (rates.cluster_size == 2) & (rates.cluster_k == 1) & (_waves(operation, rates) >= _SEVERAL)
+
+
+def _is_square(operation: Operation, rates: TileRates) -> Any:
+    """Return whether cooperative tiles are squares of 128, in CTAs by themselves that have several."""
+    square = (rates.tile[0] == BLOCK) & (rates.tile[1] == BLOCK) & (rates.pingpong == 0)
+    return square & (rates.cluster_size == 1) & (_waves(operation, rates) > 1)
 
 
 def _waves(operation: Operation, rates: TileRates) -> Numbers:

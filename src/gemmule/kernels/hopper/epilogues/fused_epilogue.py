@@ -15,6 +15,7 @@ from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
 from .fused_fragments import FragmentFusion, FusedEpiTile
+from .lane_columns import LaneColumns
 from .warp_epi_tile import Scale, WarpEpiTile
 
 #: With at most so many accumulators a thread has registers to prefetch the inputs of the next epilogue tile, and with
@@ -43,6 +44,8 @@ class FusedEpilogue:
     @property
     def prefetches_inputs(self) -> bool:
         """Whether the inputs of the next epilogue tile, but for C, are loaded an epilogue tile ahead."""
+        if self.fusion.takes_few_registers:
+            return True
         most = _MAX_WIDE_ACCUMULATORS if self.epi_layout.shape[1] > _WIDE else _MAX_PREFETCH_ACCUMULATORS
         return self.epi_layout.mma_tiles_m * self.mma_tile_accumulators * self.num_b <= most
 
@@ -137,7 +140,9 @@ class FusedEpilogue:
                 self.first_accumulator(n), self.mma_tile_accumulators if self.num_b > 1 else 0,
                 self.fusion.inside(ctx.d.tensor, *self.first_element(n, row, col)), ctx.absmax,
             )  # fmt: skip
-            self.fusion.write(epi_tile, inputs, ctx.aux_args, Scale(*ctx.scale, layout.reads_c))
+            first_col = cutlass.const_expr(self.coord(n, 0, 0)[1] * layout.shape[1])
+            own = [one.from_column(first_col) if isinstance(one, LaneColumns) else one for one in inputs]
+            self.fusion.write(epi_tile, own, ctx.aux_args, Scale(*ctx.scale, layout.reads_c))
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             if warp == 0:

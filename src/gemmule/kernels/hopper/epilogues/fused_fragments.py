@@ -5,20 +5,23 @@ Of every 8 columns a thread has two contiguous elements of one row, and those of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Float32, cute
 
+from gemmule.core.dtype import FLOAT32
 from gemmule.core.epilogue import ACC, MATRIX, UP, C
 from gemmule.core.epilogue_inputs import PAIRS
 from gemmule.kernels.parts.absolute_maximum import absmax_update
 from gemmule.kernels.parts.epilogue import pair_operations
 from gemmule.kernels.parts.epilogue_inputs import EpilogueInputs
 
+from .lane_columns import WARP, load_columns
 from .warp_epi_tile import Scale, WarpEpiTile, read_block, stmatrix_blocks, write_block
 
-_ROW_STEP, _COL_STEP, _WARP = 8, 8, 32
+_ROW_STEP, _COL_STEP = 8, 8
 
 
 class FusedEpiTile(NamedTuple):
@@ -37,19 +40,43 @@ class FusedEpiTile(NamedTuple):
 
 
 class FragmentFusion(EpilogueInputs):
-    """The fusion: a function of accumulator fragments, and the loads of its inputs."""
+    """The fusion: a function of accumulator fragments, and the loads of its inputs.
+
+    Parameters
+    ----------
+    types : dict
+        As of `EpilogueInputs`.
+    columns : int
+        Columns of a warpgroup's part of a tile, of both B, if lanes are to share inputs that vary by column only.
+    """
+
+    def __init__(self, types: dict[str, str], columns: int = 0) -> None:
+        super().__init__(types)
+        self.columns = columns // 2 if self.expression.gated else columns
+
+    def in_lanes(self, index: int) -> bool:
+        """Return whether the lanes of a warp share the columns of an input."""
+        name, strides = self.inputs[index]
+        return self.columns > 0 and name == FLOAT32.name and strides != PAIRS and _varies(strides) == (False, True)
+
+    @property
+    def takes_few_registers(self) -> bool:
+        """Whether lanes share each input, or it is of few elements of a thread: of rows, or one number."""
+        return self.columns > 0 and all(
+            self.in_lanes(index) or not _varies(strides)[1] for index, (_, strides) in enumerate(self.inputs)
+        )
 
     def unchanged(self, loaded: list[Any], *, same_rows: bool, same_cols: bool) -> list[Any]:
         """Return what `load` need not load again for another epilogue tile; None for an input that it must."""
         varying = [_varies(strides) for _, strides in self.inputs]
         return [
-            values if (same_rows or not by_row) and (same_cols or not by_col) else None
-            for values, (by_row, by_col) in zip(loaded, varying, strict=True)
+            values if (same_rows or not by_row) and (same_cols or not by_col or self.in_lanes(index)) else None
+            for index, (values, (by_row, by_col)) in enumerate(zip(loaded, varying, strict=True))
         ]
 
     def load(
         self, aux_args: Any, mD: Any, row: Any, col: Any, batch: Any, width: int, loaded_before: Any = None
-    ) -> list[dict[Any, Any]]:
+    ) -> list[Any]:
         """Issue the loads of this thread's inputs for an epilogue tile: for each matrix, elements by their coordinate.
 
         Past the edges of D the last element is loaded, and never used.
@@ -68,7 +95,7 @@ class FragmentFusion(EpilogueInputs):
             What `unchanged` returned.
         """
         tid, _, _ = cute.arch.thread_idx()
-        lane = tid % _WARP
+        lane = tid % WARP
         first_row, first_col = row + lane // 4, col + lane % 4 * 2
         last_row, last_col = mD.shape[0] - 1, mD.shape[1] - 1
         rows = [cutlass.min(first_row + _ROW_STEP * half, last_row) for half in range(2)]
@@ -83,6 +110,9 @@ class FragmentFusion(EpilogueInputs):
                 loaded.append(loaded_before[index])
                 continue
             varies_by_row, varies_by_col = _varies(strides)
+            if self.in_lanes(index):
+                loaded.append(load_columns(_columns(aux_args[index], col, last_col, batch), self.columns))
+                continue
             values: dict[Any, Any] = {}
             for half in range(2 if varies_by_row else 1):
                 input_row = rows[half] if varies_by_row else 0
@@ -147,7 +177,7 @@ class FragmentFusion(EpilogueInputs):
         if not self.has_absmax:
             return None
         tid, _, _ = cute.arch.thread_idx()
-        lane = tid % _WARP
+        lane = tid % WARP
         # Rows and columns from this thread's first to the edges.
         rows, cols = mD.shape[0] - row - lane // 4, mD.shape[1] - col - lane % 4 * 2
         return lambda v: (v // 2 % 2 * _ROW_STEP < rows) & (v // 4 * _COL_STEP + v % 2 < cols)
@@ -172,6 +202,11 @@ def _varies(strides: str) -> tuple[bool, bool]:
     """Return whether an input varies by row and by column; where its stride is 0, it is broadcast."""
     row, col = (stride != "0" for stride in strides)
     return row, col
+
+
+def _columns(matrix: Any, first: Any, last: Any, batch: Any) -> Callable[[Any], Any]:
+    """Return a function from the number of a column, counted from the first, to its input."""
+    return lambda number: matrix[0, cutlass.min(first + number, last), batch]
 
 
 def _pair(start: Any) -> tuple[Any, Any]:

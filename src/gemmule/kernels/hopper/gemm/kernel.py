@@ -77,11 +77,16 @@ class HopperGemm:
         The signature: element types, majors, whether there is a C, and the fused epilogue.
     """
 
+    #: Whether lanes share the inputs of an epilogue of 8-bit floats that vary by column only.
+    shares_inputs = True
+
     def __init__(self, config: HopperGemmConfig, types: dict[str, str]) -> None:
         self.acc, d_element = cute_type(types["acc"]), cute_type(types["d"])
         # TMA rounds float32 to TF32.
         elements = tuple(cutlass.TFloat32 if types[x] == "float32" else cute_type(types[x]) for x in "ab")
-        self.fusion: Any = FragmentFusion(types) if "epilogue" in types else None
+        promotes = types["a"].startswith("float8")
+        columns = config.mma_n // config.cluster_k if promotes and self.shares_inputs else 0
+        self.fusion: Any = FragmentFusion(types, columns) if "epilogue" in types else None
         self.num_b = 2 if self.fusion and self.fusion.expression.gated else 1
         # A gated epilogue reduces the accumulators of both B to one tile of D.
         self.tile_m, self.tile_n, self.columns = config.tile_m, config.tile_n // self.num_b, config.tile_n
@@ -89,7 +94,6 @@ class HopperGemm:
         self.pingpong, self.warpgroups_per_tile = bool(config.pingpong), config.warpgroups_per_tile
         self.warpgroups_n, self.mma_n = config.warpgroups_n, config.mma_n
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
-        promotes = types["a"].startswith("float8")
         small = not promotes and self.tile_m * self.columns <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
         self.precomputes_divisors = small or config.precomputes_divisors

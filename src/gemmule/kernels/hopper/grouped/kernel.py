@@ -57,6 +57,9 @@ class HopperGroupedGemm(HopperGemm):
         The signature: element types, majors, the divided dimension, and whether TMA stores D.
     """
 
+    #: Inputs are loaded for each epilogue tile.
+    shares_inputs = False
+
     def __init__(self, config: GroupedConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.by_rows, self.by_tma = types["axis"] == "row", types["written"] == "boxes"
