@@ -58,7 +58,7 @@ def test_the_ladder_is_registered_and_ordered():
         assert [name for name in names if name in rungs] == first + others
 
 
-@pytest.mark.parametrize(("extent", "tile"), [(8192, (64, 128)), (2048, (128, 256)), (512, (32, 64)), (1, (32, 32))])
+@pytest.mark.parametrize(("extent", "tile"), [(8192, (128, 256)), (2048, (128, 256)), (512, (32, 64)), (1, (32, 32))])
 def test_the_tiles_that_take_least_time(extent, tile):
     a = contiguous(FLOAT32, extent, extent)
     problem = GemmProblem(extent, extent, extent, (), a, a, None, a)
@@ -224,7 +224,8 @@ def test_fields_below_one_are_refused_or_have_a_meaning(spec):
                 launch = spec.launch(problem, other)
                 assert min(*launch.grid, *launch.block) >= 1
     assert meant <= {
-        (name, 0) for name in ("pingpong", "swap_ab", "group", "stream_k", "split_k", "side_by_side", "batch")
+        (name, 0)
+        for name in ("pingpong", "swap_ab", "group", "stream_k", "split_k", "side_by_side", "batch", "wide_copies")
     }
     # In a product 0 tiles before the next column have no meaning, but for one that begins with a transpose.
     assert spec.operation == "transpose" or isinstance(spec.default, ByteTileConfig) or ("group", 0) not in meant

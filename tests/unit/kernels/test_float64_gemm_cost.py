@@ -90,7 +90,7 @@ def product(m, n, k, batch=()):
 
 @pytest.mark.parametrize(
     "problem",
-    [product(32, 500, 700), product(500, 700, 16400), product(70, 70, 70, (20,))],
+    [product(32, 500, 700), product(500, 700, 16400), product(140, 140, 140, (20,))],
     ids=str,
 )
 def test_what_is_far_from_what_was_measured_has_factors_of_configs_alone(problem):
@@ -99,6 +99,13 @@ def test_what_is_far_from_what_was_measured_has_factors_of_configs_alone(problem
     factors = [FACTORS.get(key_of(one), 1.0) for one in SPEC.configs]
     expected = [a * b * power(problem, SPEC.configs) for a, b in zip(of_limits, factors, strict=True)]
     assert SPEC.costs(problem, SPEC.configs, H200_RATES) == expected
+
+
+@pytest.mark.parametrize("count", [512, 1017])
+def test_batches_of_matrices_of_a_few_tiles_run_in_the_fastest_that_was_measured(count):
+    costs = SPEC.costs(product(128, 128, 128, (count,)), SPEC.configs, H200_RATES)
+    best = min(zip(SPEC.configs, costs, strict=True), key=lambda pair: pair[1])[0]
+    assert (best.tile_m, best.tile_n, best.stream_k) == (64, 128, 0)
 
 
 @pytest.mark.parametrize(

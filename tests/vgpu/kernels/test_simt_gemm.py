@@ -12,6 +12,7 @@ import pytest
 import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, dtype_named
+from gemmule.core.errors import ArgumentError
 from gemmule.core.spec import Choice
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC
@@ -39,6 +40,8 @@ VECTORS = SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stag
 #: Two groups of warps in the largest tiles, three stages.
 WIDE = SimtConfig(tile_m=64, tile_n=128, tile_k=32, warps_m=2, warps_n=2, stages=3, warps_k=2)
 HIGH = SimtConfig(tile_m=128, tile_n=64, tile_k=32, warps_m=4, warps_n=1, stages=3, warps_k=2)
+#: K-major operands pass through registers in small tiles.
+EARLY = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4, wide_copies=1)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
@@ -63,7 +66,9 @@ def in_groups(a, b, config):
 
 
 @pytest.mark.parametrize(
-    "config", [SMALL, DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (GROUPS, TALL, VECTORS))], ids=str
+    "config",
+    [SMALL, DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (GROUPS, TALL, VECTORS, EARLY))],
+    ids=str,
 )
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 def test_whole_tiles_without_bank_conflicts(layout, config, rng):
@@ -128,7 +133,7 @@ ENDS = [(68, 36, 52), *(pytest.param(one, marks=pytest.mark.slow) for one in ((3
 
 @pytest.mark.parametrize("shape", ENDS, ids=str)
 @pytest.mark.parametrize(
-    "config", [DEEP, TALL, *(pytest.param(one, marks=pytest.mark.slow) for one in (VECTORS,))], ids=str
+    "config", [DEEP, TALL, EARLY, *(pytest.param(one, marks=pytest.mark.slow) for one in (VECTORS,))], ids=str
 )
 @pytest.mark.parametrize("layout", [("row", "col"), ("row", "row"), ("col", "col")], ids="-".join)
 def test_vectors_along_k_end_where_the_matrices_do(layout, config, shape, rng):
@@ -150,6 +155,27 @@ def test_vectors_along_k_are_loaded_of_a_part_of_k_in_a_cluster(rng):
     a, b = random_matrix(rng, FLOAT32, (70, 120)), random_matrix(rng, FLOAT32, (120, 36))
     d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (70, 36)), config=config)
     np.testing.assert_array_equal(d, in_order(a[:, :64], b[:64]) + in_order(a[:, 64:], b[64:]))
+
+
+def test_wide_copies_of_a_cluster(rng):
+    config = dataclasses.replace(EARLY, stages=4, cluster_k=2)
+    assert config in SPEC.configs
+    # Several k-tiles, one, and none in the first CTA.
+    for depth, middle in ((164, 96), (36, 32), (20, 0)):
+        a, b = random_matrix(rng, FLOAT32, (36, depth)), random_matrix(rng, FLOAT32, (depth, 40))
+        parts = [in_groups(a[:, some], b[some], config) for some in (slice(middle), slice(middle, None))]
+        for moved in ((a, laid_out(b, "col")), (a, b), (laid_out(a, "col"), laid_out(b, "col"))):
+            d = multiply(*moved, poisoned(FLOAT32, (36, 40)), config=config)
+            np.testing.assert_array_equal(d, parts[0] + parts[1])
+
+
+def test_wide_copies_are_of_k_major_float32_and_never_of_one_octet():
+    narrow = dataclasses.replace(EARLY, wide_copies=0)
+    for one in ((True, True), (True, False), (False, False)):
+        assert EARLY.by_vectors(one) == one
+        assert narrow.by_vectors(one) == (False, False)
+    with pytest.raises(ArgumentError, match="wide_copies is for float32, and for a tile_k of more than 8"):
+        dataclasses.replace(SMALL, wide_copies=1)
 
 
 def test_k_major_operands_are_loaded_by_vectors_where_it_pays_and_each_is_inside():

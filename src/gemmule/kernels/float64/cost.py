@@ -79,10 +79,24 @@ _SLOWER, _FROM, _MOST = 0.012, 2**30, 2**10
 #: operations.
 _LARGE_TILE, _LONGER, _LONGER_FROM, _LONGEST = 128 * 128, 0.027, (2**38.5, 2**37), 0.1
 
+#: Further factors of matrices in a batch, of up to so many multiply-adds each: 512 and 1017 of 128 x 128 x 128 on an
+#: H200 (records 20261129T210729 and 20261129T210738).
+_BATCHED: dict[tuple[int, ...], float] = {
+    (64, 128, 16, 8, 1, 8): 0.945,
+    (128, 128, 32, 8, 0, 8): 1.05,
+    (32, 64, 16, 8, 0, 4): 1.06,
+}
+_FEW = 128**3
+
 
 @cache_for_configs
 def _factors(configs: Sequence[Float64Config]) -> Numbers:
     return np.array([FACTORS.get(key_of(one), 1.0) for one in configs])
+
+
+@cache_for_configs
+def _batched_factors(configs: Sequence[Float64Config]) -> Numbers:
+    return np.array([_BATCHED.get(key_of(one), 1.0) for one in configs])
 
 
 @cache_for_configs
@@ -112,6 +126,8 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
         factors = learned if share == 1 else factors ** (1 - share) * learned**share
     times: Numbers = found.times * factors
     times *= power(problem, configs)
+    if problem.batch and problem.m * problem.n * problem.k <= _FEW:
+        times *= _batched_factors(configs)
     return times
 
 

@@ -104,6 +104,9 @@ class SimtConfig(Config):
     cluster_k: int = 1
     #: Groups of warps, each of which takes a part of the k of each k-tile for the whole tile.
     warps_k: int = 1
+    #: 1: aligned K-major operands are loaded by vectors, whatever the tile. Float32 only.
+    wide_copies: int = 0
+    switches: ClassVar[frozenset[str]] = frozenset({"wide_copies"})
     itemsize: ClassVar[int] = FLOAT32.itemsize
 
     def __post_init__(self) -> None:
@@ -132,6 +135,8 @@ class SimtConfig(Config):
             raise ArgumentError(
                 f"config {self}: cluster_k must be at most {LARGEST_CLUSTER}, and the partial sums fit into the stages"
             )
+        if self.wide_copies and (self.itemsize != FLOAT32.itemsize or self.tile_k == SECTOR):
+            raise ArgumentError(f"config {self}: wide_copies is for float32, and for a tile_k of more than {SECTOR}")
         if self.thread_m % self.warps_k:
             raise ArgumentError(f"config {self}: warps_k must divide the rows of a thread tile, {self.thread_m}")
 
@@ -174,8 +179,11 @@ class SimtConfig(Config):
         """Return which aligned K-major operands pass through registers, in vectors; others are copied by element.
 
         The narrower operand of a tile is not worth it alone. A CTA that is alone in its SM, as those of clusters of the
-        smallest tiles often are, waits longer for loads than for copies.
+        smallest tiles often are, waits longer for loads than for copies; `wide_copies` is for those that are not, and
+        for a short K.
         """
+        if self.wide_copies:
+            return k_major
         square = self.tile_m == self.tile_n == _LEAST_SIDE
         if self.itemsize != FLOAT32.itemsize or min(self.tile_m, self.tile_n) < _LEAST_SIDE or self.tile_k == SECTOR:
             return False, False

@@ -32,6 +32,9 @@ _FITS = {3: (1.97, 2), 4: (0.97, 1), 6: (0.9, 1), 16: (0.86, 1)}
 _MORE = 1 + 1e-6
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
+#: With `wide_copies`, what a k-tile waits for vectors by what others do; and its first k-tiles, whose vectors are all
+#: loaded at once, and which do not wait.
+_WAITS, _TOGETHER = 2.3, 4
 
 
 class OperandLayout(NamedTuple):
@@ -64,8 +67,8 @@ class SimtFacts:
     products, copies, transposed, vectors, reads, tile_elements : array
         Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
         of vectors for a k-tile; and elements of its tile.
-    loads : array
-        1 where a CTA that is alone waits for vectors, or else 0.
+    loads, together : array
+        1 where a CTA that is alone waits for vectors, or more, or else 0; and its first k-tiles, which do not.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -85,6 +88,7 @@ class SimtFacts:
     transposed: Any
     vectors: Any
     loads: Any
+    together: Any
     reads: Any
     tile_elements: Any
     factor: Any
@@ -117,9 +121,10 @@ class SimtWork:
 
     def predicted_us(self, rates: SimtRates) -> Any:
         """Return roughly the time in microseconds, by the limits alone."""
-        issue, latency, wave, ends, once = _known_us(self.facts, rates)
+        issue, latency, loading, wave, ends, once = _known_us(self.facts, rates)
         time = _sixth_power(self.rest * issue)
-        time += latency
+        later = np.maximum(1 - self.facts.together / np.maximum(self.k_tiles, 1), 0)
+        time += _sixth_power(latency + loading * later)
         time **= 1 / 6
         time += self.waves * wave
         time *= self.k_tiles
@@ -138,11 +143,12 @@ def _known_us(of: SimtFacts, rates: SimtRates) -> tuple[Any, ...]:
     """
     copies = rates.copy * of.copies + rates.transposing * of.transposed + rates.vector * of.vectors
     issue = (of.products + copies + rates.read * of.reads + rates.k_tile) * of.warps / rates.cycles
-    latency = (rates.latency + rates.loading * of.loads) / rates.cycles + rates.alone * issue
+    latency = rates.latency / rates.cycles + rates.alone * issue
+    loading = rates.loading * of.loads / rates.cycles
     ends = (rates.start + rates.epilogue * of.tile_elements * of.warps) / rates.cycles
     peers = of.cluster_k - 1
     once = rates.launch + np.where(peers > 0, rates.exchange, 0.0) + peers * rates.peer
-    return issue, _sixth_power(latency), _larger(of.resident * issue, latency), ends, once
+    return issue, latency, loading, _larger(of.resident * issue, latency + loading), ends, once
 
 
 def _larger(one: Any, other: Any) -> Any:
@@ -205,12 +211,15 @@ def _facts_of_config(
     by_slots = config.by_slots(pair)
     by_vectors = tuple(one or slot for one, slot in zip(config.by_vectors(pair), by_slots, strict=True))
     copied = "slots" if any(by_slots) else "vectors" if any(by_vectors) else "elements"
+    if config.wide_copies and any(by_vectors):
+        copied = "wide"
     short = [few or (along and not one) for few, along, one in zip(unaligned, k_major, by_vectors, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
     ]
     each = list(zip(copies, short, k_major, strict=True))
+    loads = any(by_vectors) and not any(by_slots) and config.tile_elements < LARGEST
     return {
         "tile_m": config.tile_m,
         "tile_n": config.tile_n,
@@ -229,7 +238,8 @@ def _facts_of_config(
         "copies": sum(count for count, few, along in each if few and not along),
         "transposed": sum(count for count, few, along in each if few and along),
         "vectors": sum(count for count, few, along in each if along and not few),
-        "loads": any(by_vectors) and not any(by_slots) and config.tile_elements < LARGEST,
+        "loads": loads * (_WAITS if config.wide_copies else 1),
+        "together": _TOGETHER * config.wide_copies,
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "tile_elements": config.thread_m * config.thread_n * parts,
         "factor": factor_of(config, k_major, unaligned, copied, by_element),
