@@ -139,7 +139,7 @@ def test_h09_however_it_shares_the_work(fields, order, schedule, only, rng, monk
     monkeypatch.setenv("GEMMULE_VGPU_SCHEDULE", schedule)
     only("hopper_gemm", **fields)
     if fields["tile_n"] // 2 % 64 and order == "C":
-        with pytest.raises(gm.UnsupportedError, match="columns of each of two factors must be a multiple of 64"):
+        with pytest.raises(gm.UnsupportedError, match="columns of each of two B must be a multiple of 64"):
             finish(rng, (150, 200, 264), "halves", order)
     else:
         finish(rng, (150, 200, 264), "halves", order)

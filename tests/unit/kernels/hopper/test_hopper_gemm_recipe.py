@@ -20,6 +20,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm.config import CONSUMERS, EPI_TILE_M, K_BYTES, MAX_SHARED_BYTES, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.kernels.hopper.tile_config import BARRIER_BYTES
 from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
@@ -141,9 +142,23 @@ def test_shared_memory_holds_the_batches_of_epilogue_tiles(config):
     size = -(-count // batches)
     # Several batches alternate in two buffers; one that is not of all tiles ends in the second.
     assert batches == count or (stages, batches % 2) == ((2 * size, 0) if batches > 1 else (count, 1))
-    assert config.plain_shared_bytes(2) >= config.bytes_without_epi_tiles + CONSUMERS * stages * EPI_TILE_M * width * 2
-    assert config.plain_shared_bytes(2) <= MAX_SHARED_BYTES
+    assert config.shared_bytes_of(2) >= config.bytes_without_epi_tiles + CONSUMERS * stages * EPI_TILE_M * width * 2
+    assert config.shared_bytes_of(2) <= MAX_SHARED_BYTES
     assert width <= 16 or batches == count
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4])
+@pytest.mark.parametrize("config", SPEC.configs, ids=str)
+def test_shared_memory_holds_stages_of_c_and_their_barriers(config, itemsize):
+    stages, batches = config.epi_batches(itemsize, reads_c=True)
+    tile_bytes = EPI_TILE_M * config.epi_tile_n(itemsize) * itemsize
+    count = config.mma_tiles_m * config.mma_n // (config.cluster_k * config.epi_tile_n(itemsize))
+    assert config.epi_stages(itemsize) <= stages <= count
+    assert stages >= -(-count // batches)
+    needed = config.bytes_without_epi_tiles + CONSUMERS * stages * tile_bytes
+    assert needed <= config.shared_bytes_of(itemsize, reads_c=True) <= MAX_SHARED_BYTES
+    # Of 8 bytes each: full and empty ones of k-tiles, those of C's stages, and of the cluster's partial sums.
+    assert 8 * (2 * config.stages + CONSUMERS * stages + 2 * CONSUMERS) <= BARRIER_BYTES
 
 
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)

@@ -71,8 +71,9 @@ _TALL_PAIR_US = -0.04
 #: cooperative CTAs by themselves: with 5 stages instead of 6, 128 rows took 3 % less.
 _IN_FLIGHT, _CONTENTION_ROWS, _CONTENTION = 16e6, 16, 0.09
 _ALONE_IN_FLIGHT, _ALONE_ROWS, _ALONE = 21e6, 128, 0.02
-#: Microseconds of an epilogue, or of C, of 2**15 elements, where the other warpgroup does not multiply meanwhile: 1.2
-#: to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times predict.
+#: Microseconds of an epilogue, or of C, of 2**15 elements of 8-bit floats, where the other warpgroup does not multiply
+#: meanwhile: 1.2 to 3.2 were measured on an H200, and tiles of 128 x 128 interleaved were faster there than the times
+#: predict.
 _EPILOGUE_US = 5.0
 
 
@@ -183,14 +184,24 @@ def promotion_terms(operation: Operation, rates: TileRates) -> Numbers:
     return np.array([k_tiles * schedule * columns for schedule in schedules for columns in (1, rates.tile[1])])
 
 
-def epilogue_us(operation: Operation, rates: TileRates) -> Numbers:
-    """Return the time in which nothing is multiplied, since both warpgroups of a CTA compute an epilogue.
+def epilogue_us(operation: Operation, rates: TileRates, us: float | None = None) -> Numbers:
+    """Return the time in which nothing is multiplied, since all warpgroups of a CTA compute an epilogue.
 
-    Parameters as of `promote_us`.
+    In ping-pong that is so of the last tile only.
+
+    Parameters
+    ----------
+    operation, rates
+        As of `promote_us`.
+    us : float, optional
+        Microseconds that a warpgroup takes longer for 2**14 elements; not for 8-bit floats.
     """
-    elements = rates.tile[0] * rates.tile[1]
-    waves = _waves(operation, rates)
-    found: Numbers = _EPILOGUE_US * waves * elements / rates.cluster_k / 2**15 * ((1 - rates.pingpong) * rates.gpu.load)
+    elements, waves = rates.tile[0] * rates.tile[1] / rates.cluster_k, _waves(operation, rates)
+    if us is None:
+        exposed = waves * (1 - rates.pingpong) * (_EPILOGUE_US / 2**15)
+    else:
+        exposed = np.where(rates.pingpong, 1.0, waves / 2) * (us / 2**14)
+    found: Numbers = exposed * elements * rates.gpu.load
     return found
 
 

@@ -40,9 +40,11 @@ class EpiTileLayout:
     tiles_per_stage: int = 1  #: Epilogue tiles of a stage: 2 where each is written a second time, transposed.
     column_major: bool = False  #: Whether D is column-major.
     reads_c: bool = False  #: Whether there is a C.
+    #: Whether C is loaded ahead, by `CTiles`: any number of stages is a ring then.
+    loads_c_ahead: bool = False
 
     def __post_init__(self) -> None:
-        if not self.num_buffers or len(self.batches) % self.num_buffers:
+        if not self.num_buffers or (len(self.batches) % self.num_buffers and not self.loads_c_ahead):
             raise ArgumentError(
                 f"{self.epi_stages} epilogue stages must divide the {self.num_epi_tiles} epilogue tiles of a "
                 "warpgroup in a CTA tile; change the tile or the stages"
@@ -80,6 +82,11 @@ class EpiTileLayout:
     def smem_tiles(self) -> int:
         """Epilogue tiles of all warpgroups in shared memory."""
         return CONSUMERS * self.epi_stages * self.tiles_per_stage
+
+    def coord(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
+        """Return where epilogue tile `n` is, in such tiles: those of the same columns first, then the next columns."""
+        mma_tile, epi_tile_n = n % self.mma_tiles_m, n // self.mma_tiles_m
+        return row + mma_tile * self.mma_stride_m, col + epi_tile_n
 
     def smem_layout(self, *, transposed: bool = False) -> Any:
         """Return the shared-memory layout of all warpgroups' epilogue tiles, of D or of its transpose.

@@ -13,10 +13,11 @@ from cutlass import cute
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
+from .c_tiles import CTiles
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
-from .fused_fragments import FragmentFusion, FusedEpiTile
+from .fused_fragments import FusedEpiTile
 from .lane_columns import LaneColumns
-from .warp_epi_tile import Scale, WarpEpiTile
+from .warp_epi_tile import Scale, WarpEpiTile, write_epi_tile
 
 #: With at most so many accumulators a thread has registers to prefetch the inputs of the next epilogue tile, and with
 #: at most so many with an epilogue tile wider than a number of columns.
@@ -28,7 +29,7 @@ class FusedEpilogue:
     """A warpgroup's epilogue of its part of a tile."""
 
     epi_layout: EpiTileLayout  #: The epilogue tiles.
-    fusion: FragmentFusion  #: The function of an element.
+    fusion: Any  #: FragmentFusion or None. The function of an element; None for a linear combination with C.
     num_b: int = 1  #: 2 where the accumulators of each wgmma tile are followed by those of the second B, else 1.
 
     @property
@@ -37,9 +38,9 @@ class FusedEpilogue:
         return self.epi_layout.epi_tiles_n * self.epi_layout.shape[1] // 2
 
     @property
-    def prefetches_c(self) -> bool:
-        """Whether C is loaded an epilogue tile ahead: not into the stage of the one before."""
-        return self.epi_layout.epi_stages > 1
+    def c_tiles(self) -> CTiles:
+        """The loads of C."""
+        return CTiles(self.epi_layout)
 
     @property
     def prefetches_inputs(self) -> bool:
@@ -48,11 +49,6 @@ class FusedEpilogue:
             return True
         most = _MAX_WIDE_ACCUMULATORS if self.epi_layout.shape[1] > _WIDE else _MAX_PREFETCH_ACCUMULATORS
         return self.epi_layout.mma_tiles_m * self.mma_tile_accumulators * self.num_b <= most
-
-    def coord(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
-        """Return where epilogue tile `n` is, in such tiles: those of the same columns first, then the next columns."""
-        mma_tile, epi_tile_n = n % self.epi_layout.mma_tiles_m, n // self.epi_layout.mma_tiles_m
-        return row + mma_tile * self.epi_layout.mma_stride_m, col + epi_tile_n
 
     def first_accumulator(self, n: int) -> int:
         """Return the first of a thread's accumulators in epilogue tile `n`."""
@@ -64,7 +60,7 @@ class FusedEpilogue:
         row, col, batch = origin
         first_row, first_col = self.first_element(n, row, col)
         if previous is not None:
-            (i, j), (last_i, last_j) = self.coord(n, 0, 0), self.coord(n - 1, 0, 0)
+            (i, j), (last_i, last_j) = self.epi_layout.coord(n, 0, 0), self.epi_layout.coord(n - 1, 0, 0)
             previous = self.fusion.unchanged(previous, same_rows=i == last_i, same_cols=j == last_j)
         width = self.epi_layout.shape[1]
         return self.fusion.load(ctx.aux_args, ctx.d.tensor, first_row, first_col, batch[0], width, previous)
@@ -72,82 +68,85 @@ class FusedEpilogue:
     def first_element(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
         """Return the first row of this warp in epilogue tile `n`, and the tile's first column."""
         warp = warp_in_warpgroup()
-        i, j = self.coord(n, row, col)
+        i, j = self.epi_layout.coord(n, row, col)
         return i * self.epi_layout.shape[0] + warp * 16, j * self.epi_layout.shape[1]
-
-    @cute.jit
-    def load_c(self, n: cutlass.Constexpr[int], pending: cutlass.Constexpr[int], ctx, origin):
-        """Issue the TMA load of C's epilogue tile `n`, when all but the last `pending` stores have read theirs."""
-        row, col, batch = origin
-        warp = warp_in_warpgroup()
-        stage = self.stage(n, ctx)
-        if warp == 0:
-            sC_part, gC_part = self.epi_layout.partitioned(ctx.c, ctx.smem, batch)
-            cute.arch.cp_async_bulk_wait_group(pending, read=True)
-            with cute.arch.elect_one():
-                nbytes = cutlass.const_expr(self.epi_layout.nbytes)
-                cute.arch.mbarrier_arrive_and_expect_tx(ctx.c_full + stage, nbytes)
-            source = gC_part[None, *self.coord(n, row, col)]
-            cute.copy(ctx.c.atom, source, sC_part[None, stage], tma_bar_ptr=ctx.c_full + stage)
 
     def stage(self, n: int, ctx: Any) -> Any:
         """Return the stage of epilogue tile `n`, among those of all warpgroups."""
-        return ctx.warpgroup_idx * self.epi_layout.epi_stages + n % self.epi_layout.epi_stages
+        layout = self.epi_layout
+        if layout.reads_c:
+            return self.c_tiles.stage(n, ctx)
+        b, batch = next((b, batch) for b, batch in enumerate(layout.batches) if n in batch)
+        first = b % layout.num_buffers * layout.batch_stages
+        return ctx.warpgroup_idx * layout.epi_stages + (first + n - batch.start)
 
     def prefetch_inputs(self, ctx: Any, origin: Any) -> Any:
-        """Issue the loads for the first epilogue tile, before the mainloop; return the inputs for `store_tile`."""
-        if self.epi_layout.reads_c and self.prefetches_c:
-            self.load_c(0, self.epi_layout.epi_stages - 1, ctx, origin)
+        """Issue the loads for the first epilogue tile, but for C, before the mainloop; return the inputs."""
+        layout, (row, col, batch) = self.epi_layout, origin
+        rows = ((layout.mma_tiles_m - 1) * layout.mma_stride_m + 1) * layout.shape[0]
+        first = row * layout.shape[0], col * layout.shape[1], batch[0]
+        self.fusion.prefetch(ctx.aux_args, ctx.d.tensor, first, (rows, layout.epi_tiles_n * layout.shape[1]))
         return self.load_inputs(0, ctx, origin) if self.prefetches_inputs else None
 
     @cute.jit
-    def store_tile(self, ctx, c_phase, accumulators, origin, inputs=None):
-        """Compute and write a warpgroup's epilogue tiles; return C's next phase.
+    def store_tile(self, ctx, c_phases, accumulators, origin, inputs=None):
+        """Compute and write a warpgroup's epilogue tiles; return C's next phases.
 
         Parameters
         ----------
-        ctx, c_phase, accumulators, origin
+        ctx, accumulators, origin
             As of `LinearCombination.store_tile`.
+        c_phases : Int32
+            Phases of C's full barriers, a bit for each stage.
         inputs
             What `prefetch_inputs` returned.
         """
         row, col, batch = origin
         layout, warp = self.epi_layout, warp_in_warpgroup()
         sD_part, gD_part = layout.partitioned(ctx.d, ctx.smem, batch)
-        for n in cutlass.range_constexpr(layout.num_epi_tiles):
-            stage = self.stage(n, ctx)
-            next_inputs = None
-            if cutlass.const_expr(not self.prefetches_inputs):
-                inputs = self.load_inputs(n, ctx, origin, inputs)
-            elif cutlass.const_expr(n + 1 < layout.num_epi_tiles):
-                next_inputs = self.load_inputs(n + 1, ctx, origin, inputs)
-            if cutlass.const_expr(layout.reads_c):
-                if cutlass.const_expr(not self.prefetches_c):
-                    self.load_c(n, 0, ctx, origin)
-                elif cutlass.const_expr(n + 1 < layout.num_epi_tiles):
-                    self.load_c(n + 1, layout.epi_stages - 2, ctx, origin)
-                # C was loaded after the store had read this stage.
-                cute.arch.mbarrier_wait(ctx.c_full + stage, c_phase)
-                if cutlass.const_expr(n % layout.epi_stages == layout.epi_stages - 1):
-                    c_phase = c_phase ^ 1
-            else:
-                if warp == 0:
-                    cute.arch.cp_async_bulk_wait_group(layout.epi_stages - 1, read=True)
-                cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
-            address = ctx.smem.iterator.toint() + stage * cutlass.const_expr(layout.nbytes)
-            epi_tile = FusedEpiTile(
-                WarpEpiTile(address, warp * 16, layout.shape[1], layout.element, layout.column_major), accumulators,
-                self.first_accumulator(n), self.mma_tile_accumulators if self.num_b > 1 else 0,
-                self.fusion.inside(ctx.d.tensor, *self.first_element(n, row, col)), ctx.absmax,
-            )  # fmt: skip
-            first_col = cutlass.const_expr(self.coord(n, 0, 0)[1] * layout.shape[1])
-            own = [one.from_column(first_col) if isinstance(one, LaneColumns) else one for one in inputs]
-            self.fusion.write(epi_tile, own, ctx.aux_args, Scale(*ctx.scale, layout.reads_c))
+        for b in cutlass.range_constexpr(len(layout.batches)):
+            tiles = cutlass.const_expr(layout.batches[b])
+            for n in cutlass.range_constexpr(tiles.start, tiles.stop):
+                next_inputs = None
+                if cutlass.const_expr(self.fusion is not None and not self.prefetches_inputs):
+                    inputs = self.load_inputs(n, ctx, origin, inputs)
+                elif cutlass.const_expr(self.fusion is not None and n + 1 < layout.num_epi_tiles):
+                    next_inputs = self.load_inputs(n + 1, ctx, origin, inputs)
+                if cutlass.const_expr(layout.reads_c):
+                    if cutlass.const_expr(n == tiles.start):
+                        self.c_tiles.refill(b, ctx, origin)
+                    # C was loaded after the store had read this stage.
+                    self.c_tiles.wait(n, ctx, c_phases)
+                elif cutlass.const_expr(n == tiles.start):
+                    if warp == 0:
+                        cute.arch.cp_async_bulk_wait_group(layout.num_buffers - 1, read=True)
+                    cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
+                self.write(n, ctx, accumulators, origin, inputs)
+                if cutlass.const_expr(self.fusion is None or self.prefetches_inputs):
+                    inputs = next_inputs
             cute.arch.fence_proxy("async.shared", space="cta")
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
             if warp == 0:
-                cute.copy(ctx.d.atom, sD_part[None, stage], gD_part[None, *self.coord(n, row, col)])
+                for n in cutlass.range_constexpr(tiles.start, tiles.stop):
+                    cute.copy(ctx.d.atom, sD_part[None, self.stage(n, ctx)], gD_part[None, *layout.coord(n, row, col)])
                 cute.arch.cp_async_bulk_commit_group()
-            if cutlass.const_expr(self.prefetches_inputs):
-                inputs = next_inputs
-        return c_phase
+        return self.c_tiles.next_phases(c_phases) if cutlass.const_expr(layout.reads_c) else c_phases
+
+    def write(self, n: int, ctx: Any, accumulators: Any, origin: Any, inputs: Any) -> None:
+        """Compute epilogue tile `n` and write it into shared memory."""
+        row, col, _ = origin
+        layout, warp = self.epi_layout, warp_in_warpgroup()
+        address = ctx.smem.iterator.toint() + self.stage(n, ctx) * layout.nbytes
+        smem_tile = WarpEpiTile(address, warp * 16, layout.shape[1], layout.element, layout.column_major)
+        alpha, beta = ctx.scale
+        scale, first = Scale(alpha, beta, layout.reads_c), self.first_accumulator(n)
+        if self.fusion is None:
+            write_epi_tile(smem_tile, accumulators, first, scale)
+            return
+        epi_tile = FusedEpiTile(
+            smem_tile, accumulators, first, self.mma_tile_accumulators if self.num_b > 1 else 0,
+            self.fusion.inside(ctx.d.tensor, *self.first_element(n, row, col)), ctx.absmax,
+        )  # fmt: skip
+        first_col = self.epi_layout.coord(n, 0, 0)[1] * layout.shape[1]
+        own = [one.from_column(first_col) if isinstance(one, LaneColumns) else one for one in inputs]
+        self.fusion.write(epi_tile, own, ctx.aux_args, scale)

@@ -22,6 +22,8 @@ from .lane_columns import WARP, load_columns
 from .warp_epi_tile import Scale, WarpEpiTile, read_block, stmatrix_blocks, write_block
 
 _ROW_STEP, _COL_STEP = 8, 8
+# Bits of a cache line, and the mark of contiguous elements.
+_LINE_BITS, _UNIT = 1024, "1"
 
 
 class FusedEpiTile(NamedTuple):
@@ -73,6 +75,30 @@ class FragmentFusion(EpilogueInputs):
             values if (same_rows or not by_row) and (same_cols or not by_col or self.in_lanes(index)) else None
             for index, (values, (by_row, by_col)) in enumerate(zip(loaded, varying, strict=True))
         ]
+
+    def prefetch(self, aux_args: Any, mD: Any, origin: tuple[Any, Any, Any], extents: tuple[int, int]) -> None:
+        """Prefetch vectors that are added to rows or columns into the L2 cache: one cache line a lane.
+
+        Parameters
+        ----------
+        aux_args, mD
+            As of `load`.
+        origin : tuple of Int32
+            The first row and column, and the matrix of the batch.
+        extents : tuple of int
+            Rows and columns.
+        """
+        lane = cute.arch.thread_idx()[0] % WARP
+        for index, (_, strides) in enumerate(self.inputs):
+            varies = _varies(strides)
+            mode = int(varies[1])
+            if self.in_lanes(index) or varies[0] == varies[1] or strides[mode] not in (_UNIT, PAIRS):
+                continue
+            matrix = aux_args[index]
+            first = origin[mode] + cutlass.min(lane * (_LINE_BITS // matrix.element_type.width), extents[mode] - 1)
+            at = cutlass.min(first, mD.shape[mode] - 1)
+            start = matrix.iterator + cute.crd2idx((0, at, origin[2]) if mode else (at, 0, origin[2]), matrix.layout)
+            cute.arch.inline_ptx("prefetch.global.L2 [{$r0}];", read_only_args=[start.toint()])
 
     def load(
         self, aux_args: Any, mD: Any, row: Any, col: Any, batch: Any, width: int, loaded_before: Any = None

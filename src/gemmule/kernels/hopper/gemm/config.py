@@ -28,6 +28,10 @@ _LEAST_STAGES, _MOST_STAGES = 3, 16
 _WIDE = 96
 #: Columns of epilogue tiles up to which they are written in batches: of wider ones that took as long or longer.
 _NARROW = 16
+#: Bytes that rows of epilogue tiles are a multiple of.
+_CHUNK_BYTES = 16
+#: Most stages of C, whose phases are bits of a number.
+_MOST_STAGES_OF_C = 31
 #: Bytes of elements of tiles whose warpgroups lie side by side.
 SIDE_BY_SIDE_BYTES = 2
 
@@ -124,36 +128,61 @@ class HopperGemmConfig(WarpScheduleConfig):
             if self.bytes_without_epi_tiles + stages_bytes <= MAX_SHARED_BYTES:
                 return columns // 2
         widths = (64, 48, 32, 16, 56, 40, 24, 8) if self.swap_ab else (64, 32, 16, 8)
-        return next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
+        found = next(n for n in widths if columns % n == 0 and n * itemsize <= K_BYTES)
+        if self.swap_ab or not self.batched or found * itemsize > _CHUNK_BYTES:
+            return found
+        return self._without_swizzle(columns, itemsize) or found
+
+    def _without_swizzle(self, columns: int, itemsize: int) -> int | None:
+        """Return the widest epilogue tile of an odd number of 16 bytes that shared memory holds, or None.
+
+        Rows of 16 bytes are half a sector of memory: TMA takes 7 % of a large product's time longer with them.
+        """
+        unit = _CHUNK_BYTES // itemsize
+        for width in range(columns, unit, -unit):
+            if columns % width or width // unit % 2 == 0:
+                continue
+            nbytes = CONSUMERS * _stages_of(self.mma_tiles_m * columns // width) * EPI_TILE_M * width * itemsize
+            if self.bytes_without_epi_tiles + nbytes <= MAX_SHARED_BYTES:
+                return width
+        return None
 
     def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
         """Return how many epilogue tiles a warpgroup has in shared memory: they divide those of a CTA tile."""
         count = self.mma_tiles_m * self.tile_n // self.warpgroups_n
         count //= self.cluster_k * num_b * self.epi_tile_n(itemsize, num_b)
-        stages = next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 1)
+        stages = _stages_of(count)
         # Results of 32 bits leave stages of k-tiles their shared memory.
         return 1 if self.side_by_side and itemsize > SIDE_BY_SIDE_BYTES else stages
 
-    def epi_batches(self, itemsize: int) -> tuple[int, int]:
-        """Return the stages of a warpgroup's epilogue tiles of a plain result, and how many batches these are.
+    def epi_batches(self, itemsize: int, num_b: int = 1, *, reads_c: bool = False) -> tuple[int, int]:
+        """Return the stages of a warpgroup's epilogue tiles, and how many batches these tiles are.
 
         Those of a batch are written, then stored at once. Each batch waits for what is stored before it. Narrow ones
-        are many: as many as other shared memory holds are one batch, in two buffers if there are several.
+        are many: as many as other shared memory holds are one batch, in two buffers if there are several. C is loaded
+        into as many stages as there is shared memory for.
         """
-        width, stages = self.epi_tile_n(itemsize), self.epi_stages(itemsize)
-        count = self.mma_tiles_m * self.mma_n // (self.cluster_k * width)
-        if width > _NARROW or itemsize != 2 or not self.batched:
+        width, stages = self.epi_tile_n(itemsize, num_b), self.epi_stages(itemsize, num_b)
+        count = self.mma_tiles_m * self.mma_n // (self.cluster_k * num_b * width)
+        if not self.batched:
             return stages, count
         able = (MAX_SHARED_BYTES - self.bytes_without_epi_tiles) // (CONSUMERS * EPI_TILE_M * width * itemsize)
+        narrow = width <= _NARROW and itemsize == 2 and num_b == 1
+        if reads_c:
+            stages = min(count, max(able, stages), _MOST_STAGES_OF_C)
+            of_batch = 1 if not narrow else stages if stages == count else max(stages // 2, 1)
+            return stages, -(-count // of_batch)
+        if not narrow:
+            return stages, count
         if able >= count:
             return count, 1
         batches = next((n for n in range(2, count, 2) if 2 * -(-count // n) <= able), count)
         return (2 * -(-count // batches), batches) if batches < count else (stages, count)
 
-    def plain_shared_bytes(self, itemsize: int) -> int:
-        """Return the shared memory of a CTA for a plain result, of elements of so many bytes."""
-        stage_bytes = EPI_TILE_M * self.epi_tile_n(itemsize) * itemsize
-        stages = CONSUMERS * self.epi_batches(itemsize)[0]
+    def shared_bytes_of(self, itemsize: int, num_b: int = 1, *, reads_c: bool = False) -> int:
+        """Return the shared memory of a CTA for results of such elements; parameters as of `epi_batches`."""
+        stage_bytes = EPI_TILE_M * self.epi_tile_n(itemsize, num_b) * itemsize
+        stages = CONSUMERS * self.epi_batches(itemsize, num_b, reads_c=reads_c)[0]
         return max(self.shared_bytes, self.bytes_without_epi_tiles + stages * stage_bytes)
 
     def why_not_gated(self, itemsize: int, mn_major: bool) -> str | None:
@@ -192,6 +221,11 @@ class HopperGemmConfig(WarpScheduleConfig):
     def bytes_without_epi_tiles(self) -> int:
         """Shared memory of a CTA for barriers, stages and the cluster's partial sums: all but epilogue tiles."""
         return self.stages_bytes + self.partial_sums_bytes(self.cluster_k)
+
+
+def _stages_of(count: int) -> int:
+    """Return the fewest stages, but for one, that divide so many epilogue tiles, or 1."""
+    return next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 1)
 
 
 @functools.cache

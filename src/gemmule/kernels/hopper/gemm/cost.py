@@ -29,6 +29,10 @@ from .config_lists import LAYERS, SHARED_ROWS, offered_to
 #: splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
 #: (H200s).
 _COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
+#: Microseconds that a warpgroup takes longer for 2**14 elements with C, with a function, and with one of these
+#: operations: of records 20261129T203727 and 20261129T210739, H200s.
+_C_US, _FUNCTION_US, _SLOW_US = 0.5, 0.4, 1.5
+_SLOW = frozenset({"exp", "log", "tanh", "erf", "sigmoid", "gate", "gelu"})
 #: Fewest k-tiles of a product that configs of `FOR_SHARED_ROWS` are offered to, which has K-major operands besides: of
 #: such they were timed. Of others a choice among them took longer (record 20261129T150040).
 _LEAST_K_TILES = 16
@@ -66,8 +70,17 @@ def costs_of_each(
     if dtype == FLOAT32 and any(mn_major):
         times *= _registers_factors(mn_major, rates)
     if problem.epilogue is not None or problem.c is not None:
-        times += epilogue_us(operation, rates)
+        times += epilogue_us(operation, rates, None if dtype.is_float8 else _epilogue_us(problem))
     return [times_at(times, one) for one in positions]
+
+
+def _epilogue_us(problem: GemmProblem) -> float:
+    """Return how much longer a warpgroup takes for 2**14 elements with the problem's C and epilogue."""
+    found = _C_US * (problem.c is not None)
+    if problem.epilogue is not None:
+        steps = problem.epilogue.expression.steps
+        found += _FUNCTION_US + _SLOW_US * any(step.split()[0] in _SLOW for step in steps)
+    return found
 
 
 def _only_for_columns(config: HopperGemmConfig) -> float:

@@ -35,7 +35,7 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction
 from gemmule.kernels.hopper.epilogues.context import EpilogueContext
-from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout
+from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout, warp_in_warpgroup
 from gemmule.kernels.hopper.epilogues.fused_epilogue import FusedEpilogue
 from gemmule.kernels.hopper.epilogues.fused_fragments import FragmentFusion
 from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
@@ -59,6 +59,8 @@ from .config import HopperGemmConfig
 _EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID = 1, 3, 5
 # Bytes of an accumulator.
 _ACC_BYTES = 4
+# K-tiles up to which C is loaded at once.
+_FEW_K_TILES = 8
 # Elements of a tile whose first loads divisions would delay: few rows, whose weights come from memory.
 _SMALL_TILE = 64 * 64
 
@@ -124,13 +126,13 @@ class HopperGemm:
             d_element, (EPI_TILE_M, epi_tile_n), mma_tiles_m,
             self.tile_n // (config.warpgroups_n * config.cluster_k * epi_tile_n), mma_stride_m=config.warpgroups_m,
             epi_stages=config.epi_stages(itemsize, self.num_b), column_major=bool(config.swap_ab),
-            reads_c=types["adds"] == "yes",
+            reads_c=types["adds"] == "yes", loads_c_ahead=types["adds"] == "yes",
         )  # fmt: skip
-        if self.fusion is None and lines is None and types["adds"] != "yes":
-            stages, batches = config.epi_batches(itemsize)
+        if lines is None:
+            stages, batches = config.epi_batches(itemsize, self.num_b, reads_c=self.epi_layout.reads_c)
             self.epi_layout = dataclasses.replace(self.epi_layout, epi_stages=stages, num_batches=batches)
         self.epilogue: Any = LinearCombination(self.epi_layout)
-        if self.fusion is not None:
+        if self.fusion is not None or self.epi_layout.reads_c:
             self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b)
 
     @cute.jit
@@ -281,6 +283,11 @@ class HopperGemm:
         for work_index in cutlass.range(start, end, stride):
             coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
             inputs = None
+            if cutlass.const_expr(self.epi_layout.reads_c):
+                if work_k_range.num_k_tiles > _FEW_K_TILES and warp_in_warpgroup() == 0:
+                    # The first k-tiles come before C.
+                    cute.arch.mbarrier_wait(barriers.full + state.stage, state.phase)
+                self.prefetch_c(ctx, coord)
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))
             state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release)
@@ -306,6 +313,17 @@ class HopperGemm:
         if cutlass.const_expr(ctx.absmax is not None):
             absmax_atomic_max(ctx.absmax, ctx.aux_args[-1])
         self.epi_layout.end()
+
+    @cute.jit
+    def prefetch_c(self, ctx, coord):
+        """Issue the loads of C's epilogue tiles of a tile: of parts of K, by the CTA that writes it."""
+        # In a dynamic `if` the DSL would treat `self` as an SSA value: bind the method before it.
+        prefetch, origin = self.epilogue.c_tiles.prefetch, self.epi_origin(coord, ctx.warpgroup_idx)
+        if cutlass.const_expr(self.scheduler.requires_fixup):
+            if self.scheduler.has_last_part():
+                prefetch(ctx, origin)
+        else:
+            prefetch(ctx, origin)
 
     def store_tile(self, ctx: Any, c_phase: Any, accumulators: Any, coord: Any, inputs: Any) -> Any:
         """Run the epilogue of this warpgroup's part of a tile; return C's next phase."""

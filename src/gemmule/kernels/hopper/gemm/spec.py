@@ -279,8 +279,9 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
 
 
 def _shared_bytes(problem: GemmProblem, config: HopperGemmConfig) -> int:
-    nbytes = config.shared_bytes + _scale_bytes(problem, config)
-    return nbytes if problem.c is not None else max(nbytes, config.plain_shared_bytes(problem.d.dtype.itemsize))
+    if scales := _scale_bytes(problem, config):
+        return config.shared_bytes + scales
+    return config.shared_bytes_of(problem.d.dtype.itemsize, num_b_of(problem.epilogue), reads_c=problem.c is not None)
 
 
 def _workspaces(

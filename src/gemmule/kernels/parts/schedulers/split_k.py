@@ -28,6 +28,13 @@ class SplitKScheduler(FixupScheduler):
             start, end = num_k_tiles * part // parts, num_k_tiles * (part + 1) // parts
         return KTileRange(start, end - start)
 
+    @cute.jit
+    def has_last_part(self):
+        """Return whether this CTA has the last part of K, and writes tiles."""
+        _, part, _ = cute.arch.block_idx()
+        _, parts, _ = cute.arch.grid_dim()
+        return part == parts - 1
+
     def fixup(self, workspaces: Any, accumulators: Any, mD: Any, k_range: Any, num_k_tiles: Any, ctx: Any) -> Any:
         """Add the other parts to the last one's accumulators, or write another part; return whether it is the last.
 
