@@ -29,7 +29,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
 from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
-from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, SMS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
@@ -52,6 +52,7 @@ class OzakiScales:
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
         self.magnitudes = Magnitudes(real_of(types), config.threads)
+        self.first_wave = SMS * config.resident if config.early else 0
         #: Columns of magnitudes for a line of A and of B.
         self.forms = (1, PARTS if "planes" in types else 1)
         self.limit, self.exponent = norm_limit(counts[0])
@@ -70,14 +71,19 @@ class OzakiScales:
     def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, guard=None):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
-        cute.arch.griddepcontrol_wait()
         smem = SmemAllocator()
         sums = smem.allocate_tensor(Float64, cute.make_layout(self.threads), 16)
         exponents = smem.allocate_tensor(Int32, cute.make_layout(self.threads), 16)
         cta, _, _ = cute.arch.block_idx()
+        # CTAs that start with the grid may read elements before they wait: pairs of lines were compared after those
+        # had been written.
+        if cutlass.const_expr(not self.guarded or self.first_wave == 0):
+            cute.arch.griddepcontrol_wait()
+        elif cta >= self.first_wave:
+            cute.arch.griddepcontrol_wait()
         if cutlass.const_expr(self.guarded):
             # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            if not is_refused(guard[0]):
+            if cta < self.first_wave or not is_refused(guard[0]):
                 self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
         else:
             self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
@@ -192,8 +198,13 @@ class OzakiScales:
         """Return the sum of squares of some elements of a line, and the exponent of their unit."""
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         total, exponent = Float64(0.0), Int32(1)
-        span = cutlass.const_expr(step * self.ahead * _ROUNDS)
-        for begin in cutlass.range(0, mS.shape[0], span, unroll=1):
+        span, begun = cutlass.const_expr(step * self.ahead * _ROUNDS), 0
+        if cutlass.const_expr(self.guarded and self.first_wave > 0):
+            for place in cutlass.range(first, cutlass.min(length, span), step * self.ahead):
+                total, exponent = self.add_squares(mS, line, (place, cutlass.min(length, span), step), total, exponent)
+            cute.arch.griddepcontrol_wait()
+            begun = span
+        for begin in cutlass.range(begun, mS.shape[0], span, unroll=1):
             refused = False
             if cutlass.const_expr(self.guarded):
                 # Loaded with the elements, used after them.
