@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.tile_config import CLUSTERS, K_BYTES, WarpScheduleConfig
@@ -41,8 +39,6 @@ class ScalesConfig(Config):
     together: int = 2
     resident: int = 5  #: CTAs that an SM has room for.
     threads: int = 256  #: Threads of a CTA.
-    early: int = 0  #: With a guard, whether the first CTAs read elements while pairs of lines are compared.
-    switches: ClassVar[frozenset[str]] = frozenset({"early"})
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ class OzakiScales:
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
         self.magnitudes = Magnitudes(real_of(types), config.threads)
-        self.first_wave = SMS * config.resident if config.early else 0
+        #: CTAs that run from the beginning.
+        self.first_wave = SMS * config.resident
         #: Columns of magnitudes for a line of A and of B.
         self.forms = (1, PARTS if "planes" in types else 1)
         self.limit, self.exponent = norm_limit(counts[0])
@@ -75,17 +76,17 @@ class OzakiScales:
         sums = smem.allocate_tensor(Float64, cute.make_layout(self.threads), 16)
         exponents = smem.allocate_tensor(Int32, cute.make_layout(self.threads), 16)
         cta, _, _ = cute.arch.block_idx()
-        # CTAs that start with the grid may read elements before they wait: pairs of lines were compared after those
-        # had been written.
-        if cutlass.const_expr(not self.guarded or self.first_wave == 0):
-            cute.arch.griddepcontrol_wait()
-        elif cta >= self.first_wave:
-            cute.arch.griddepcontrol_wait()
         if cutlass.const_expr(self.guarded):
+            # CTAs that start with the grid read elements while pairs of lines are compared, which began when all of
+            # them had been written.
+            is_first = cta < self.first_wave
+            if not is_first:
+                cute.arch.griddepcontrol_wait()
             # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            if cta < self.first_wave or not is_refused(guard[0]):
+            if is_first or not is_refused(guard[0]):
                 self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
         else:
+            cute.arch.griddepcontrol_wait()
             self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
 
     @cute.jit
@@ -199,9 +200,11 @@ class OzakiScales:
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         total, exponent = Float64(0.0), Int32(1)
         span, begun = cutlass.const_expr(step * self.ahead * _ROUNDS), 0
-        if cutlass.const_expr(self.guarded and self.first_wave > 0):
-            for place in cutlass.range(first, cutlass.min(length, span), step * self.ahead):
-                total, exponent = self.add_squares(mS, line, (place, cutlass.min(length, span), step), total, exponent)
+        if cutlass.const_expr(self.guarded):
+            end = cutlass.min(length, span)
+            for place in cutlass.range(first, end, step * self.ahead):
+                total, exponent = self.add_squares(mS, line, (place, end, step), total, exponent)
+            # From here on the shortfall is set, and what is written may no longer be read.
             cute.arch.griddepcontrol_wait()
             begun = span
         for begin in cutlass.range(begun, mS.shape[0], span, unroll=1):
