@@ -22,7 +22,7 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Float64, Int32, Int64, cute
+from cutlass import Boolean, Float64, Int32, Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -79,11 +79,12 @@ class OzakiScales:
         if cutlass.const_expr(self.guarded):
             # CTAs that start with the grid read elements while pairs of lines are compared, which began when all of
             # them had been written.
-            is_first = cta < self.first_wave
-            if not is_first:
+            refused = Boolean(False)
+            if cta >= self.first_wave:
                 cute.arch.griddepcontrol_wait()
+                refused = is_refused(guard[0])
             # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            if is_first or not is_refused(guard[0]):
+            if not refused:
                 self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
         else:
             cute.arch.griddepcontrol_wait()
