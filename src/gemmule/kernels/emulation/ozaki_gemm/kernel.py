@@ -202,9 +202,9 @@ class OzakiScales:
         total, exponent = Float64(0.0), Int32(1)
         span, begun = cutlass.const_expr(step * self.ahead * _ROUNDS), 0
         if cutlass.const_expr(self.guarded):
-            end = cutlass.min(length, span)
-            for place in cutlass.range(first, end, step * self.ahead):
-                total, exponent = self.add_squares(mS, line, (place, end, step), total, exponent)
+            until = cutlass.min(length, span)
+            for place in cutlass.range(first, until, step * self.ahead):
+                total, exponent = self.add_squares(mS, line, (place, until, step), total, exponent)
             # From here on the shortfall is set, and what is written may no longer be read.
             cute.arch.griddepcontrol_wait()
             begun = span
