@@ -29,8 +29,9 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
 from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
-from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, SMS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
+from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 from .early_refusal import is_refused
