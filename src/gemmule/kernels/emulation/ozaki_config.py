@@ -38,7 +38,6 @@ class ScalesConfig(Config):
     across: int = 16
     together: int = 2
     resident: int = 5  #: CTAs that an SM has room for.
-    threads: int = 256  #: Threads of a CTA.
 
 
 @dataclass(frozen=True)

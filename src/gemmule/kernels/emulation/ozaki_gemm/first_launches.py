@@ -15,7 +15,7 @@ from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 from gemmule.kernels.emulation.guard import least_magnitude, least_share, sample_period
 from gemmule.kernels.emulation.guard_words import SHORTFALL, word_param
-from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PAIR_CTAS, PAIR_LINES, PAIR_THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PAIR_CTAS, PAIR_LINES, PAIR_THREADS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
 from gemmule.kernels.emulation.product_forms import COMPLEX_FORMS, forms_of, lead, moduli_key
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, refuse_nothing
@@ -71,8 +71,8 @@ def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
         sampled = sampled_length(problem.k)
         for name, lines in (("rows", oriented.m), ("columns", bound_columns(oriented))):
             params.append(TensorParam(f"magnitudes of {name}", (sampled, lines), (sampled,)))
-    shared, block = config.threads * 12 + 64, (config.threads, 1, 1)
-    return Launch(grid=(ctas, 1, 1), block=block, params=tuple(params), shared_bytes=shared, overlaps=True)
+    shared = THREADS * 12 + 64
+    return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
 
 
 #: By MN-major lines of a CTA: microseconds of a launch of the scales, and the share of memory's rate that they

@@ -29,7 +29,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
 from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
-from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
@@ -47,12 +47,12 @@ class OzakiScales:
     """S[j] = the exponent of line j's scale for two matrices of float64 or float32 (length, lines), anywhere."""
 
     def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
-        self.ahead, self.resident, self.threads = config.ahead, config.resident, config.threads
+        self.ahead, self.resident = config.ahead, config.resident
         self.across, self.together = config.across, config.together
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
-        self.magnitudes = Magnitudes(real_of(types), config.threads)
+        self.magnitudes = Magnitudes(real_of(types))
         #: CTAs that run from the beginning.
         self.first_wave = SMS * config.resident
         #: Columns of magnitudes for a line of A and of B.
@@ -63,7 +63,7 @@ class OzakiScales:
     def __call__(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, grid: Int32, guard=None):
         self.kernel(mA, sA, mB, sB, guard).launch(
             grid=(grid, 1, 1),
-            block=(self.threads, 1, 1),
+            block=(THREADS, 1, 1),
             min_blocks_per_mp=self.resident,
             # Given, so that the compiler needs no driver; the launch recipe decides.
             preferred_smem_carveout=100,
@@ -74,8 +74,8 @@ class OzakiScales:
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         smem = SmemAllocator()
-        sums = smem.allocate_tensor(Float64, cute.make_layout(self.threads), 16)
-        exponents = smem.allocate_tensor(Int32, cute.make_layout(self.threads), 16)
+        sums = smem.allocate_tensor(Float64, cute.make_layout(THREADS), 16)
+        exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.guarded):
             # CTAs that start with the grid read elements while pairs of lines are compared, which began when all of
@@ -117,7 +117,7 @@ class OzakiScales:
         sums, exponents = shared
         tid, _, _ = cute.arch.thread_idx()
         lines = cutlass.const_expr(self.lines(along))
-        step = cutlass.const_expr(self.threads // lines)
+        step = cutlass.const_expr(THREADS // lines)
         # Contiguous threads have contiguous elements, of a K-major line or of as many others.
         inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
         total, exponent = self.sum_of_squares(mS, cta * lines + inside, guard, first, step)
@@ -128,13 +128,13 @@ class OzakiScales:
         cute.arch.sync_threads()
         line = cta * lines + tid
         if tid < lines and line < mS.shape[1]:
-            warps = cutlass.const_expr(step // 32 if along else self.threads // 32)
+            warps = cutlass.const_expr(step // 32 if along else THREADS // 32)
             total, exponent = self.sum_of_warps(sums, exponents, tid * warps if along else tid, warps, of_warp)
             found = self.scale(total, exponent)
             scales[line] = found
             if cutlass.const_expr(self.guarded):
                 # Other elements than those that are read now.
-                exponents[self.threads // 2 + tid] = found
+                exponents[THREADS // 2 + tid] = found
                 self.mark(exponent == SPECIAL, guard[0])
         if cutlass.const_expr(self.guarded):
             cute.arch.sync_threads()
@@ -162,7 +162,7 @@ class OzakiScales:
             words[tid // 32 * columns + tid % 32] = largest
         cute.arch.sync_threads()
         if tid < columns and first + tid // forms < mS.shape[1]:
-            for warp in cutlass.range_constexpr(self.threads // 32):
+            for warp in cutlass.range_constexpr(THREADS // 32):
                 largest = cutlass.max(largest, words[warp * columns + tid])
             self.mark(largest < guard[2], guard[0])
 

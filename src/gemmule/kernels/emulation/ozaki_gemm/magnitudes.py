@@ -14,6 +14,7 @@ from cutlass import Float64, Int32, Uint32, cute
 from gemmule.core.dtype import dtype_named
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION
 from gemmule.kernels.emulation.guard import MAGNITUDE_SHIFTS, SAMPLE_RUN, ZERO_LINE
+from gemmule.kernels.emulation.ozaki_config import THREADS
 from gemmule.kernels.parts.words import packed, words_at
 
 # Bits of the fraction, the bias of the exponent, and the largest finite number, as an integer.
@@ -25,8 +26,8 @@ _PART = 8
 class Magnitudes:
     """E[:, j] = |S[samples, j]| * 2**(scale[j] - shift), rounded down, for lines of a matrix (length, lines)."""
 
-    def __init__(self, real: str, threads: int) -> None:
-        self.threads, self.is_double, self.shift = threads, real == "float64", MAGNITUDE_SHIFTS[dtype_named(real)]
+    def __init__(self, real: str) -> None:
+        self.is_double, self.shift = real == "float64", MAGNITUDE_SHIFTS[dtype_named(real)]
 
     @cute.jit
     def encode(
@@ -56,11 +57,11 @@ class Magnitudes:
         mS, mE = matrices
         tid, _, _ = cute.arch.thread_idx()
         columns, largest = cutlass.const_expr(lines * forms), Int32(0)
-        for number in cutlass.range(tid, mE.shape[0] // _PART * columns, self.threads, unroll=1):
+        for number in cutlass.range(tid, mE.shape[0] // _PART * columns, THREADS, unroll=1):
             column, sample = number % columns, number // columns * _PART
             source, k = first_line + column // forms, sample // SAMPLE_RUN * (SAMPLE_RUN * period) + sample % SAMPLE_RUN
             if source < mS.shape[1]:
-                scale = words[self.threads // 2 + column // forms]
+                scale = words[THREADS // 2 + column // forms]
                 found, largest = self.packed_part(mS, (source, k, column % forms), scale, largest)
                 start = mE.iterator + cute.crd2idx((sample, first_line * forms + column), mE.layout)
                 cute.autovec_copy(found, words_at(start, _PART // 4))
