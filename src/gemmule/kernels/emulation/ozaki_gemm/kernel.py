@@ -41,6 +41,8 @@ from .magnitudes import Magnitudes
 _MOST = 2044
 #: Rounds of loads between two looks at whether the product is refused.
 _ROUNDS = 4
+#: Rounds before the wait for pairs of lines: about as long as these take, as a product refused by them reads in vain.
+_EARLY_ROUNDS = 2
 
 
 class OzakiScales:
@@ -203,12 +205,12 @@ class OzakiScales:
         total, exponent = Float64(0.0), Int32(1)
         span, begun = cutlass.const_expr(step * self.ahead * _ROUNDS), 0
         if cutlass.const_expr(self.guarded):
-            until = cutlass.min(length, span)
+            begun = cutlass.const_expr(step * self.ahead * _EARLY_ROUNDS)
+            until = cutlass.min(length, begun)
             for place in cutlass.range(first, until, step * self.ahead):
                 total, exponent = self.add_squares(mS, line, (place, until, step), total, exponent)
             # From here on the shortfall is set, and what is written may no longer be read.
             cute.arch.griddepcontrol_wait()
-            begun = span
         for begin in cutlass.range(begun, mS.shape[0], span, unroll=1):
             refused = False
             if cutlass.const_expr(self.guarded):
