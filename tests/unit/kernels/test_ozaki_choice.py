@@ -213,13 +213,13 @@ def test_streamed_complex_products_are_native(dtype, precision):
     assert engine.precision is precision
 
 
-def test_the_guarded_form_launches_the_guard_first_and_the_native_kernel_last():
+def test_the_guarded_form_launches_the_guard_first_then_the_native_kernel():
     choice = chosen(problem_of(4096, 4096, 4096, precision=Precision.OZAKI))
     assert choice.spec is SPEC
     launches, held = choice.launches(problem_of(4096, 4096, 4096, precision=Precision.OZAKI))
     assert [one.spec.name for one in launches] == [
-        "ozaki_gemm", "ozaki_scales", "ozaki_guard", "guard_decision", "ozaki_residues", "ozaki_products",
-        "ozaki_reconstruction", "float64_guarded",
+        "ozaki_gemm", "ozaki_scales", "ozaki_guard", "guard_decision", "float64_guarded", "ozaki_residues",
+        "ozaki_products", "ozaki_reconstruction",
     ]  # fmt: skip
     # Memory is for as many moduli as may be chosen.
     assert held["residues of rows"] == 16 * 4096 * 4096
@@ -235,8 +235,8 @@ def test_complex_elements_have_three_products_a_modulus_and_their_own_native_ker
     problem = problem_of(2048, 2048, 2048, dtype="complex128", precision=Precision.OZAKI)
     launches, held = chosen(problem).launches(problem)
     assert [one.spec.name for one in launches] == [
-        "ozaki_complex", "ozaki_pairs", "ozaki_scales", "ozaki_guard", "guard_decision", "ozaki_residues",
-        "ozaki_products", "ozaki_reconstruction", "complex128_guarded",
+        "ozaki_complex", "ozaki_pairs", "ozaki_scales", "ozaki_guard", "guard_decision",
+        "complex128_guarded", "ozaki_residues", "ozaki_products", "ozaki_reconstruction",
     ]  # fmt: skip
     assert held["residues of rows"] == 3 * 16 * 2048 * 2048
     # Magnitudes of the sums of real parts, and of imaginary ones.

@@ -23,6 +23,13 @@ from support.vgpu.kernel_products import problem_of
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 M, N = 20, 24
+
+
+@pytest.fixture(autouse=True)
+def _checks(monkeypatch):
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+
+
 UNITS = {np.dtype(np.float64): FLOAT64.unit_roundoff, np.dtype(np.float32): FLOAT32.unit_roundoff}
 
 
@@ -298,6 +305,47 @@ def test_the_native_kernel_may_share_tiles(name, ran, rng, monkeypatch):
     assert plan.decision() == (ran,)
     assert share_of_bound(plan.execute(), a, b) <= 1
     own._next_kernel.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wait", "race"),
+    [
+        # The native kernel lets the kernels behind it launch before the decision has ended, which they read.
+        ("float64_guarded", "griddepcontrol.launch_dependents;", "ozaki_residues.*operand products"),
+        # Residues, and sums of them, are read while they are written.
+        ("ozaki_products", "", "ozaki_products.*residues of"),
+        ("ozaki_reconstruction", "", "ozaki_reconstruction.*residues of"),
+        # Scales raise the shortfall before it is set.
+        ("ozaki_scales", "", "ozaki_scales.*operand shortfall"),
+    ],
+)
+def test_grids_wait_for_what_they_read(kernel, wait, race, rng, monkeypatch):
+    """Without their waits, or with a launch before it, the checks find a race."""
+    program_of = execute.program_of
+
+    def changed(ptx):
+        if f".entry {kernel}" in ptx:
+            assert "griddepcontrol.wait;" in ptx
+            ptx = ptx.replace("griddepcontrol.wait;", wait)
+        return program_of(ptx)
+
+    a, b = normal(rng, 130)
+    if kernel == "ozaki_scales":
+        a[3, 5] = np.nan
+    gm.matmul(a, b, precision="ozaki", executor="vgpu")
+    monkeypatch.setattr(execute, "program_of", changed)
+    with pytest.raises(VirtualGpuError, match=f"(?s)race in {race}"):
+        gm.matmul(a, b, precision="ozaki", executor="vgpu")
+
+
+@pytest.mark.slow
+def test_ctas_behind_the_first_wave(rng, monkeypatch):
+    """More than run at once: the last ones look at the shortfall before they read, and refuse too."""
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
+    a, b = rng.standard_normal((1500, 130)), rng.standard_normal((130, 24))
+    assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == ("ozaki-14",)
+    a[-1, 100] = np.nan
+    assert gm.matmul.plan(a, b, precision="ozaki", executor="vgpu").decision() == ("ieee",)
 
 
 def test_addends_layouts_and_batches(rng):

@@ -60,7 +60,7 @@ def emulation(problem: GemmProblem, names: Sequence[str], native: NextKernel | N
         "residues of columns": count * min(block, n) * length,
         "residues of the result": count * m * _rounded(min(block, n), GROUP),
     }
-    then = native
+    then: NextKernel | None = None
     # The last block first: each has the next one as its next kernel.
     for begin in reversed(range(0, n, block)):
         then = _block(problem, names, range(begin, min(begin + block, n)), then, gpu)
@@ -69,7 +69,8 @@ def emulation(problem: GemmProblem, names: Sequence[str], native: NextKernel | N
         sampled, columns = sampled_length(problem.k), bound_columns(problem)
         workspaces |= {SHORTFALL: 4, DECISION_WORD: 4}
         workspaces |= {"magnitudes of rows": m * sampled, "magnitudes of columns": columns * sampled}
-        then = _guard(problem, names, then, gpu)
+        # Before the emulation, whose CTAs return while it runs.
+        then = _guard(problem, names, dataclasses.replace(native, then=then), gpu)
     return dataclasses.replace(then, workspaces=workspaces)
 
 
@@ -143,14 +144,16 @@ def why_not_elements(problem: GemmProblem) -> str | None:
 def emulation_us(after: NextKernel, gpu: GpuRates) -> tuple[float, float]:
     """Return `times_us` of the kernels after the first."""
     emulated = refused = 0.0
-    skipped, is_decided = gpu.launch * LAUNCH_US, False
+    skipped, is_decided, is_native = gpu.launch * LAUNCH_US, False, False
     for one in after.chain():
         assert one.spec.cost is not None
-        us, is_native = one.spec.cost(one.problem, one.config, gpu), is_decided and one.then is None
+        us = one.spec.cost(one.problem, one.config, gpu)
         # CTAs of launches that the decision makes needless return at once.
         emulated += skipped if is_native else us
         refused += skipped if is_decided and not is_native else us
-        is_decided = is_decided or one.spec is DECISION
+        # The native kernel is the first behind the decision.
+        is_native = one.spec is DECISION
+        is_decided = is_decided or is_native
     return emulated, refused
 
 

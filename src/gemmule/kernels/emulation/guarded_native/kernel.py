@@ -24,7 +24,7 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.complex64 import kernel as complex64
 from gemmule.kernels.complex.complex128 import kernel as complex128
 from gemmule.kernels.float64.gemm import kernel as float64
-from gemmule.kernels.parts.pdl import wait_for_predecessor
+from gemmule.kernels.parts.pdl import overlap_predecessor, wait_for_predecessor
 from gemmule.kernels.parts.tensors import tensor_1d
 from gemmule.kernels.simt.gemm import kernel as simt
 
@@ -36,7 +36,8 @@ class _Guarded:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
-        wait_for_predecessor()
+        # The kernels of the emulation are behind this one: where they are not needed, they return before it ends.
+        overlap_predecessor()
         # Where CTAs share tiles, all of them return, and none waits for another.
         if first[-1][0] == 0:
             own = first[:-1] if cutlass.const_expr(len(first) > 1) else None

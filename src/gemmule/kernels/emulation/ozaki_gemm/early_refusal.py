@@ -58,8 +58,9 @@ class EarlyRefusal:
 
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period, share):
-        cute.arch.griddepcontrol_launch_dependents()
+        # In this order: the dependent grid reads elements before it waits.
         cute.arch.griddepcontrol_wait()
+        cute.arch.griddepcontrol_launch_dependents()
         sums = SmemAllocator().allocate_tensor(Float64, cute.make_layout(3 * _PARTS * _PAIRS), 16)
         cta, _, _ = cute.arch.block_idx()
         tid, _, _ = cute.arch.thread_idx()

@@ -22,7 +22,7 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Float64, Int32, Int64, cute
+from cutlass import Boolean, Float64, Int32, Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -31,6 +31,7 @@ from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
+from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 from .early_refusal import is_refused
@@ -40,6 +41,8 @@ from .magnitudes import Magnitudes
 _MOST = 2044
 #: Rounds of loads between two looks at whether the product is refused.
 _ROUNDS = 4
+#: Rounds before the wait for pairs of lines: about as long as these take, as a product refused by them reads in vain.
+_EARLY_ROUNDS = 2
 
 
 class OzakiScales:
@@ -52,6 +55,8 @@ class OzakiScales:
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
         self.magnitudes = Magnitudes(real_of(types))
+        #: CTAs that run from the beginning.
+        self.first_wave = SMS * config.resident
         #: Columns of magnitudes for a line of A and of B.
         self.forms = (1, PARTS if "planes" in types else 1)
         self.limit, self.exponent = norm_limit(counts[0])
@@ -70,16 +75,22 @@ class OzakiScales:
     def kernel(self, mA: cute.Tensor, sA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, guard=None):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
-        cute.arch.griddepcontrol_wait()
         smem = SmemAllocator()
         sums = smem.allocate_tensor(Float64, cute.make_layout(THREADS), 16)
         exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.guarded):
+            # CTAs that start with the grid read elements while pairs of lines are compared, which began when all of
+            # them had been written.
+            refused = Boolean(False)
+            if cta >= self.first_wave:
+                cute.arch.griddepcontrol_wait()
+                refused = is_refused(guard[0])
             # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            if not is_refused(guard[0]):
+            if not refused:
                 self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
         else:
+            cute.arch.griddepcontrol_wait()
             self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
 
     @cute.jit
@@ -192,8 +203,15 @@ class OzakiScales:
         """Return the sum of squares of some elements of a line, and the exponent of their unit."""
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         total, exponent = Float64(0.0), Int32(1)
-        span = cutlass.const_expr(step * self.ahead * _ROUNDS)
-        for begin in cutlass.range(0, mS.shape[0], span, unroll=1):
+        span, begun = cutlass.const_expr(step * self.ahead * _ROUNDS), 0
+        if cutlass.const_expr(self.guarded):
+            begun = cutlass.const_expr(step * self.ahead * _EARLY_ROUNDS)
+            until = cutlass.min(length, begun)
+            for place in cutlass.range(first, until, step * self.ahead):
+                total, exponent = self.add_squares(mS, line, (place, until, step), total, exponent)
+            # From here on the shortfall is set, and what is written may no longer be read.
+            cute.arch.griddepcontrol_wait()
+        for begin in cutlass.range(begun, mS.shape[0], span, unroll=1):
             refused = False
             if cutlass.const_expr(self.guarded):
                 # Loaded with the elements, used after them.

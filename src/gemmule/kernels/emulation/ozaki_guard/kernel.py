@@ -39,9 +39,8 @@ class LeastMagnitude(ResidueProducts):
 
     element, accumulator = cutlass.Float8E5M2, Float32
 
-    def needed(self, mD, products):
+    def needed(self, mD):
         """Return the sums, or none of them where the product is refused already."""
-        del products
         return first_matrices(mD, Int32(select_(is_refused(mD), Int32(0), Int32(1))))
 
     def divisor(self, place):

@@ -25,6 +25,7 @@ from cutlass import Int32, Uint32, cute, select_
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.decision_word import decision, wait_for_emulation
 from gemmule.kernels.emulation.instruction import instruction
 from gemmule.kernels.emulation.ozaki_config import GROUP, SLICE, ProductsConfig
 from gemmule.kernels.emulation.residues import MODULI, SHIFT, middle, quotient
@@ -67,13 +68,28 @@ class ResidueProducts:
 
     @cute.kernel
     def kernel(self, operands, mD: cute.Tensor, products=None):
+        if cutlass.const_expr(self.guarded):
+            count = cute.arch.make_warp_uniform(decision(products))
+            if count > 0:
+                # As many as the guard decided.
+                self.multiply(operands, first_matrices(mD, count * self.planes))
+            else:
+                cta, _, _ = cute.arch.block_idx()
+                cute.arch.griddepcontrol_launch_dependents()
+                wait_for_emulation(count, cta)
+        else:
+            self.multiply(operands, mD)
+
+    @cute.jit
+    def multiply(self, operands, mD: cute.Tensor):
+        """Multiply the matrices of this CTA's tiles."""
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
         smem_ab = self.operands.allocate(smem)
         consumer_arrivals = self.warpgroups_per_tile * self.scheduler.empty_arrival_ctas
         self.mainloop.prologue(warp, operands, barriers, consumer_arrivals, self.scheduler.cluster_size)
-        mD = self.needed(mD, products)
+        mD = self.needed(mD)
         k_tiles = operands[0].tensor.shape[1] // SLICE
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
@@ -83,9 +99,9 @@ class ResidueProducts:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
             self.consume(mD, smem_ab, barriers, k_tiles, warp // 4 - 1)
 
-    def needed(self, mD, products):
-        """Return the matrices that are needed: as many as the guard decided, none where the native kernel computes."""
-        return first_matrices(mD, products[0] * self.planes) if self.guarded else mD
+    def needed(self, mD):
+        """Return the matrices that are needed."""
+        return mD
 
     @cute.jit
     def produce(self, operands, mD, smem_ab, barriers, k_tiles):

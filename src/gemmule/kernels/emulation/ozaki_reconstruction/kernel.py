@@ -22,6 +22,7 @@ from cutlass import Float64, Int32, Uint32, cute
 
 from gemmule.core.dtype import COMPLEX64, COMPLEX128, dtype_named
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.decision_word import decision, wait_for_emulation
 from gemmule.kernels.emulation.float64_bits import power
 from gemmule.kernels.emulation.guard import SCALE_STEPS
 from gemmule.kernels.emulation.instruction import instruction
@@ -56,13 +57,14 @@ class OzakiReconstruction:
     @cute.kernel
     def kernel(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors, products=None):
         cute.arch.griddepcontrol_launch_dependents()
-        cute.arch.griddepcontrol_wait()
         if cutlass.const_expr(len(self.counts) > 1):
-            decided = products[0]
+            decided, (cta, _, _) = decision(products), cute.arch.block_idx()
+            wait_for_emulation(decided, cta)
             for count in cutlass.range_constexpr(self.counts[0], self.counts[-1] + 1):
                 if decided == count:
                     self.reconstruct(mR, scales, (mC, mD), factors, count)
         else:
+            cute.arch.griddepcontrol_wait()
             self.reconstruct(mR, scales, (mC, mD), factors, self.counts[0])
 
     @cute.jit

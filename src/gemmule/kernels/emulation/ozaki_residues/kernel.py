@@ -23,6 +23,7 @@ from cutlass import Float32, Float64, Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.emulation.decision_word import decision, wait_for_emulation
 from gemmule.kernels.emulation.float64_bits import power
 from gemmule.kernels.emulation.instruction import instruction
 from gemmule.kernels.emulation.moduli import counts_of, real_of, scale_step
@@ -70,12 +71,13 @@ class OzakiResidues:
     ):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
-        cute.arch.griddepcontrol_wait()
         if cutlass.const_expr(len(self.counts) > 1):
-            count = products[0]
+            count, (cta, _, _) = decision(products), cute.arch.block_idx()
+            wait_for_emulation(count, cta)
             if count > 0:
                 self.convert_both((mA, sA, rA), (mB, sB, rB), count)
         else:
+            cute.arch.griddepcontrol_wait()
             self.convert_both((mA, sA, rA), (mB, sB, rB), None)
 
     @cute.jit
