@@ -91,7 +91,7 @@ def test_an_interrupted_build_resumes(tmp_path):
         compiled.append(line_info)
         return made(*what)
 
-    packed = build.PackedJob(*_what(job), folder=str(tmp_path), compiler=compile_kernel)
+    packed = build.PackedJob(*_what(job), tmp_path / "one.kernel", compile_kernel)
     assert packed.run() == packed.run() == made(*_what(job))
     assert compiled == [False]
 
