@@ -34,9 +34,7 @@ CHIPS = (("NVIDIA H100 80GB HBM3", 132), ("NVIDIA H200", 132))
 _VIRTUAL = 20
 
 
-def every_member(
-    draws: int = DRAWS, least: int = LEAST, most: int = MOST, workers: int | None = None
-) -> list[Job]:
+def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, workers: int | None = None) -> list[Job]:
     """Return the compilations of the wheel, those that most draws need first, in an order that is always the same.
 
     Of grouped products, which are not drawn, all configs are there, for the layouts of a mixture of experts. So many
