@@ -44,8 +44,8 @@ def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, worke
     parts = range(math.ceil(draws / PART))
     count = min(workers or usable_cpus(), len(parts))
     with concurrent.futures.ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
-        for needed in pool.map(_needed, parts, itertools.repeat(draws)):
-            counts.update(needed)
+        for counted in pool.map(needed, parts, itertools.repeat(draws)):
+            counts.update(counted)
     for number, problem in enumerate(shipped_problems()):
         for job in chosen(problem, number % _VIRTUAL % len(CHIPS)):
             counts[job] += least
@@ -57,7 +57,7 @@ def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, worke
     return [*members[: most - len(general)], *general]
 
 
-def _needed(number: int, draws: int) -> collections.Counter[Job]:
+def needed(number: int, draws: int) -> collections.Counter[Job]:
     """Return how many of a part's draws need each compilation."""
     first = number * PART
     problems = itertools.islice(part(number, SEED), draws - first)
