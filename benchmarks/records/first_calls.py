@@ -5,8 +5,8 @@ compiler is installed. The call follows a product of PyTorch's, so that the GPU 
 
 ``python benchmarks/records/first_calls.py RESULTS_FOLDER COUNT SEED`` times the first calls of random products instead,
 each in a process of its own with an empty cache and no compiler, until the result is there. It needs
-gemmule-kernels-sm90. The processes are forked, one after another, from one that has imported PyTorch and nothing of
-gemmule.
+gemmule-kernels-sm90. The processes are forked from one that has imported PyTorch and nothing of gemmule; some at once
+prepare and verify, which takes longer than the call, but nothing else runs during a call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ print(json.dumps([1e6 * (first - start), 1e6 * (second - first)]))
 """
 
 #: Prints the time, the kernel and whether it ran instead of the chosen one, of the first call of a process for each
-#: problem; of the first problem twice, so that bytecode is kept.
+#: problem; of the first problem twice, so that bytecode is kept. So many processes as the second argument says prepare
+#: at once, then call in turn, then verify.
 RANDOM = """
 import json, multiprocessing, sys, time, warnings
 sys.modules["cutlass"] = None
@@ -70,12 +71,14 @@ def first_call(problem):
     options = {"precision": precision} if precision != "ieee" else {}
     if dtype == "int8":
         options["out_dtype"] = "int32"
-    with warnings.catch_warnings(record=True) as told:
+    together.wait(60)
+    with turn, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         start = time.perf_counter()
         c = gm.matmul(a, b, **options)
         torch.cuda.synchronize()
         first = time.perf_counter()
+    together.wait(60)
     plan = gm.matmul.plan(a, b, **options)
     rows = torch.randint(0, m, (8,), device="cuda")
     expected = a[rows].double() @ b.double()
@@ -84,12 +87,23 @@ def first_call(problem):
     fell_back = any(one.category.__name__ == "PackedKernelWarning" for one in told)
     return [1e6 * (first - start), plan.kernel, fell_back]
 
-problems = json.loads(sys.argv[1])
+def first_calls(problems, at_once):
+    global together
+    together = fork.Barrier(at_once)
+    with fork.Pool(at_once, maxtasksperchild=1) as children:
+        return children.map(first_call, problems, chunksize=1)
+
+problems, at_once = json.loads(sys.argv[1]), int(sys.argv[2])
 assert not [name for name in sys.modules if name.startswith("gemmule")]
-with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as children:
-    found = children.map(first_call, [problems[0], *problems], chunksize=1)[1:]
-print(json.dumps(found))
+fork = multiprocessing.get_context("fork")
+turn = fork.Lock()
+first_calls(problems[:1], 1)
+whole = -(-len(problems) // at_once) * at_once
+print(json.dumps(first_calls((problems * at_once)[:whole], at_once)[: len(problems)]))
 """
+
+#: Processes that prepare at once.
+AT_ONCE = 8
 
 #: Types of random products, and their precisions.
 TYPES = (
@@ -134,7 +148,7 @@ def random_first_calls(count: int, seed: int):
         calls.append([dtype, m, n, k, layout, precision])
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "empty"
-        (text,) = printed(RANDOM, [[json.dumps(calls)]], {"GEMMULE_CACHE": str(empty)}, warm=False)
+        (text,) = printed(RANDOM, [[json.dumps(calls), str(AT_ONCE)]], {"GEMMULE_CACHE": str(empty)}, warm=False)
         found = json.loads(text)
         assert not empty.exists(), "a kernel was compiled"
     problems = [[*call, kernel, round(first, 3)] for call, (first, kernel, _) in zip(calls, found, strict=True)]

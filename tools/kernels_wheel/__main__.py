@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--project", type=Path, help="write the project there instead, whose package can be imported")
     parser.add_argument("--workers", type=int, help="compiling processes; one for each CPU by default")
     given = parser.parse_args()
-    jobs = every_member() if given.kernels == "all" else few_members()
+    jobs = every_member(workers=given.workers) if given.kernels == "all" else few_members()
     root = given.root.resolve()
     kernels = compiled(root, jobs, given.workers)
     if given.project is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import shutil
 import subprocess
@@ -15,13 +16,10 @@ from pathlib import Path
 import gemmule
 from gemmule.compiler.artifact import Artifact
 from gemmule.compiler.compile import compile_kernel
-from gemmule.compiler.key import artifact_key
+from gemmule.compiler.key import artifact_key, source_digests
 from gemmule.compiler.pack import INSTALLED_FILE, Pack, write_pack
 from gemmule.compiler.pool import Job, compile_all
-from gemmule.core.arch import Arch
-from gemmule.core.config import Config
 from gemmule.core.errors import CompileError
-from gemmule.core.spec import KernelSpec, Signature
 
 PACKAGE = "gemmule_kernels_sm90"
 #: Most bytes of the wheel.
@@ -36,28 +34,22 @@ class PackedJob(Job):
 
     Attributes
     ----------
-    folder : str
-        Folder of finished compilations: an interrupted build resumes.
+    path : Path
+        File of the finished compilation, named by its key: an interrupted build resumes.
     compiler : callable
         What compiles.
     """
 
-    folder: str = ""
+    path: Path
     compiler: Callable[..., Artifact] = compile_kernel
 
     def run(self) -> Artifact:
         """Return the compiled kernel, of an earlier build if its key is the same."""
-        path = Path(self.folder) / f"{artifact_key(*self.kernel)}.kernel"
-        if path.is_file():
-            return Artifact.load(path)
-        artifact = self.compiler(*self.kernel, line_info=False)
-        artifact.save(path)
+        if self.path.is_file():
+            return Artifact.load(self.path)
+        artifact = self.compiler(self.spec, self.config, self.signature, self.arch, line_info=False)
+        artifact.save(self.path)
         return artifact
-
-    @property
-    def kernel(self) -> tuple[KernelSpec, Config, Signature, Arch]:
-        """What is compiled."""
-        return self.spec, self.config, self.signature, self.arch
 
 
 def compiled(root: Path, jobs: Sequence[Job], workers: int | None = None) -> dict[str, bytes]:
@@ -78,14 +70,20 @@ def compiled(root: Path, jobs: Sequence[Job], workers: int | None = None) -> dic
         If a kernel does not compile.
     """
     folder = root / "build" / "kernels-wheel"
-    packed = [PackedJob(job.spec, job.config, job.signature, job.arch, str(folder)) for job in jobs]
+    # Sources are not read for each of thousands of kernels again.
+    sources = functools.cache(source_digests)
+    keys: dict[Job, str] = {}
+    for job in jobs:
+        kernel = job.spec, job.config, job.signature, job.arch
+        key = artifact_key(*kernel, sources=sources(job.spec))
+        keys[PackedJob(*kernel, folder / f"{key}.kernel")] = key
     kernels: dict[str, bytes] = {}
-    for number, (job, result) in enumerate(compile_all(packed, workers), 1):
+    for number, (job, result) in enumerate(compile_all(keys, workers), 1):
         if isinstance(result, CompileError):
             raise result
-        kernels[artifact_key(job.spec, job.config, job.signature, job.arch)] = result.as_bytes(compressed=False)
-        if number % 100 == 0 or number == len(packed):
-            print(f"{number} of {len(packed)} kernels are compiled", flush=True)
+        kernels[keys[job]] = result.as_bytes(compressed=False)
+        if number % 100 == 0 or number == len(keys):
+            print(f"{number} of {len(keys)} kernels are compiled", flush=True)
     return kernels
 
 

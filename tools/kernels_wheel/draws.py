@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -57,6 +58,8 @@ KINDS = (
 TRANSPOSES, SKINNY, BATCHED, OWN, ADDED, FUSED = 0.08, 0.12, 0.08, 0.02, 0.08, 0.1
 #: Extents, as of the draws that gemmule is measured on: log-uniform, one third odd, the others multiples of 16 bytes.
 LOW, HIGH = 64, 8192
+#: Problems that are drawn one after another; such parts are drawn in parallel.
+PART = 2000
 _ODD = 1 / 3
 _ALIGNED_BYTES = 16
 _FUSED_BYTES = 2
@@ -64,9 +67,15 @@ _FUSED_BYTES = 2
 
 def problems(count: int, seed: int) -> Iterator[Problem]:
     """Yield random problems; those of a smaller count are the first of a larger one."""
-    rng = np.random.default_rng(seed)
+    for number in range(math.ceil(count / PART)):
+        yield from itertools.islice(part(number, seed), count - number * PART)
+
+
+def part(number: int, seed: int) -> Iterator[Problem]:
+    """Yield the problems from `number` times `PART`, which need not be drawn after the former ones."""
+    rng = np.random.default_rng([seed, number])
     shares = np.array([kind.percent for kind in KINDS])
-    for _ in range(count):
+    for _ in range(PART):
         if rng.random() < TRANSPOSES:
             itemsize = int(2 ** rng.integers(4))
             m, n = (_extent(rng, itemsize) for _ in range(2))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import dataclasses
+import itertools
+import math
+import multiprocessing
 from collections.abc import Iterable, Iterator, Sequence
 
 from gemmule.compiler.pool import Job, jobs_of
 from gemmule.core.arch import Arch
+from gemmule.core.cpus import usable_cpus
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import Problem, contiguous_gemm, inner_problem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose
 
-from .draws import problems, shipped_problems
+from .draws import PART, part, problems, shipped_problems
 
 ARCH = Arch.parse("sm_90a")
 SEED = 20261124
@@ -29,14 +34,18 @@ CHIPS = (("NVIDIA H100 80GB HBM3", 132), ("NVIDIA H200", 132))
 _VIRTUAL = 20
 
 
-def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST) -> list[Job]:
+def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, workers: int | None = None) -> list[Job]:
     """Return the compilations of the wheel, those that most draws need first, in an order that is always the same.
 
-    Of grouped products, which are not drawn, all configs are there, for the layouts of a mixture of experts.
+    Of grouped products, which are not drawn, all configs are there, for the layouts of a mixture of experts. So many
+    processes choose; by default one for each CPU.
     """
     counts: collections.Counter[Job] = collections.Counter()
-    for number, problem in enumerate(problems(draws, SEED)):
-        counts.update(chosen(problem, number))
+    parts = range(math.ceil(draws / PART))
+    count = min(workers or usable_cpus(), len(parts))
+    with concurrent.futures.ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+        for counted in pool.map(needed, parts, itertools.repeat(draws)):
+            counts.update(counted)
     for number, problem in enumerate(shipped_problems()):
         for job in chosen(problem, number % _VIRTUAL % len(CHIPS)):
             counts[job] += least
@@ -46,6 +55,13 @@ def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST) -> li
     members = [job for job, count in counts.items() if count >= least and job not in general]
     members.sort(key=lambda job: (-counts[job], order(job)))
     return [*members[: most - len(general)], *general]
+
+
+def needed(number: int, draws: int) -> collections.Counter[Job]:
+    """Return how many of a part's draws need each compilation."""
+    first = number * PART
+    problems = itertools.islice(part(number, SEED), draws - first)
+    return collections.Counter(job for place, one in enumerate(problems, first) for job in chosen(one, place))
 
 
 def few_members() -> list[Job]:

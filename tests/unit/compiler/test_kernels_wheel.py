@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import tomllib
 from pathlib import Path
 
@@ -28,6 +30,20 @@ def test_draws_are_the_same_each_time_and_of_every_kind():
     for has in (lambda x: x.epilogue, lambda x: x.c, lambda x: x.batch, lambda x: x.m < 64, lambda x: x.m % 2):
         assert any(map(has, products))
     assert any(x.own_transpose for x in draws.problems(2000, 5) if isinstance(x, GemmProblem))
+
+
+def test_parts_are_drawn_and_chosen_alone():
+    count = draws.PART + 20
+    last = list(draws.problems(count, members.SEED))[draws.PART :]
+    assert last == list(itertools.islice(draws.part(1, members.SEED), 20))
+    # Chips go by a draw's number among all.
+    chosen = collections.Counter(
+        job for number, one in enumerate(last, draws.PART) for job in members.chosen(one, number)
+    )
+    assert members.needed(1, count) == chosen
+    assert chosen != collections.Counter(
+        job for number, one in enumerate(last, 1) for job in members.chosen(one, number)
+    )
 
 
 def test_members_are_what_dispatch_chooses_most_often_first():
@@ -91,7 +107,7 @@ def test_an_interrupted_build_resumes(tmp_path):
         compiled.append(line_info)
         return made(*what)
 
-    packed = build.PackedJob(*_what(job), folder=str(tmp_path), compiler=compile_kernel)
+    packed = build.PackedJob(*_what(job), tmp_path / "one.kernel", compile_kernel)
     assert packed.run() == packed.run() == made(*_what(job))
     assert compiled == [False]
 
