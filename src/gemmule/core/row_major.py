@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from .arch import Arch
 from .dtype import DType
+from .epilogue import SECOND
 from .last_call_cache import cache_last_call
 from .layout import StridedMatrix
 from .problem import GemmProblem, OperandTypes
 
 #: Largest extent without overflow of the kernels' 32-bit indices.
 MAX_EXTENT = 2**30
+# Inputs of an epilogue may have any strides.
+_FACTORS_AND_RESULT = frozenset(("a", "b", "c", "d", SECOND))
 #: Most CTAs along x, y and z.
 MAX_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 #: Bytes of a thread's widest load.
@@ -48,9 +51,9 @@ def why_not_lines(problem: GemmProblem, dtype: DType) -> str | None:
 
 @cache_last_call
 def why_not_strides(problem: GemmProblem) -> str | None:
-    """Return why an operand is no row- or column-major matrix, C in D's layout; None where all are."""
+    """Return why A, B, C or D is no row- or column-major matrix, or C not in D's layout; None where all are."""
     for name, matrix in problem.operands().items():
-        if not (matrix.is_row_major or matrix.is_col_major):
+        if name in _FACTORS_AND_RESULT and not (matrix.is_row_major or matrix.is_col_major):
             return (
                 f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major "
                 "and column-major matrices"

@@ -69,6 +69,22 @@ def test_mma_sync_with_a_bias_by_row(kernel, only, rng):
     finish(CASES["row_bias_silu"], rng, shape=(67, 71, 40))
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kernel", ["mma_sync_gemm", "mma_sync_small", "simt_gemm"])
+def test_inputs_have_any_strides(kernel, order, rng):
+    m, n, k, dtype = 35, 37, 40, np.float32 if kernel == "simt_gemm" else np.float16
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    bias, factor = (rng.standard_normal(shape).astype(dtype)[..., ::2] for shape in (2 * n, (m, 2 * n)))
+    out = np.full((m, n), np.nan, dtype, order=order)
+    gm.gemm.plan(
+        a, b, bias=bias, epilogue=lambda acc, factor: acc * factor, epilogue_args={"factor": factor}, out=out,
+        executor="vgpu", kernel=kernel,
+    ).run()  # fmt: skip
+    a, b, bias, factor = (x.astype("f8") for x in (a, b, bias, factor))
+    bound = (np.abs(a) @ np.abs(b) + np.abs(bias)) * np.abs(factor)
+    assert (np.abs(out - (a @ b + bias) * factor) <= 2 * np.finfo(dtype).eps * bound).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CASES))
 @pytest.mark.parametrize("kernel", sorted(SPECS))
