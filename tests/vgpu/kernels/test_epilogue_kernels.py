@@ -72,7 +72,7 @@ def test_mma_sync_with_a_bias_by_row(kernel, only, rng):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("kernel", ["mma_sync_gemm", "mma_sync_small", "simt_gemm"])
 def test_inputs_have_any_strides(kernel, order, rng):
-    m, n, k, dtype = 35, 37, 40, np.float32 if kernel == "simt_gemm" else np.float16
+    m, n, k, dtype = 35, 36, 40, np.float32 if kernel == "simt_gemm" else np.float16
     a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
     bias, factor = (rng.standard_normal(shape).astype(dtype)[..., ::2] for shape in (2 * n, (m, 2 * n)))
     out = np.full((m, n), np.nan, dtype, order=order)
