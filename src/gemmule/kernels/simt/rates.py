@@ -142,8 +142,8 @@ _IN_GROUPS = {
     32 * 32: _InGroups(mn_major=0.985),
 }
 #: Further factors where operands are aligned: by rows, columns, k-tile, groups of warps, and how K-major operands are
-#: copied: by elements, as vectors through registers or through slots, or by `wide_copies`; or whether none is, and
-#: the result is not written by element.
+#: copied: by elements, as vectors through registers or through slots, or by `wide_copies`, of both or of one; or
+#: whether none is K-major, and the result is not written by element.
 _COPIED = {
     (32, 128, 16, 1, "mn_major"): 1.03,
     (128, 32, 16, 1, "mn_major"): 1.03,
@@ -154,11 +154,11 @@ _COPIED = {
     (128, 256, 8, 1, "mn_major"): 1.04,
     (128, 256, 16, 1, "vectors"): 1.013,
     (256, 128, 16, 1, "vectors"): 1.013,
-    (128, 64, 8, 1, "mn_major"): 1.05,
-    (128, 64, 8, 1, "elements"): 1.0,
+    (128, 64, 8, 1, "elements"): 0.96,
     (64, 64, 32, 2, "elements"): 0.96,
     (32, 32, 32, 4, "elements"): 0.975,
     (32, 32, 32, 4, "wide"): 0.97,
+    (32, 32, 32, 4, "wide of one"): 1.04,
     (32, 32, 64, 4, "mn_major"): 0.97,
     (32, 64, 32, 4, "mn_major"): 0.98,
     (64, 32, 32, 4, "mn_major"): 0.985,
@@ -188,7 +188,7 @@ def factor_of(
     k_major, unaligned : tuple of bool
         Of A and of B: whether it is K-major, and is copied by element.
     copied : str
-        How aligned K-major operands are copied: "elements", "vectors", "slots" or "wide".
+        How aligned K-major operands are copied: "elements", "vectors", "slots", "wide" or "wide of one".
     by_element : bool
         Whether the result is written by element.
     """

@@ -212,7 +212,7 @@ def _facts_of_config(
     by_vectors = tuple(one or slot for one, slot in zip(config.by_vectors(pair), by_slots, strict=True))
     copied = "slots" if any(by_slots) else "vectors" if any(by_vectors) else "elements"
     if config.wide_copies and any(by_vectors):
-        copied = "wide"
+        copied = "wide" if all(by_vectors) else "wide of one"
     short = [few or (along and not one) for few, along, one in zip(unaligned, k_major, by_vectors, strict=True)]
     copies = [
         tile * config.tile_k // config.threads // (1 if few else config.vector)
