@@ -38,7 +38,7 @@ def shift(torch, edge, dtype):
         *[("float64_gemm", "float64", edge) for edge in (32, 77, 131, 192)],
         *[("mma_sync_gemm", "bfloat16", edge) for edge in (36, 100)],
         *[("mma_sync_small", "bfloat16", edge) for edge in (47, 65, 333)],
-        ("hopper_gemm", "float16", 128),
+        ("hopper_gemm", "float16", 384),
     ],
 )
 def test_products_of_what_the_last_product_wrote(torch, kernel, dtype, edge, captured):

@@ -100,3 +100,33 @@ def test_while_there_are_tangents(check):
     with torch.autograd.forward_ad.dual_level():
         assert not check(x, y)
     assert check(x, y)
+
+
+def a_mode():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    return Mode()
+
+
+def fake_tensors():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize(
+    "context",
+    [a_mode, fake_tensors, torch.inference_mode, torch.autograd.forward_ad.dual_level, lambda: torch.device("meta")],
+    ids=["a mode", "fake tensors", "inference mode", "tangents", "a default device"],
+)
+def test_a_first_product_within_a_mode(context):
+    """Whether there are guards is asked once, of whatever comes first, such as the trace of a program."""
+    with context():
+        made = tensor_guards(torch)
+    assert made is not None
+    assert made(torch.zeros(2, 3))(torch.ones(2, 3))

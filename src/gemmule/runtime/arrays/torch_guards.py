@@ -17,10 +17,14 @@ def tensor_guards(torch: Any) -> Guards | None:
     The class is PyTorch's own affair, so that it is tried on tensors that must not be taken for one another.
     """
 
-    def made(*tensors: Any) -> Callable[..., bool]:
+    def tried(*tensors: Any) -> Callable[..., bool]:
         # Without dimensions that may change.
         guards = torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
         check: Callable[..., bool] = guards.check
+        return check
+
+    def made(*tensors: Any) -> Callable[..., bool]:
+        check = tried(*tensors)
         # Some modes, which may hand out tensors of their own, it does not see: that of fake tensors.
         modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
         # Nor tangents, which a kernel would lose.
@@ -28,7 +32,9 @@ def tensor_guards(torch: Any) -> Guards | None:
         return lambda *given: not modes() and forward_ad._current_level < 0 and check(*given)
 
     try:
-        return made if _tells_tensors_apart(torch, made) else None
+        # A first product may be one of a trace, in whose modes tensors are none that a guard knows.
+        with torch.utils._python_dispatch._disable_current_modes():
+            return made if _tells_tensors_apart(torch, tried) else None
     except (TypeError, ValueError, AttributeError, RuntimeError, SystemError):
         # It is not there, is called otherwise, or cannot be asked now.
         return None
