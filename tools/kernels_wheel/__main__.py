@@ -1,7 +1,11 @@
 """Builds the wheel of compiled kernels: ``make kernels-wheel``, or ``make kernels-wheel KERNELS=few`` for a test."""
 
 import argparse
+import os
 from pathlib import Path
+
+# Before NumPy is imported: processes that choose on all cores would otherwise have a thread for each core, each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from .build import build_wheel, compiled, write_package
 from .members import every_member, few_members
