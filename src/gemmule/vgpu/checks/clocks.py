@@ -32,7 +32,7 @@ from .agent_columns import AgentColumns
 from .collected import Check, Collected
 
 #: Mbarriers of a CTA that are followed.
-_MBARRIERS = 64
+_MBARRIERS = 80
 #: Messages from other clusters that are followed, of each cluster.
 MOST_MESSAGES = 128
 

@@ -141,3 +141,8 @@ def test_every_wait_for_c_is_missed(config, out, rng):
     assert own
     unseen = [one for one in own if not any(is_found(one, schedule) for schedule in SCHEDULES)]
     assert not unseen, "\n".join(map(str, unseen))
+
+
+def test_most_mbarriers_that_a_cta_has(rng):
+    config = HopperGemmConfig(tile_m=192, tile_n=104, stages=3, pingpong=1, cluster_m=1, ctas=1)
+    check_product(config, (440, 48, 200), rng, BFLOAT16, FLOAT32, adds=True)
