@@ -65,7 +65,9 @@ _WITHOUT = (
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random bits.")
 @click.option("--peers/--no-peers", default=True, help="Measure PyTorch and CuPy too, if installed.")
 @click.option("--in-order", is_flag=True, help="Serialize launches: each waits for the end of its predecessor.")
-@click.option("--counts", is_flag=True, help="Also count sectors, L1 hits and bank conflicts, for 512 x 512 on the virtual GPU.")
+@click.option(
+    "--counts", is_flag=True, help="Also count sectors, L1 hits and bank conflicts on the virtual GPU, of 512 x 512."
+)
 @click.option("--counts-only", is_flag=True, help="Only count, for 512 x 512, without a measurement; needs no GPU.")
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the results to a new record file in FOLDER.")
 @click.option("--plot", metavar="FOLDER", type=click.Path(), help="Write plots to FOLDER, as PNG and SVG.")
