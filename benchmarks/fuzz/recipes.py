@@ -182,7 +182,8 @@ RECIPES: dict[str, Recipe] = {
         kernels=("hopper_gemm", "hopper_gemm_k_major"),
     ),
     "scaled_any": Recipe(
-        _of(FLOAT8, "float8"), ((1, 200), (1, 200), (1, 300)), operation="scaled", kernels=("gemm_reference",)
+        _of(FLOAT8, "float8"), ((1, 200), (1, 200), (1, 300)), operation="scaled",
+        kernels=("gemm_reference", "hopper_gemm_upcast"),
     ),
     "quantize": Recipe(
         _of((("bfloat16", "float8_e4m3fn"), ("float16", "float8_e5m2"), ("float32", "float8_e4m3fn"))),

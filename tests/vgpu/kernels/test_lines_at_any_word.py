@@ -98,10 +98,3 @@ def test_every_config(choice, layout, rng):
     d = poisoned(FLOAT32, (m, n))
     assert choice.spec.why_not(tf32(*moved, d), virtual_arch(), choice.config) is None
     assert_exact(choice, *moved, d)
-
-
-def test_threads_are_as_many_as_lines():
-    config, odd = MmaSyncConfig(tile_m=256), np.zeros((9, 9), np.float32)
-    assert "fewer than the rows or columns" in MMA_SYNC.why_not(tf32(odd, odd, odd), virtual_arch(), config)
-    whole = np.zeros((8, 8), np.float32)
-    assert MMA_SYNC.why_not(tf32(whole, whole, whole), virtual_arch(), config) is None
