@@ -3,10 +3,11 @@
 Times both in fresh processes, one after another: with the kernel in the cache on disk, and with a pack where no
 compiler is installed. The call follows a product of PyTorch's, so that the GPU is in use. Writes `overhead` records.
 
-``python benchmarks/records/first_calls.py RESULTS_FOLDER COUNT SEED`` times the first calls of random products instead,
-each in a process of its own with an empty cache and no compiler, until the result is there. It needs
-gemmule-kernels-sm90. The processes are forked from one that has imported PyTorch and nothing of gemmule; some at once
-prepare and verify, which takes longer than the call, but nothing else runs during a call.
+``python benchmarks/records/first_calls.py RESULTS_FOLDER COUNT SEED [AT_ONCE]`` times the first calls of random
+products instead, each in a process of its own with an empty cache and no compiler, until the result is there, and the
+import of gemmule before it. It needs gemmule-kernels-sm90. The processes are forked from one that has imported PyTorch
+and nothing of gemmule. One runs after another; with AT_ONCE so many prepare and verify at once, which takes longer than
+the call, but nothing else runs during an import and a call.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ assert sys.modules.get("cutlass") is None
 print(json.dumps([1e6 * (first - start), 1e6 * (second - first)]))
 """
 
-#: Prints the time, the kernel and whether it ran instead of the chosen one, of the first call of a process for each
-#: problem; of the first problem twice, so that bytecode is kept. So many processes as the second argument says prepare
-#: at once, then call in turn, then verify.
+#: Prints the time of the first call of a process, that of the import before it, the kernel, and whether it ran instead
+#: of the chosen one, for each problem; of the first problem twice, so that bytecode is kept. So many processes as the
+#: second argument says prepare at once, then import and call in turn, then verify.
 RANDOM = """
 import json, multiprocessing, sys, time, warnings
 sys.modules["cutlass"] = None
@@ -67,25 +68,26 @@ def first_call(problem):
     a, b = (one if letter == "n" else one.T for one, letter in zip((a, b), layout))
     torch.mm(torch.ones(64, 64, device="cuda"), torch.ones(64, 64, device="cuda"))
     torch.cuda.synchronize()
-    import gemmule as gm
     options = {"precision": precision} if precision != "ieee" else {}
     if dtype == "int8":
         options["out_dtype"] = "int32"
     together.wait(60)
     with turn, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
+        begin = time.perf_counter()
+        import gemmule as gm
         start = time.perf_counter()
         c = gm.matmul(a, b, **options)
         torch.cuda.synchronize()
         first = time.perf_counter()
     together.wait(60)
     plan = gm.matmul.plan(a, b, **options)
-    rows = torch.randint(0, m, (8,), device="cuda")
-    expected = a[rows].double() @ b.double()
-    assert torch.allclose(c[rows].double(), expected, rtol=0.01, atol=1e-3), plan
+    rows, columns = slice(m // 3, m // 3 + 8), slice(n // 3, n // 3 + 64)
+    expected = a[rows].cpu().double() @ b[:, columns].cpu().double()
+    assert torch.allclose(c[rows, columns].cpu().double(), expected, rtol=0.01, atol=1e-3), plan
     assert sys.modules.get("cutlass") is None
     fell_back = any(one.category.__name__ == "PackedKernelWarning" for one in told)
-    return [1e6 * (first - start), plan.kernel, fell_back]
+    return [1e6 * (first - start), 1e6 * (start - begin), plan.kernel, fell_back]
 
 def first_calls(problems, at_once):
     global together
@@ -101,9 +103,6 @@ first_calls(problems[:1], 1)
 whole = -(-len(problems) // at_once) * at_once
 print(json.dumps(first_calls((problems * at_once)[:whole], at_once)[: len(problems)]))
 """
-
-#: Processes that prepare at once.
-AT_ONCE = 8
 
 #: Types of random products, and their precisions.
 TYPES = (
@@ -138,8 +137,8 @@ def first_calls(dtype: str, m: int, n: int, k: int):
         yield record("import_pack", in_fresh_processes(IMPORT, [], 9, packed))
 
 
-def random_first_calls(count: int, seed: int):
-    """Yield a record of the first calls of random products, with the installed pack of kernels alone."""
+def random_first_calls(count: int, seed: int, at_once: int = 1):
+    """Yield records of first calls of random products, with the installed pack of kernels alone, and of the imports."""
     rng = np.random.default_rng(seed)
     calls = []
     for number in range(count):
@@ -148,22 +147,24 @@ def random_first_calls(count: int, seed: int):
         calls.append([dtype, m, n, k, layout, precision])
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "empty"
-        (text,) = printed(RANDOM, [[json.dumps(calls), str(AT_ONCE)]], {"GEMMULE_CACHE": str(empty)}, warm=False)
+        (text,) = printed(RANDOM, [[json.dumps(calls), str(at_once)]], {"GEMMULE_CACHE": str(empty)}, warm=False)
         found = json.loads(text)
         assert not empty.exists(), "a kernel was compiled"
-    problems = [[*call, kernel, round(first, 3)] for call, (first, kernel, _) in zip(calls, found, strict=True)]
+    problems = [[*call, kernel, round(first, 3)] for call, (first, _, kernel, _) in zip(calls, found, strict=True)]
     for problem in problems:
         print(*problem)
-    samples = [first for first, _, _ in found]
+    samples = [first for first, *_ in found]
     (pack,) = PACKS.installed()
     counts = {
         "pack": pack.origin,
         "pack_kernels": len(pack.kernels),
         "pack_bytes": pack.path.stat().st_size,
         "slower_than_300_ms": sum(one > SLOW_US for one in samples),
-        "fallbacks": sum(fell_back for _, _, fell_back in found),
+        "fallbacks": sum(fell_back for *_, fell_back in found),
+        "at_once": at_once,
     }
     yield record("first_call_random", samples, seed=seed, **counts, problems=problems)
+    yield record("import_after_torch", [importing for _, importing, *_ in found])
 
 
 def in_fresh_processes(code: str, arguments: list[str], times: int, variables: dict[str, str] | None = None) -> list:

@@ -52,6 +52,7 @@ _PATHS: dict[str, tuple[str, str | None]] = {
     "first_call_random": ("first call of a process until its result is there, gemmule-kernels-sm90, no compiler", None),
     "import_pack": ("`import gemmule`, `GEMMULE_PACK` set", None),
     "import": ("`import gemmule`", None),
+    "import_after_torch": ("`import gemmule` after PyTorch, before these calls", None),
 }
 
 
