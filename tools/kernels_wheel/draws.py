@@ -53,11 +53,15 @@ KINDS = (
     Kind("float8_e5m2", "float8_e5m2", "bfloat16", 0.5, Precision.FLOAT8),
     Kind("int32", "int32", "int32", 1),
 )
+#: Types that only the draws of first tries have as well.
+COMPLEX = (Kind("complex64", "complex64", "complex64", 6), Kind("complex128", "complex128", "complex128", 4))
 #: Shares of the draws that are transposes, and of the products: with few rows or columns, in batches, of a matrix and
 #: its own transpose, with a C, and of 8- and 16-bit floats with an epilogue.
 TRANSPOSES, SKINNY, BATCHED, OWN, ADDED, FUSED = 0.08, 0.12, 0.08, 0.02, 0.08, 0.1
 #: Extents, as of the draws that gemmule is measured on: log-uniform, one third odd, the others multiples of 16 bytes.
 LOW, HIGH = 64, 8192
+#: Share of first tries whose extents are powers of two, between those; no tile is cut by an edge of such a matrix.
+POWERS = 0.5
 #: Problems that are drawn one after another; such parts are drawn in parallel.
 PART = 2000
 _ODD = 1 / 3
@@ -71,17 +75,21 @@ def problems(count: int, seed: int) -> Iterator[Problem]:
         yield from itertools.islice(part(number, seed), count - number * PART)
 
 
-def part(number: int, seed: int) -> Iterator[Problem]:
-    """Yield the problems from `number` times `PART`, which need not be drawn after the former ones."""
-    rng = np.random.default_rng([seed, number])
-    shares = np.array([kind.percent for kind in KINDS])
+def part(number: int, seed: int, *, first_tries: bool = False) -> Iterator[Problem]:
+    """Yield the problems from `number` times `PART`, which need not be drawn after the former ones.
+
+    First tries are other problems, of complex numbers too: of powers of two, which random extents hardly ever are.
+    """
+    rng = np.random.default_rng([seed, number, 1] if first_tries else [seed, number])
+    kinds, powers = ((*KINDS, *COMPLEX), POWERS) if first_tries else (KINDS, 0.0)
+    shares = np.array([kind.percent for kind in kinds])
     for _ in range(PART):
         if rng.random() < TRANSPOSES:
             itemsize = int(2 ** rng.integers(4))
             m, n = (_extent(rng, itemsize) for _ in range(2))
             yield transpose_of(m, n, itemsize)
         else:
-            yield _product(KINDS[int(rng.choice(len(KINDS), p=shares / shares.sum()))], rng)
+            yield _product(kinds[int(rng.choice(len(kinds), p=shares / shares.sum()))], rng, powers)
 
 
 def shipped_problems() -> Iterator[Problem]:
@@ -91,11 +99,13 @@ def shipped_problems() -> Iterator[Problem]:
             yield problem_of(entry.key)
 
 
-def _product(kind: Kind, rng: np.random.Generator) -> GemmProblem:
+def _product(kind: Kind, rng: np.random.Generator, powers: float) -> GemmProblem:
     a, b, d = map(dtype_named, (kind.a, kind.b, kind.d))
     odd = rng.random() < _ODD
     itemsize = min(a.itemsize, b.itemsize)
     m, n, k = (_extent(rng, itemsize, odd=odd) for _ in range(3))
+    if powers and rng.random() < powers:
+        m, n, k = (int(2**power) for power in rng.integers(LOW.bit_length() - 1, HIGH.bit_length(), 3))
     layout = str(rng.choice(LAYOUTS))
     batch: tuple[int, ...] = ()
     if a is not b or rng.random() < SKINNY:

@@ -25,8 +25,10 @@ ARCH = Arch.parse("sm_90a")
 SEED = 20261124
 #: Draws, and how many of them need a kernel that is packed.
 DRAWS, LEAST = 400_000, 3
+#: Draws for each one of first tries, whose kernels are packed before those of other draws.
+FIRST_TRIES = 10
 #: Most kernels, which keeps the wheel under `build.MOST_BYTES`.
-MOST = 7_400
+MOST = 7_840
 #: Kernels that run what no other packed kernel does.
 GENERAL = ("gemm_reference", "transpose_reference")
 #: The chips that choose, by their drivers' names, and their SMs; last the virtual GPU, one draw in so many.
@@ -37,30 +39,35 @@ _VIRTUAL = 20
 def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, workers: int | None = None) -> list[Job]:
     """Return the compilations of the wheel, those that most draws need first, in an order that is always the same.
 
-    Of grouped products, which are not drawn, all configs are there, for the layouts of a mixture of experts. So many
-    processes choose; by default one for each CPU.
+    Before all others are those of tuned tables, of first tries, and of grouped products, which are not drawn: all
+    configs for the layouts of a mixture of experts. So many processes choose; by default one for each CPU.
     """
     counts: collections.Counter[Job] = collections.Counter()
-    parts = range(math.ceil(draws / PART))
+    tried: collections.Counter[Job] = collections.Counter()
+    first_tries = draws // FIRST_TRIES
+    parts, first_parts = (range(math.ceil(count / PART)) for count in (draws, first_tries))
     count = min(workers or usable_cpus(), len(parts))
     with concurrent.futures.ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
-        for counted in pool.map(needed, parts, itertools.repeat(draws)):
+        counting = pool.map(needed, parts, itertools.repeat(draws))
+        trying = pool.map(needed, first_parts, itertools.repeat(first_tries), itertools.repeat(True))
+        for counted in counting:
             counts.update(counted)
+        for counted in trying:
+            tried.update(counted)
     for number, problem in enumerate(shipped_problems()):
-        for job in chosen(problem, number % _VIRTUAL % len(CHIPS)):
-            counts[job] += least
-    for job in _grouped():
-        counts[job] += draws
+        tried.update(dict.fromkeys(chosen(problem, number % _VIRTUAL % len(CHIPS)), least))
+    certain = (*(job for job, number in tried.items() if number >= least), *_grouped())
+    counts.update(dict.fromkeys(certain, draws))
     general = list(_general())
     members = [job for job, count in counts.items() if count >= least and job not in general]
     members.sort(key=lambda job: (-counts[job], order(job)))
     return [*members[: most - len(general)], *general]
 
 
-def needed(number: int, draws: int) -> collections.Counter[Job]:
+def needed(number: int, draws: int, first_tries: bool = False) -> collections.Counter[Job]:
     """Return how many of a part's draws need each compilation."""
     first = number * PART
-    problems = itertools.islice(part(number, SEED), draws - first)
+    problems = itertools.islice(part(number, SEED, first_tries=first_tries), draws - first)
     return collections.Counter(job for place, one in enumerate(problems, first) for job in chosen(one, place))
 
 

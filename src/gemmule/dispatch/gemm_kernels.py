@@ -17,18 +17,15 @@ from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as HOPPER_GEMM_REPACK
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as HOPPER_GEMM_UNALIGNED
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as HOPPER_GEMM_UPCAST
 from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC as HOPPER_GEMM_W8A16
-from gemmule.kernels.hopper.grouped.spec import SPEC as HOPPER_GROUPED
 from gemmule.kernels.hopper.syrk.spec import SPEC as HOPPER_SYRK
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
 from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
-from gemmule.kernels.mma_sync.grouped_gemv.spec import SPEC as GROUPED_GEMV
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC_GEMM
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as SIMT_GEMM_MN_MAJOR
-from gemmule.kernels.simt.grouped.spec import SPEC as SIMT_GROUPED
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.simt.syrk import SPEC as SIMT_SYRK
 
@@ -74,9 +71,6 @@ GEMM_KERNELS: tuple[KernelSpec, ...] = (
     D01,
     GEMM_REFERENCE,
 )
-
-#: The kernels of grouped products.
-GROUPED_KERNELS: tuple[KernelSpec, ...] = (HOPPER_GROUPED, GROUPED_GEMV, SIMT_GROUPED)
 
 #: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
 LADDER: tuple[str, ...] = tuple(

@@ -31,7 +31,7 @@ def kernels_of(operation: str) -> tuple[KernelSpec, ...]:
 
         return GEMM_KERNELS
     if operation == "grouped":
-        from .gemm_kernels import GROUPED_KERNELS
+        from .grouped_kernels import GROUPED_KERNELS
 
         return GROUPED_KERNELS
     from .transpose_kernels import TRANSPOSE_KERNELS

@@ -32,6 +32,18 @@ def test_draws_are_the_same_each_time_and_of_every_kind():
     assert any(x.own_transpose for x in draws.problems(2000, 5) if isinstance(x, GemmProblem))
 
 
+def test_first_tries_have_powers_of_two_and_complex_numbers():
+    tries = list(itertools.islice(draws.part(0, 5, first_tries=True), 300))
+    assert tries == list(itertools.islice(draws.part(0, 5, first_tries=True), 300))
+    assert {"complex64", "complex128"} <= {one.a.dtype.name for one in tries if isinstance(one, GemmProblem)}
+    powers, others = (
+        sum(isinstance(x, GemmProblem) and x.m.bit_count() == x.n.bit_count() == x.k.bit_count() == 1 for x in drawn)
+        for drawn in (tries, draws.problems(300, 5))
+    )
+    assert 60 < powers < 180
+    assert others < 5
+
+
 def test_parts_are_drawn_and_chosen_alone():
     count = draws.PART + 20
     last = list(draws.problems(count, members.SEED))[draws.PART :]
@@ -62,6 +74,12 @@ def test_members_are_what_dispatch_chooses_most_often_first():
     assert {job.spec.name for job in fewest[-15:]} == set(members.GENERAL)
     drawn = {job for number, one in enumerate(draws.problems(300, members.SEED)) for job in members.chosen(one, number)}
     assert drawn <= set(all_of_few)
+    # Of few kernels those of first tries and of tuned tables come before others.
+    tried = {job for job, count in members.needed(0, 30, first_tries=True).items() if count}
+    tuned = {
+        job for number, one in enumerate(draws.shipped_problems()) for job in members.chosen(one, number % 20 % 2)
+    }
+    assert tried | tuned <= {*members.every_member(300, 1, len(all_of_few) - 100)}
 
 
 def test_kernels_of_any_number_of_multiprocessors_are_one():
