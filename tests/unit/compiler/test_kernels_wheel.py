@@ -76,9 +76,7 @@ def test_members_are_what_dispatch_chooses_most_often_first():
     assert drawn <= set(all_of_few)
     # Of few kernels those of first tries and of tuned tables come before others.
     tried = {job for job, count in members.needed(0, 30, first_tries=True).items() if count}
-    tuned = {
-        job for number, one in enumerate(draws.shipped_problems()) for job in members.chosen(one, number % 20 % 2)
-    }
+    tuned = {job for number, one in enumerate(draws.shipped_problems()) for job in members.chosen(one, number % 20 % 2)}
     assert tried | tuned <= {*members.every_member(300, 1, len(all_of_few) - 100)}
 
 

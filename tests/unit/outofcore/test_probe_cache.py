@@ -172,14 +172,15 @@ class Gpu:
 
     def kernel(self, product):
         for matrix in (product.a, product.b, product.d):
-            assert matrix.pitch >= matrix.cols * matrix.dtype.itemsize
+            line = matrix.cols if matrix.order == "C" else matrix.rows
+            assert matrix.pitch >= line * matrix.dtype.itemsize
         return f"{self.chosen} of {product.d.dtype}, beta {product.beta}"
 
     def waves(self, product):
         return 128, 128, 132
 
     def stairs(self, product):
-        return 0
+        return 256
 
     def direct(self, array):
         return False
@@ -206,8 +207,9 @@ def gpu(monkeypatch):
     return gpu
 
 
-def rates_on(file, dtype=F4):
+def rates_on(file, dtype=F4, *, own=False):
     a, b = np.ones((64, 64), dtype), np.ones((64, 64), dtype)
+    b = a.T if own else b
     problem = StreamProblem(ArraySource(a), ArraySource(b), None, (64, 64), np.dtype(dtype), 1, 0)
     budgets, place = Budgets(1 << 30, 64 << 20, 1 << 30), ArraySink(np.empty((64, 64), dtype))
     return devices.measured_rates("gpu", problem, place, F4, Precision.IEEE, budgets, 0, ProbeCache(file))
@@ -229,6 +231,11 @@ def test_a_gpu_is_measured_once(gpu, file):
     gpu.device.identity = "another uuid", *gpu.device.identity[1:]
     rates_on(file)
     assert gpu.counts == {"link": 2, "product": 8, "parts": 4, "staging": 2}
+
+
+def test_a_kernel_for_triangles_is_looked_up_where_one_triangle_is_enough(gpu, file):
+    assert rates_on(file).stairs == 0
+    assert rates_on(file, own=True).stairs == 256
 
 
 def test_the_identity_of_a_gpu(monkeypatch):

@@ -20,7 +20,7 @@ from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.executor.streams import DeviceStreams
 
-from ..device.engine.host_memory import memory_of
+from ..device.engine.host_memory import is_transpose, memory_of
 from ..device.engine.staging_probe import Staged, pinned_within, staged_by
 from ..device.planner.budgets import Budgets
 from ..device.planner.disk_probe import DiskRate, read_rate, write_rate
@@ -215,7 +215,8 @@ def _gpu_rates(
         key = "product", *gpu, __version__, *types, operands.orders, precision.value, *kernels
         compute, added, split, join = probes.figures(key, 4, product_rates)
         large = large_product(operands)
-        waves, stairs = device.waves(large), device.stairs(large)
+        # Of a result that is needed as a whole no kernel for parts is looked up.
+        waves, stairs = device.waves(large), device.stairs(large) if is_transpose(a, b) else 0
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(
         compute, added, h2d, d2h, half=_HALF,
