@@ -33,7 +33,7 @@ from .choices.packed_choice import best_compiled, is_choice_compiled, warn_of_pa
 from .problem_key import key_of
 from .rates_table import rates_for
 from .recording import is_recording, record_shape
-from .registry import kernels_of
+from .registry import kernels_for, kernels_of, reasons_of_others
 from .tuned_file import Entry
 from .tuned_table import TunedTable, add_own, table_for
 
@@ -123,8 +123,17 @@ def _chosen(
 ) -> Choice:
     """Return the choice among all kernels, cached by everything that it depends on."""
     del began
-    operation = "gemm" if isinstance(problem, GemmProblem) else "transpose"
-    return _runnable(problem, arch, kernels_of(operation), multiprocessors, chip, tuned)
+    registry = kernels_for(problem)
+    try:
+        choice = _runnable(problem, arch, registry, multiprocessors, chip, tuned)
+    except NoKernelError:
+        every = kernels_of("gemm") if isinstance(problem, GemmProblem) else registry
+        if registry is every:
+            raise
+        # For the reasons of all.
+        choice = _runnable(problem, arch, every, multiprocessors, chip, tuned)
+    others = reasons_of_others(choice.spec, problem, arch)
+    return dataclasses.replace(choice, refusals=(*choice.refusals, *others)) if others else choice
 
 
 register_clear(_chosen.cache_clear)

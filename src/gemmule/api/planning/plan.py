@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gemmule.core.dataclass import dataclass
-from gemmule.core.dtype import Precision, numpy_dtype
+from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.quantities import duration, flop_rate, short_quantity
-from gemmule.core.spec import Choice
+from gemmule.core.spec import Choice, Reason, reasons_of
 from gemmule.runtime.arrays import ArrayView
 
 from ..validation.operands import least_seconds
+from ..validation.rules import is_complex, itemsize_of
 
 if TYPE_CHECKING:
     from gemmule.outofcore.device.planner.budgets import Budgeted
@@ -58,9 +59,6 @@ class Plan:
         Its config.
     reason : str
         Why this executor.
-    refused : tuple of (str, str)
-        Kernels earlier in the order of choice, and why each cannot compute the problem; printed by
-        ``describe(verbose=True)`` only.
     problem : object or None
         The problem as kernels see it: extents, operands, epilogue; None where no kernel takes part.
     flop, bytes_min : int
@@ -95,7 +93,6 @@ class Plan:
     bytes_min: int
     run: Callable[[], Any] = dataclasses.field(repr=False, compare=False)
     config: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    refused: tuple[tuple[str, str], ...] = ()
     problem: Problem | None = None
     bound_s: float | None = None
     streaming: Budgeted | None = None
@@ -108,6 +105,8 @@ class Plan:
     # For gemmule's own modules, not part of the public interface:
     #: The kernel and its config as the registry has them; None where no kernel takes part.
     choice: Choice | None = dataclasses.field(default=None, repr=False, compare=False)
+    #: The kernels that were not chosen, and their reasons, unread.
+    refusals: tuple[tuple[str, Reason], ...] = dataclasses.field(default=(), repr=False, compare=False)
     #: On a GPU, for each operand of a GEMM the role of its array, and its address.
     places: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     #: The validated GEMM, where the host computes it.
@@ -128,6 +127,14 @@ class Plan:
             matrix of a batch of float64, or for each launch of one of float32. ``('ieee',)`` where nothing is guarded.
         """
         return self.guard() if self.guard is not None else (Precision.IEEE.value,)
+
+    @property
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """Kernels earlier in the order of choice, and why each cannot compute the problem.
+
+        ``describe(verbose=True)`` alone prints them.
+        """
+        return reasons_of(self.refusals)
 
     @property
     def workspace_bytes(self) -> int:
@@ -179,8 +186,8 @@ class Plan:
             lines += _streaming_lines(self.streaming)
         if verbose:
             lines += [f"refused: {name}: {reason}" for name, reason in self.refused]
-        elif self.refused:
-            count = len(self.refused)
+        elif self.refusals:
+            count = len(self.refusals)
             lines.append(f"refused: {count} kernel{'s' * (count != 1)}; plan.describe(verbose=True) says why")
         return "\n".join(lines)
 
@@ -245,12 +252,9 @@ def planned(
     """
     shape = product.shape
     factors = 2 if product.ending is not None and product.ending.expression.gated else 1
-    if numpy_dtype(product.out_dtype).kind == "c":
+    if is_complex(product.out_dtype):
         factors *= 4
     on_host = product.operands.device is None
-    result_bytes = math.prod(shape.result) * numpy_dtype(product.out_dtype).itemsize
-    inputs = (view for role, view in product.operands.views.items() if role != "out")
-    bytes_min = result_bytes + sum(math.prod(view.shape) * view.itemsize for view in inputs)
     then = choice.next_kernel(problem) if executor != "cpu" and choice and problem else None
     return Plan(
         operation=product.operation,
@@ -259,10 +263,10 @@ def planned(
         kernel=choice.spec.name if executor != "cpu" and choice else "blas",
         config=choice.config.as_dict() if executor != "cpu" and choice else {},
         reason=reason,
-        refused=choice.refused if choice else (),
+        refusals=choice.refusals if choice else (),
         problem=problem,
         flop=2 * shape.m * shape.n * factors * shape.k * math.prod(shape.batch),
-        bytes_min=problem.bytes_min if problem else bytes_min,
+        bytes_min=problem.bytes_min if problem else _bytes_min(product),
         bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,
         next_kernel=", ".join(dict.fromkeys(f"{one.spec.name} [{one.config}]" for one in then.chain())) if then else "",
@@ -273,6 +277,13 @@ def planned(
         precision=_precision_text(product.precision, executor, choice, problem),
         choice=choice,
     )
+
+
+def _bytes_min(product: Product) -> int:
+    """Return the bytes of a product's arrays, each once."""
+    result = math.prod(product.shape.result) * itemsize_of(product.out_dtype)
+    inputs = (view for role, view in product.operands.views.items() if role != "out")
+    return result + sum(math.prod(view.shape) * view.itemsize for view in inputs)
 
 
 def _predicted_us(choice: Choice, problem: GemmProblem) -> float | None:

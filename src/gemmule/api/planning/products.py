@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.chip import Chip
-from gemmule.core.dtype import numpy_dtype
 from gemmule.core.problem import contiguous_gemm
 from gemmule.core.spec import KernelSpec
 from gemmule.executor.tiles import Array
@@ -21,6 +20,7 @@ from ..epilogues.ending import Ending, ending_of
 from ..epilogues.gated import SECOND, storage_of, with_halves
 from ..validation.operands import EnoughMemory, gather, least_seconds
 from ..validation.product import ABSMAX, Product, ProductArguments, checked, host_array
+from ..validation.rules import is_complex
 from .choice import choose_compiling, host_arrays_executor, only_kernel, only_on_host
 from .device_products import plan_on_device
 from .host_rates import HostWork
@@ -149,7 +149,7 @@ def _plan_through_gpu(product: Product, reason: str) -> Plan:
 def with_conjugates(views: Mapping[str, ArrayView], roles: Sequence[str]) -> dict[str, ArrayView]:
     """Return the views with some of them conjugated once more; real ones are their own conjugates."""
     flipped = {role: dataclasses.replace(views[role], conj=not views[role].conj) for role in roles}
-    real = {role: views[role] for role in roles if numpy_dtype(views[role].dtype_name).kind != "c"}
+    real = {role: views[role] for role in roles if not is_complex(views[role].dtype_name)}
     return {**views, **flipped, **real}
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from gemmule.core.chips import CHIPS
 from gemmule.core.dataclass import dataclass
-from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError, HostMemoryError, UnsupportedError
 from gemmule.core.layout import element_alignment
 from gemmule.core.problem import Problem
@@ -19,6 +18,8 @@ from gemmule.runtime.arrays import ArrayLibrary, ArrayView, library_of
 from gemmule.runtime.arrays.array_specs import SpecLibrary, is_spec
 from gemmule.runtime.arrays.view import NewArray
 from gemmule.runtime.stream import stream_handle
+
+from .rules import itemsize_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Operands:
         HostMemoryError
             If there is no room for it in host memory, or in any memory.
         """
-        if math.prod(shape) * numpy_dtype(dtype).itemsize > sys.maxsize:
+        if math.prod(shape) * itemsize_of(dtype) > sys.maxsize:
             raise HostMemoryError(f"a result of shape {shape} and type {dtype} is larger than any memory; {_PARTS}")
         with EnoughMemory(f"a result of shape {shape} and type {dtype}"):
             return self.library.empty(shape, dtype, self.like, stream)

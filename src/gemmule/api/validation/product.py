@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.core.dataclass import dataclass
-from gemmule.core.dtype import Precision, numpy_dtype
+from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
 from gemmule.runtime.arrays import ArrayView, check_output, overlaps
 
@@ -21,6 +21,7 @@ from .rules import (
     check_addend,
     default_beta,
     flag,
+    is_complex,
     is_integer,
     product_shape,
     result_dtype,
@@ -128,7 +129,7 @@ def checked(call: ProductArguments, operands: Operands, ending: Ending | None = 
     of_integers = call.operation == "gemm" and inputs == ("int8", "int8")
     dtype = result_dtype(inputs, views.get("out"), call.out_dtype, "int32" if of_integers else None)
     parsed = Precision.of_inputs(call.precision, inputs)
-    kind = {"integer": is_integer(dtype), "complex_allowed": numpy_dtype(dtype).kind == "c"}
+    kind = {"integer": is_integer(dtype), "complex_allowed": is_complex(dtype)}
     beta = default_beta(call.beta, unread="c" in views and (ending is None or not ending.expression.names_c))
     alpha, beta = scalar("alpha", call.alpha, **kind), scalar("beta", beta, **kind)
     if beta != 0 and "c" not in views:

@@ -77,6 +77,16 @@ def is_integer(name: str) -> bool:
     return _kind(name) in "iub"
 
 
+def is_complex(name: str) -> bool:
+    """Return whether a type is complex."""
+    return _kind(name) == "c"
+
+
+def itemsize_of(name: str) -> int:
+    """Return the bytes of an element of a type; ml_dtypes is not imported for it, which takes milliseconds."""
+    return (dtype_named(name) if name in EXTENSION_FLOATS else numpy_dtype(name)).itemsize
+
+
 def check_output_kind(inputs: tuple[str, ...], output: str) -> None:
     """Refuse an output type of a lesser kind than what the inputs give: complex, floating point, integer.
 
