@@ -65,9 +65,11 @@ LAST: tuple[KernelSpec, ...] = (
     GEMM_REFERENCE,
 )
 PLAIN_GEMM_KERNELS: tuple[KernelSpec, ...] = (*TENSOR_CORES, *FMA_AND_FLOAT64, *LAST)
-#: Names of the others that may refuse a product before one of `FMA_AND_FLOAT64` takes it, or one of `LAST`.
-BEFORE_FMA = ("bf16x6_gemm", "ozaki_gemm", "ozaki_complex")
-BEFORE_LAST = (*BEFORE_FMA, "complex128_gemm", "complex64_gemm")
+_EMULATION, _COMPLEX = ("bf16x6_gemm", "ozaki_gemm", "ozaki_complex"), ("complex128_gemm", "complex64_gemm")
+#: Names of the others that come before a kernel, by its name.
+OTHERS_BEFORE = {spec.name: _EMULATION for spec in FMA_AND_FLOAT64} | {
+    spec.name: (*_EMULATION, *_COMPLEX) for spec in LAST
+}
 
 #: The rungs of the ladder in teaching order: single precision, then double, then the tensor cores.
 LADDER: tuple[str, ...] = tuple(

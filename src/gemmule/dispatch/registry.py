@@ -61,12 +61,12 @@ def kernels_for(problem: Problem) -> tuple[KernelSpec, ...]:
 
 def reasons_of_others(found: KernelSpec, problem: Problem, arch: Arch) -> tuple[tuple[str, Reason], ...]:
     """Return the kernels before the one that was found that are not in `kernels_for`, with their reasons, unread."""
-    from .plain_gemm_kernels import BEFORE_FMA, BEFORE_LAST, FMA_AND_FLOAT64, LAST, PLAIN_GEMM_KERNELS
+    from .plain_gemm_kernels import OTHERS_BEFORE, PLAIN_GEMM_KERNELS
 
     if not isinstance(problem, GemmProblem) or kernels_for(problem) is not PLAIN_GEMM_KERNELS:
         return ()
-    names = BEFORE_LAST if found in LAST else BEFORE_FMA if found in FMA_AND_FLOAT64 else ()
-    return tuple((name, functools.partial(_reason, name, problem.types, arch)) for name in names)
+    types = problem.types
+    return tuple((name, functools.partial(_reason, name, types, arch)) for name in OTHERS_BEFORE.get(found.name, ()))
 
 
 def _reason(name: str, types: OperandTypes, arch: Arch) -> str | None:
