@@ -22,6 +22,8 @@ from gemmule.dispatch.tuned_table import shipped_files
 from gemmule.lab.products import LAYOUTS
 from gemmule.lab.transposes import transpose_of
 
+from .forms import form
+
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
@@ -62,6 +64,8 @@ TRANSPOSES, SKINNY, BATCHED, OWN, ADDED, FUSED = 0.08, 0.12, 0.08, 0.02, 0.08, 0
 LOW, HIGH = 64, 8192
 #: Share of first tries whose extents are powers of two, between those; no tile is cut by an edge of such a matrix.
 POWERS = 0.5
+#: Share of first tries that are of other calls than GEMMs and matrix transposes.
+FORMS = 0.4
 #: Problems that are drawn one after another; such parts are drawn in parallel.
 PART = 2000
 _ODD = 1 / 3
@@ -78,13 +82,16 @@ def problems(count: int, seed: int) -> Iterator[Problem]:
 def part(number: int, seed: int, *, first_tries: bool = False) -> Iterator[Problem]:
     """Yield the problems from `number` times `PART`, which need not be drawn after the former ones.
 
-    First tries are other problems, of complex numbers too: of powers of two, which random extents hardly ever are.
+    First tries are other problems, of complex numbers and of other calls too, and of powers of two, which random
+    extents hardly ever are.
     """
     rng = np.random.default_rng([seed, number, 1] if first_tries else [seed, number])
     kinds, powers = ((*KINDS, *COMPLEX), POWERS) if first_tries else (KINDS, 0.0)
     shares = np.array([kind.percent for kind in kinds])
     for _ in range(PART):
-        if rng.random() < TRANSPOSES:
+        if first_tries and rng.random() < FORMS:
+            yield form(rng)
+        elif rng.random() < TRANSPOSES:
             itemsize = int(2 ** rng.integers(4))
             m, n = (_extent(rng, itemsize) for _ in range(2))
             yield transpose_of(m, n, itemsize)

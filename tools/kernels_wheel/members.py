@@ -16,10 +16,12 @@ from gemmule.core.cpus import usable_cpus
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import Problem, contiguous_gemm, inner_problem
 from gemmule.core.spec import Choice
+from gemmule.dispatch.quantize import choose_quantize
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose
 
 from .draws import PART, part, problems, shipped_problems
+from .forms import quantisations
 
 ARCH = Arch.parse("sm_90a")
 SEED = 20261124
@@ -28,7 +30,7 @@ DRAWS, LEAST = 400_000, 3
 #: Draws for each one of first tries, whose kernels are packed before those of other draws.
 FIRST_TRIES = 10
 #: Most kernels, which keeps the wheel under `build.MOST_BYTES`.
-MOST = 7_840
+MOST = 7_700
 #: Kernels that run what no other packed kernel does.
 GENERAL = ("gemm_reference", "transpose_reference")
 #: The chips that choose, by their drivers' names, and their SMs; last the virtual GPU, one draw in so many.
@@ -39,8 +41,8 @@ _VIRTUAL = 20
 def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, workers: int | None = None) -> list[Job]:
     """Return the compilations of the wheel, those that most draws need first, in an order that is always the same.
 
-    Before all others are those of tuned tables, of first tries, and of grouped products, which are not drawn: all
-    configs for the layouts of a mixture of experts. So many processes choose; by default one for each CPU.
+    Before all others are those of tuned tables, of first tries, of quantisation, and of grouped products, which are not
+    drawn: all configs for the layouts of a mixture of experts. So many processes choose; by default one for each CPU.
     """
     counts: collections.Counter[Job] = collections.Counter()
     tried: collections.Counter[Job] = collections.Counter()
@@ -56,7 +58,7 @@ def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, worke
             tried.update(counted)
     for number, problem in enumerate(shipped_problems()):
         tried.update(dict.fromkeys(chosen(problem, number % _VIRTUAL % len(CHIPS)), least))
-    certain = (*(job for job, number in tried.items() if number >= least), *_grouped())
+    certain = (*(job for job, number in tried.items() if number >= least), *_grouped(), *_quantising())
     counts.update(dict.fromkeys(certain, draws))
     general = list(_general())
     members = [job for job, count in counts.items() if count >= least and job not in general]
@@ -96,6 +98,11 @@ def _jobs(choice: Choice, problem: Problem) -> Iterator[Job]:
     for job in jobs_of(choice, inner_problem(problem, choice.spec.batch_dims), ARCH):
         # CTAs of persistent kernels are no part of the code.
         yield dataclasses.replace(job, config=type(job.config)(**job.config.compiled_fields()))
+
+
+def _quantising() -> Iterator[Job]:
+    for problem, (chip, multiprocessors) in itertools.product(quantisations(), CHIPS):
+        yield from jobs_of(choose_quantize(problem, ARCH, multiprocessors=multiprocessors, chip=chip), problem, ARCH)
 
 
 def _general() -> Iterator[Job]:

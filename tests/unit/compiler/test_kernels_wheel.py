@@ -12,9 +12,10 @@ import pytest
 import gemmule
 from gemmule.compiler.pack import INSTALLED, INSTALLED_FILE, read_pack
 from gemmule.compiler.pool import Job
+from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.dispatch.registry import LADDER, TRANSPOSE_LADDER
-from kernels_wheel import build, draws, members
+from kernels_wheel import build, draws, forms, members
 from support.artifacts import made
 
 ROOT = Path(__file__).parents[3]
@@ -36,6 +37,17 @@ def test_first_tries_have_powers_of_two_and_complex_numbers():
     tries = list(itertools.islice(draws.part(0, 5, first_tries=True), 300))
     assert tries == list(itertools.islice(draws.part(0, 5, first_tries=True), 300))
     assert {"complex64", "complex128"} <= {one.a.dtype.name for one in tries if isinstance(one, GemmProblem)}
+    # Permutations, quantisation, scales and guarded emulation are there, as whoever has no compiler calls them.
+    assert any(isinstance(one, TransposeProblem) and len(one.batch) > 1 for one in tries)
+    gemms = [one for one in tries if isinstance(one, GemmProblem)]
+    assert any(one.precision is Precision.OZAKI for one in gemms)
+    assert {one.epilogue.scales is None for one in gemms if one.precision is Precision.FLOAT8 and one.epilogue} == {
+        True,
+        False,
+    }
+    parts = {one.by for one in forms.quantisations()}
+    assert parts == {"tensor", "row", "block"}
+    assert {"quantize", "quantize_tensor"} <= {job.spec.name for job in members.every_member(300, 2)}
     powers, others = (
         sum(isinstance(x, GemmProblem) and x.m.bit_count() == x.n.bit_count() == x.k.bit_count() == 1 for x in drawn)
         for drawn in (tries, draws.problems(300, 5))
