@@ -212,6 +212,13 @@ def test_what_is_no_pack(tmp_path, monkeypatch, kernels, compiled):
     with pytest.raises(FileFormatError, match=r"GEMMULE_PACK='.*missing\.pack' cannot be opened .*unset it"):
         kernels.artifact_for(*what())
     assert not compiled
+    monkeypatch.delenv("GEMMULE_PACK")
+    kernels.artifact_for(*what())
+    kernels.unload()
+    monkeypatch.setenv("GEMMULE_PACK", str(tmp_path / "text"))
+    # The kernel is on disk by now.
+    with pytest.raises(FileFormatError, match="is not a pack"):
+        kernels.artifact_for(*what())
 
 
 def test_without_a_compiler_the_message_names_the_packs(tmp_path):
