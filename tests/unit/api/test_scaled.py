@@ -74,8 +74,8 @@ def test_plan(rng):
         (
             {"scale_a": np.ones(33, np.float32)},
             gm.ShapeError,
-            r"scale_a has shape \(33,\); give one element, \(33, 1\) for each row of a, \(33, 3\) for blocks of 128 of k"
-            r", or \(1, 3\) for blocks of 128 x 128$",
+            r"scale_a has shape \(33,\); give one element, \(33, 1\) for each row of a, \(33, 3\) for blocks of 128 of "
+            r"k, or \(1, 3\) for blocks of 128 x 128$",
         ),
         ({"scale_b": ONE.astype(np.float64)}, gm.DTypeError, "scale_b is float64; .* float8_e8m0fnu; convert"),
         ({"scale_a": 1.0}, gm.ArgumentError, "scale_a is a float, not an array"),
