@@ -165,7 +165,7 @@ def _check_readable(torch: Any, x: Any, role: str) -> None:
     """Refuse tensors without memory of their own, and those whose gradient or trace would be lost."""
     functorch, kind = torch._C._functorch, type(x)
     if functorch.is_functorch_wrapped_tensor(x) or functorch.is_legacy_batchedtensor(x):
-        raise ArgumentError(f"{role} is being transformed by PyTorch, e.g. by vmap; {_OPERATORS} that transforms take")
+        raise ArgumentError(f"{role} is being transformed by PyTorch, e.g. by vmap; {_OPERATORS}, or PyTorch's own")
     if x.requires_grad and torch.is_grad_enabled():
         raise ArgumentError(
             f"{role} requires grad, and this has no backward; gemmule.torch has, or pass {role}.detach()"
