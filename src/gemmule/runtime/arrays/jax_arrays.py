@@ -43,8 +43,8 @@ class JaxLibrary(DlpackLibrary):
 
         if isinstance(x, jax.core.Tracer):
             raise ArgumentError(
-                f"{role} is being traced by JAX; within jit, grad and vmap use matmul, gemm or ragged_dot of gemmule.jax, "
-                "or functions of JAX"
+                f"{role} is being traced by JAX; within jit, grad and vmap use matmul, gemm or ragged_dot of "
+                "gemmule.jax, or functions of JAX"
             )
         devices = x.devices()
         if len(devices) != 1:

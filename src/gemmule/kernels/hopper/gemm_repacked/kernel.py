@@ -18,6 +18,8 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 from cutlass import Int32
 
 from gemmule.core.spec import Buildable
@@ -31,11 +33,10 @@ def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
     name = types["element"]
     width = cute_type(name).width
     strided = types.get("strided") == "yes"
-    pairs = [
-        (
-            strided_tensor(name) if strided else major_tensor(name, 0, batch=1),
-            major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width),
-        )
-        for _ in range(int(types["operands"]))
-    ]
+
+    def pair() -> tuple[Any, Any]:
+        source = strided_tensor(name) if strided else major_tensor(name, 0, batch=1)
+        return source, major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width)
+
+    pairs = [pair() for _ in range(int(types["operands"]))]
     return Buildable(PackedLines(width // 8, config.threads, config.vectors, strided), (pairs, Int32(1)))

@@ -115,7 +115,9 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     gathered = are_strided(_to_pack(problem))
     if _by_fma(problem):
         if not (problem.a.is_col_major and problem.b.is_row_major):
-            return "A or B is K-major; FMA units multiply float32 faster where it is transposed"
+            return (
+                "A is not column-major, or B not row-major, as FMA units multiply float32 faster: others are transposed"
+            )
     elif (
         not gathered
         and problem.a.dtype.itemsize != MN_MAJOR_BYTES
@@ -127,7 +129,9 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for one in _to_pack(problem):
         if reason := one.why_not("repacked"):
             return reason
-    return why_no_next(_PRODUCT.prepare(problem).problem, (SIMT_GEMM,) if _by_fma(problem) else _WGMMA)
+    # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones.
+    specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if gathered else _WGMMA
+    return why_no_next(_PRODUCT.prepare(problem).problem, specs)
 
 
 def _by_fma(problem: GemmProblem) -> bool:
