@@ -19,7 +19,7 @@ from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, why_no_next, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, are_strided, copy_launch, operand_copy, why_not_copied
-from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
+from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch, why_not_elements
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_stored, why_not_tma
@@ -115,9 +115,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     gathered = are_strided(_to_pack(problem))
     if _by_fma(problem):
         if not (problem.a.is_col_major and problem.b.is_row_major):
-            return (
-                "A is not column-major, or B not row-major, as FMA units multiply float32 faster: others are transposed"
-            )
+            return "A is not column-major, or B not row-major; FMA units multiply float32 faster where it is transposed"
     elif (
         not gathered
         and problem.a.dtype.itemsize != MN_MAJOR_BYTES
@@ -127,7 +125,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if reason := refuse_hopper(problem, arch, "" if gathered else "ab", takes_empty=True):
         return reason
     for one in _to_pack(problem):
-        if reason := one.why_not("repacked"):
+        if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not("repacked"):
             return reason
     # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones.
     specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if gathered else _WGMMA
