@@ -370,6 +370,14 @@ def test_host_arrays_do_not_pass_through_a_gpu(gpus, message, rng, monkeypatch):
         gm.grouped_gemm(*given("m", rng), executor="gpu")
 
 
+def test_offsets_in_a_list(rng):
+    a, b, ends = given("m", rng)
+    with pytest.raises(
+        gm.ArgumentError, match=r"offsets is a list; give .* as an array of int32, such as numpy\.asarr"
+    ):
+        gm.grouped_gemm(a, b, ends.tolist())
+
+
 def test_arguments_that_do_not_fit(rng):
     a, b, ends = given("m", rng)
     message = r"give the groups' ends as one dimension of int32, offsets\.astype\(numpy\.int32\)$"
