@@ -77,7 +77,7 @@ def test_symbolic_traces_take_them_as_leaves():
     model, x = model_of(1), torch.randn(3, 6)
     expected = model(x)
     gt.replace_linear(model)
-    with pytest.raises(gm.ArgumentError, match="input is of type Proxy, .* is_leaf_module is true of gemmule"):
+    with pytest.raises(gm.ArgumentError, match=r"input is of type Proxy, .* is_leaf_module is true of gemmule"):
         torch.fx.symbolic_trace(model)
     torch.testing.assert_close(torch.fx.GraphModule(model, Tracer().trace(model))(x), expected)
 
