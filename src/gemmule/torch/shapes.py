@@ -33,7 +33,7 @@ def check_tensors(**given: Any) -> None:
             remedy = (
                 "trace with torch.export, or a torch.fx.Tracer whose is_leaf_module is true of gemmule.torch.Linear"
                 if isinstance(x, torch.fx.Proxy)
-                else "convert it, e.g. with torch.as_tensor, or use gemmule.matmul, which takes arrays of other libraries"
+                else "convert it, e.g. with torch.as_tensor, or use gemmule.matmul, which takes other libraries' arrays"
             )
             raise ArgumentError(f"{name} is of type {type(x).__name__}, not a torch.Tensor; {remedy}")
         if x.is_nested:
