@@ -261,6 +261,7 @@ def test_the_command(tmp_path):
     assert "has no compiled kernel" in empty.output
     for x in (what(), what("g04_register_tile")):
         made(*x).save(cache.cache_folder() / (artifact_key(*x) + ".kernel"))
+    assert "no compiled kernel for sm_90; it has kernels for sm_80" in run("--arch", "sm_90").output
     done = run("--json")
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.output)["kernels"]) == len(read_pack(out).kernels) == 2
