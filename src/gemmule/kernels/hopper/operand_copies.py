@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gemmule.core.dtype import DType
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
+from gemmule.core.spec import Signature
 
 from .next_kernel import WorkspaceCopy
 from .repack_config import RepackConfig
@@ -95,9 +96,24 @@ def why_not_copied(copies: Sequence[OperandCopy], config: RepackConfig, purpose:
     return None
 
 
+def is_strided(matrix: StridedMatrix) -> bool:
+    """Return whether neither rows nor columns are contiguous."""
+    return not (matrix.is_row_major or matrix.is_col_major)
+
+
+def nearer_rows(matrix: StridedMatrix) -> bool:
+    """Return whether neighbours in a row are as near in memory as those in a column, or nearer."""
+    return abs(matrix.col_stride) <= abs(matrix.row_stride)
+
+
 def are_strided(copies: Sequence[OperandCopy]) -> bool:
     """Return whether a matrix has lines whose elements are not contiguous."""
     return any(one.step != 1 for one in copies)
+
+
+def strided_key(strided: bool) -> Signature:
+    """Return the key of a signature that such lines have."""
+    return (("strided", "yes"),) if strided else ()
 
 
 def copy_launch(copies: Sequence[OperandCopy], config: RepackConfig) -> Launch:

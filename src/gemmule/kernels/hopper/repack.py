@@ -8,9 +8,15 @@ import cutlass
 from cutlass import Int32, Uint32, cute
 
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
+from gemmule.kernels.parts.tensors import major_tensor, strided_tensor
 from gemmule.kernels.parts.words import shifted, words_at
 
 VECTOR = 16
+
+
+def source_lines(name: str, strided: bool) -> Any:
+    """Return a fake tensor of lines, of contiguous elements or of any stride."""
+    return strided_tensor(name) if strided else major_tensor(name, 0, batch=1)
 
 
 class PackedLines:

@@ -18,14 +18,12 @@ Sources
 
 from __future__ import annotations
 
-from typing import Any
-
 from cutlass import Int32
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.repack import VECTOR, PackedLines
+from gemmule.kernels.hopper.repack import VECTOR, PackedLines, source_lines
 from gemmule.kernels.hopper.repack_config import RepackConfig
-from gemmule.kernels.parts.tensors import cute_type, major_tensor, strided_tensor
+from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
 
 def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
@@ -33,10 +31,8 @@ def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
     name = types["element"]
     width = cute_type(name).width
     strided = types.get("strided") == "yes"
-
-    def pair() -> tuple[Any, Any]:
-        source = strided_tensor(name) if strided else major_tensor(name, 0, batch=1)
-        return source, major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width)
-
-    pairs = [pair() for _ in range(int(types["operands"]))]
+    pairs = [
+        (source_lines(name, strided), major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width))
+        for _ in range(int(types["operands"]))
+    ]
     return Buildable(PackedLines(width // 8, config.threads, config.vectors, strided), (pairs, Int32(1)))

@@ -18,7 +18,16 @@ from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, why_no_next, with_copies
-from gemmule.kernels.hopper.operand_copies import OperandCopy, are_strided, copy_launch, operand_copy, why_not_copied
+from gemmule.kernels.hopper.operand_copies import (
+    OperandCopy,
+    are_strided,
+    copy_launch,
+    is_strided,
+    nearer_rows,
+    operand_copy,
+    strided_key,
+    why_not_copied,
+)
 from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch, why_not_elements
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
@@ -47,20 +56,15 @@ def _to_pack(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     return tuple(needed[:1] if problem.own_transpose else needed)
 
 
-def _is_strided(matrix: StridedMatrix) -> bool:
-    """Return whether neither rows nor columns are contiguous."""
-    return not (matrix.is_row_major or matrix.is_col_major)
-
-
 def _gathered_rows(problem: GemmProblem, name: str, matrix: StridedMatrix) -> bool | None:
     """Return whether the lines of a copy whose elements are gathered are rows; None where they are contiguous already.
 
     They are what has the smaller stride, or K, as wgmma wants it. Beside such an operand an MN-major one is gathered.
     """
-    if _is_strided(matrix) and matrix.dtype.itemsize == MN_MAJOR_BYTES:
-        return abs(matrix.col_stride) <= abs(matrix.row_stride)
+    if is_strided(matrix) and matrix.dtype.itemsize == MN_MAJOR_BYTES:
+        return nearer_rows(matrix)
     k_major = matrix.has_contiguous_rows if name == "a" else matrix.has_contiguous_cols
-    if matrix.dtype.itemsize == MN_MAJOR_BYTES or k_major or not (_is_strided(problem.a) or _is_strided(problem.b)):
+    if matrix.dtype.itemsize == MN_MAJOR_BYTES or k_major or not (is_strided(problem.a) or is_strided(problem.b)):
         return None
     return name == "a"
 
@@ -145,8 +149,7 @@ def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
 
 
 def _signature(itemsize: int, count: int, strided: bool = False) -> Signature:
-    gathered = (("strided", "yes"),) if strided else ()
-    return (("element", opaque_dtype(itemsize).name), ("operands", str(count)), *gathered)
+    return (("element", opaque_dtype(itemsize).name), ("operands", str(count)), *strided_key(strided))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
