@@ -58,6 +58,15 @@ def test_single_odd_extents(layout, odd, rng):
     assert_product(multiply(SPEC, a, b, poisoned(KIND, (m, n)), kinds=(*layout, "row")), a, b)
 
 
+@pytest.mark.parametrize("kinds", [("reversed", "row"), ("col", "gapped"), ("gapped", "reversed")], ids="-".join)
+@pytest.mark.parametrize("shape", [(65, 72, 23), (127, 265, 1001), (512, 640, 384)], ids=str)
+@pytest.mark.parametrize("types", [("bfloat16", "bfloat16"), ("int8", "int32")], ids="-".join)
+def test_operands_without_contiguous_lines(types, shape, kinds, rng):
+    (m, n, k), (kind, out) = shape, map(dtype_named, types)
+    a, b = random_matrix(rng, kind, (m, k)), random_matrix(rng, kind, (k, n))
+    assert_product(multiply(SPEC, a, b, poisoned(out, (m, n)), kinds=(*kinds, "row")), a, b)
+
+
 @pytest.mark.parametrize("kind", ["row", "apart"])
 @pytest.mark.parametrize("batch", [(3,), (2, 4)], ids=str)
 def test_batches(batch, kind, rng):

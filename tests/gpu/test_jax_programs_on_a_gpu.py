@@ -143,9 +143,9 @@ def test_refusals_stay_what_they_are(jax, jnp, programs):
         gm.matmul(x, x)
         with pytest.raises(ArgumentError, match="read-only"):
             gm.matmul(x, x, out=jnp.zeros((4, 4), "float32"))
-        with pytest.raises(ArgumentError, match=r"traced by JAX; use gemmule\.jax"):
+        with pytest.raises(ArgumentError, match=r"traced by JAX; .* of gemmule\.jax"):
             jax.jit(lambda y: gm.matmul(x, y))(x)
-        with pytest.raises(ArgumentError, match=r"traced by JAX; use gemmule\.jax"):
+        with pytest.raises(ArgumentError, match=r"traced by JAX; .* of gemmule\.jax"):
             jax.grad(lambda y: gm.matmul(y, x).sum())(x)
         with pytest.raises(ShapeError):
             gm.matmul(x, jnp.ones((5, 4), "float32"))

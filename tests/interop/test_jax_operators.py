@@ -183,6 +183,23 @@ def test_without_jit(rng):
         np.testing.assert_allclose(jax.grad(lambda x: gj.matmul(x, b).sum())(a), jnp.ones((3, 5)) @ b.T, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("x", "text"),
+    [
+        (None, "a is of type NoneType, not an array .*; pass an array of floats$"),
+        ([[1.0], [2.0, 3.0]], "a is of type list, not an array .*inhomogeneous"),
+        (np.ma.masked_array(np.ones((3, 4)), True), r"a is of type MaskedArray, .*filled\(\)"),
+        (np.ones((3, 4), object), "a is of type ndarray, not an array"),
+        (jax.ShapeDtypeStruct((3, 4), "float32"), "ShapeDtypeStruct, not an array .*; jax.eval_shape takes shapes"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_is_no_array(x, text, rng):
+    with pytest.raises(ArgumentError, match=text) as raised:
+        gj.matmul(x, *arrays(rng, (4, 5)))
+    assert "\n" not in str(raised.value)
+
+
 def test_scalars_without_dimensions(rng):
     a, b = arrays(rng, (3, 4), (4, 5))
     for two in (jnp.asarray(2), jnp.asarray(2.0), np.array(2)):

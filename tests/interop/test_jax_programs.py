@@ -191,7 +191,7 @@ def test_what_is_unusual_is_planned(programs, rng):
             gm.matmul(a, b, out=a + b)
         with pytest.raises(ArgumentError, match="comes from jax and b from numpy"):
             gm.matmul(a, np.asarray(b))
-        with pytest.raises(ArgumentError, match=r"traced by JAX; use gemmule\.jax"):
+        with pytest.raises(ArgumentError, match=r"traced by JAX; .* of gemmule\.jax"):
             jax.jit(lambda x: gm.matmul(a, x))(b)
         with pytest.raises(ArgumentError, match="stream was given"):
             gm.matmul(a, b, stream=1)

@@ -41,10 +41,9 @@ def test_offsets_and_storages_of_meta_tensors():
 def test_calls_need_memory():
     x, s = torch.empty(8, 8, device="meta"), jax.ShapeDtypeStruct((8, 8), np.float32)
     for call in (gm.matmul, gm.matmul.plan):
-        with pytest.raises(gm.ArgumentError, match="a is on device meta"):
-            call(x, x)
-        with pytest.raises(gm.ArgumentError, match="a is of type ShapeDtypeStruct, not an array"):
-            call(s, s)
+        for spec, kind in ((x, "tensor on device meta"), (s, "ShapeDtypeStruct")):
+            with pytest.raises(gm.ArgumentError, match=f"a is a {kind}, which has no elements; .* chip='h100'"):
+                call(spec, spec)
     odd = torch.empty(8, 8, device="meta", dtype=torch.float8_e5m2fnuz)
     with pytest.raises(gm.DTypeError, match="a is of dtype float8_e5m2fnuz, which gemmule does not take"):
         gm.matmul.plan(odd, odd, chip="h100")

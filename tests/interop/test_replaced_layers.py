@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test
 
 import torch.distributed as dist  # noqa: E402
 
+import gemmule as gm  # noqa: E402
 import gemmule.torch as gt  # noqa: E402
 
 NAMES = ("0", "2")
@@ -66,6 +67,19 @@ def test_copies_have_their_class(copied):
     other = copied(model)
     assert type(other[0]) is gt.Linear
     torch.testing.assert_close(other(x), model(x))
+
+
+def test_symbolic_traces_take_them_as_leaves():
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, gt.Linear) or super().is_leaf_module(module, name)
+
+    model, x = model_of(1), torch.randn(3, 6)
+    expected = model(x)
+    gt.replace_linear(model)
+    with pytest.raises(gm.ArgumentError, match=r"input is of type Proxy, .* is_leaf_module is true of gemmule"):
+        torch.fx.symbolic_trace(model)
+    torch.testing.assert_close(torch.fx.GraphModule(model, Tracer().trace(model))(x), expected)
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -106,10 +106,13 @@ def _quantising() -> Iterator[Job]:
 
 
 def _general() -> Iterator[Job]:
+    """Yield the general kernels, and copies of operands of any strides, which no draw has."""
     for spec in REGISTRY:
-        if spec.name in GENERAL:
-            for signature in spec.signatures(ARCH):
+        for signature in spec.signatures(ARCH):
+            if spec.name in GENERAL:
                 yield Job(spec, spec.default, signature, ARCH)
+            elif ("strided", "yes") in signature:
+                yield from (Job(spec, config, signature, ARCH) for config in spec.configs)
 
 
 def _grouped() -> Iterator[Job]:

@@ -42,6 +42,6 @@ def epilogue_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _tiles(config: Mapping[str, int]) -> str:
-    """Return a config of the Hopper kernel in words."""
-    shared = "" if config["pingpong"] else ", shared"
-    return f"{config['tile_m']} x {config['tile_n']}{' turned' if config['swap_ab'] else ''}{shared}"
+    """Return a config of the Hopper kernel in CUTLASS's words."""
+    schedule = "ping-pong" if config["pingpong"] else "cooperative"
+    return f"{config['tile_m']} x {config['tile_n']} {schedule}{', swap-AB' if config['swap_ab'] else ''}"

@@ -6,6 +6,7 @@ import math
 from typing import Any, Never
 
 from gemmule.core.block_scales import BLOCK, SCALES
+from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError, NoKernelError, ShapeError, UnsupportedError
 
 from .calls.dispatcher import product
@@ -14,7 +15,7 @@ from .planning import functions as plans
 from .planning.functions import plan_to_read
 from .planning.plan import Plan
 from .validation.product import ProductArguments
-from .validation.rules import unknown_argument
+from .validation.rules import dtype_name, unknown_argument
 from .validation.scales import as_read, check_factors, name_of
 
 #: The kernel that takes scales by blocks.
@@ -42,12 +43,12 @@ def _form(role: str, scale: Any, lines: int, k: int) -> str | int:
     by_shape: dict[tuple[int, ...], str | int] = dict(zip(shapes, forms, strict=True))
     found = by_shape.get(oriented)
     if found is None:
-        large, many, one = (x if role == SCALES[0] else x[::-1] for x in shapes)
-        what = "row of a" if role == SCALES[0] else "column of b"
-        raise ShapeError(
-            f"{role} has shape {shape}; give one element, {one} for each {what}, {many} for blocks of 128 of k, or "
-            f"{large} for blocks of 128 x 128"
-        )
+        uses = "blocks of 128 x 128", "blocks of 128 of k", f"each {'row of a' if role == SCALES[0] else 'column of b'}"
+        # Up to 128 of k, or with one line, shapes coincide: the last is taken, as above.
+        use_of = {x if role == SCALES[0] else x[::-1]: use for x, use in zip(shapes, uses, strict=True)}
+        *others, last = (f"{x} for {use}" for x, use in reversed(use_of.items()))
+        given = f"{', '.join(others)}, or {last}" if others else f"or {last}"
+        raise ShapeError(f"{role} has shape {shape}; give one element, {given}")
     return found
 
 
@@ -98,13 +99,15 @@ def _unsupported(error: NoKernelError, given: ProductArguments) -> UnsupportedEr
     """Return the error of a product that no kernel takes: with scales by blocks the rule of the kernel of these."""
     if given.epilogue.blocks is None:
         return error
-    shape = given.a.shape[0], given.b.shape[1]
-    # Strides may be the reason, of which the rule says nothing.
-    reason = dict(error.refused).get(_BLOCK_KERNEL, "not registered")
+    name = dtype_name(given.out_dtype, "out_dtype") if given.out is None else name_of(given.out)
+    columns = given.b.shape[1]
+    row_bytes = columns * numpy_dtype(name).itemsize
+    rows = f"it has {columns} of {name}, {row_bytes} bytes"
+    # The kernel may refuse strides of A first, though these could be repacked if D's could.
+    reason = f" ({_BLOCK_KERNEL}: {dict(error.refused).get(_BLOCK_KERNEL, 'not registered')})"
     return UnsupportedError(
-        f"scales by blocks need a Hopper GPU, and rows of the result of whole 16 bytes; it has shape {shape}: give "
-        "scales of rows and columns, or pad b and scale_b with columns and slice the result "
-        f"({_BLOCK_KERNEL}: {reason})"
+        f"scales by blocks need a Hopper GPU, and rows of the result of whole 16 bytes; {rows}: give scales of rows "
+        "and columns, or pad b and scale_b with columns and slice the result" + ("" if row_bytes % 16 else reason)
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import FileFormatError
+from ..core.errors import ArgumentError, FileFormatError
 from ..lab.transposes import SIZE_SETS
 from . import gpu
 from .bench_end import draw_plots, end, measured
@@ -20,11 +22,14 @@ from .option_values import check_finite
 from .tables import echo_text, print_table
 
 if TYPE_CHECKING:
+    from ..core.problem import TransposeProblem
     from ..core.spec import Choice
     from ..lab.bench_records import Record
 
-#: Rows and columns of the matrix that is counted on the virtual GPU, which sees no larger ones in good time.
-_COUNTED = (512, 512)
+#: Rows and columns of the matrix that is counted on the virtual GPU unless others are given, and the most elements.
+_COUNTED, _MOST_COUNTED = (512, 512), 4096 * 4096
+#: Sizes that are measured unless others are given.
+_MEASURED = "source"
 # Columns that a narrow terminal omits, the first first.
 _OPTIONAL = ("mean us", "max us", "min us")
 _SETS = "\n".join(f"  {name:8}{text}" for name, (text, _) in SIZE_SETS.items())
@@ -51,8 +56,9 @@ _WITHOUT = (
     "name[block_x=32] and name[*] select configs. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--sizes", metavar="SIZES", multiple=True, default=["source"], show_default=True,
-    help="source, square, small, odd and narrow, separated by commas; or M,N. Repeatable.",
+    "--sizes", metavar="SIZES", multiple=True,
+    help="source (default; with --counts-only 512,512), square, small, odd and narrow, separated by commas; or M,N. "
+    "Repeatable.",
 )  # fmt: skip
 @click.option(
     "--dtype", "dtypes", metavar="DTYPE", multiple=True, default=["float32"], show_default=True,
@@ -68,7 +74,7 @@ _WITHOUT = (
 @click.option(
     "--counts", is_flag=True, help="Also count sectors, L1 hits and bank conflicts on the virtual GPU, of 512 x 512."
 )
-@click.option("--counts-only", is_flag=True, help="Only count, for 512 x 512, without a measurement; needs no GPU.")
+@click.option("--counts-only", is_flag=True, help="Only count, without a measurement; needs no GPU.")
 @click.option("--record", metavar="FOLDER", type=click.Path(), help="Write the results to a new record file in FOLDER.")
 @click.option("--plot", metavar="FOLDER", type=click.Path(), help="Write plots to FOLDER, as PNG and SVG.")
 @json_option
@@ -110,7 +116,7 @@ def _transpose(options: _Options) -> None:
     from ..lab.transpose_operation import size_text
     from ..lab.transposes import itemsize_of, parse_sizes, transpose_of, transposes_of
 
-    wanted = parse_sizes(options.sizes)
+    wanted = parse_sizes(options.sizes or [_MEASURED])
     itemsizes = tuple(dict.fromkeys(map(itemsize_of, options.dtypes)))
     words, chosen = without_chosen(options.kernels)
     probe = transpose_of(4096, 4096, itemsizes[0])
@@ -118,7 +124,18 @@ def _transpose(options: _Options) -> None:
     if options.plot is not None:
         check_matplotlib()
     if options.counts_only:
-        counted = [(itemsize, one) for itemsize in itemsizes for one in (*choices, *_chosen(itemsize, chosen))]
+        sizes = wanted if options.sizes else (_COUNTED,)
+        if large := [size for size in sizes if math.prod(size) > _MOST_COUNTED]:
+            m, n = large[0]
+            raise ArgumentError(
+                f"--sizes: {m} x {n} has more than the {_MOST_COUNTED:,} elements that the virtual GPU counts in good "
+                "time; give smaller matrices"
+            )
+        counted = [
+            _Counted(one, *size, itemsize)
+            for size, itemsize in itertools.product(sizes, itemsizes)
+            for one in (*choices, *_chosen(transpose_of(*size, itemsize), chosen))
+        ]
         _count_only(counted, options.record, as_json=options.as_json)
         return
     with gpu.open_gpu(baseline=False, without=_WITHOUT) as (device, _):
@@ -226,27 +243,35 @@ def _counter() -> Callable[[Record], Record]:
         config = next(config for config in spec.configs if config.as_dict() == record["config"])
         key = json.dumps([record["kernel"], record["config"], record["itemsize"]])
         if key not in known:
-            known[key] = _count(Choice(spec, config), record["itemsize"])
+            known[key] = _count(_Counted(Choice(spec, config), *_COUNTED, record["itemsize"]))
         counts = known[key]
         return record if counts is None else with_counts(record, counts)
 
     return add
 
 
-def _chosen(itemsize: int, asked: bool) -> list[Choice]:
-    """Return the kernel that an H200 runs for the matrix that is counted, if it is asked for."""
+def _chosen(problem: TransposeProblem, asked: bool) -> list[Choice]:
+    """Return the kernel that an H200 runs for a matrix, if it is asked for."""
     from ..core.gpu_rates import H200_RATES
     from ..dispatch.select import choose
-    from ..lab.transposes import transpose_of
     from ..vgpu.arch import virtual_arch
 
     if not asked:
         return []
-    problem = transpose_of(*_COUNTED, itemsize)
     return [choose(problem, virtual_arch(), multiprocessors=H200_RATES.multiprocessors)]
 
 
-def _count_only(counted: Sequence[tuple[int, Choice]], folder: str | None, *, as_json: bool) -> None:
+@dataclasses.dataclass(frozen=True)
+class _Counted:
+    """A kernel that is counted, and the matrix that it transposes."""
+
+    choice: Choice
+    m: int
+    n: int
+    itemsize: int
+
+
+def _count_only(counted: Sequence[_Counted], folder: str | None, *, as_json: bool) -> None:
     from ..lab.experiment import experiment
     from ..lab.records import write_records
     from ..lab.transpose_counts import with_counts
@@ -255,12 +280,13 @@ def _count_only(counted: Sequence[tuple[int, Choice]], folder: str | None, *, as
 
     records: list[Record] = []
     with steps_progress("counting", len(counted)) as step:
-        for itemsize, choice in counted:
-            step(choice.spec.name, 0)
-            counts = _count(choice, itemsize)
+        for one in counted:
+            spec, config = one.choice.spec, one.choice.config
+            step(spec.name, 0)
+            counts = _count(one)
             if counts is not None:
-                what = {"record": "transpose_counts", "kernel": choice.spec.name, "config": choice.config.as_dict()}
-                size = {"itemsize": itemsize, "m": _COUNTED[0], "n": _COUNTED[1]}
+                what = {"record": "transpose_counts", "kernel": spec.name, "config": config.as_dict()}
+                size = {"itemsize": one.itemsize, "m": one.m, "n": one.n}
                 records.append(with_counts({**what, **size}, counts))
             step("", 1)
     block = experiment(command_line())
@@ -276,7 +302,7 @@ def _count_only(counted: Sequence[tuple[int, Choice]], folder: str | None, *, as
             click.echo(f"record: {path}")
 
 
-def _count(choice: Choice, itemsize: int) -> Record | None:
+def _count(counted: _Counted) -> Record | None:
     """Run a kernel on the virtual GPU and return its counts; None if it does not take the matrix."""
     import numpy as np
 
@@ -287,8 +313,8 @@ def _count(choice: Choice, itemsize: int) -> Record | None:
     from ..vgpu.counts import Counter
     from ..vgpu.launcher import Options, launch
 
-    m, n = _COUNTED
-    spec, config, arch = choice.spec, choice.config, virtual_arch()
+    m, n, itemsize = counted.m, counted.n, counted.itemsize
+    spec, config, arch = counted.choice.spec, counted.choice.config, virtual_arch()
     problem = problem_for(spec, config, arch, m, n, itemsize)
     if spec.why_not(problem, arch, config) is not None:
         return None

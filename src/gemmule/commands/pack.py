@@ -44,11 +44,19 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     check_replaceable(out)
     folder = cache_folder()
     wanted = Arch.parse(arch) if arch is not None else None
-    found = list(cached_kernels(folder, {name: known[name] for name in names}, wanted))
+    specs = {name: known[name] for name in names}
+    found = list(cached_kernels(folder, specs, wanted))
     if not found:
+        # A key is the kernel's name, the architecture and a digest.
+        others = sorted({key.split("-")[1] for key, _ in cached_kernels(folder, specs)}) if arch else ()
+        remedy = (
+            f"it has kernels for {' and '.join(others)}"
+            if others
+            else "run the kernels once, or set GEMMULE_CACHE to another folder"
+        )
         raise ArgumentError(
             f"the cache {folder} has no compiled kernel{f' for {arch}' if arch else ''}"
-            f"{f' of {kernels}' if kernels else ''}; run the kernels once, or set GEMMULE_CACHE to another folder"
+            f"{f' of {kernels}' if kernels else ''}; {remedy}"
         )
     pack = write_pack(out, found, tables(table))
     size = out.stat().st_size

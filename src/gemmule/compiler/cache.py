@@ -87,6 +87,8 @@ class KernelCache:
         kernel = (spec, config, signature, arch)
         artifact = self._loaded.get(kernel)
         if artifact is None:
+            # A wrong name is an error, whether the kernel is on disk or not.
+            self._packs.named()
             key = artifact_key(*kernel)
             path = cache_folder() / (key + _SUFFIX)
             artifact = _from_disk(path) or self._from_packs(key, *kernel) or self._compiled(path, *kernel)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from gemmule.core.errors import DTypeError, ShapeError
 
 from .handlers import GROUPED
-from .product import REAL_DTYPES
+from .product import REAL_DTYPES, as_array
 
 #: Bytes of the types that kernels load by TMA, and of how many elements, 16 bytes, its lines are multiples.
 _HALF, _LINE = 2, 8
@@ -45,7 +45,7 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
     >>> gemmule.jax.ragged_dot(jnp.ones((3, 2)), jnp.array([[[1.0], [1.0]], [[5.0], [5.0]]]), sizes).tolist()
     [[2.0], [10.0], [10.0]]
     """
-    lhs, rhs, sizes = jnp.asarray(lhs), jnp.asarray(rhs), jnp.asarray(group_sizes)
+    lhs, rhs, sizes = as_array("lhs", lhs), as_array("rhs", rhs), as_array("group_sizes", group_sizes)
     if lhs.ndim != 2 or rhs.ndim != 3 or sizes.shape != rhs.shape[:1] or lhs.shape[1] != rhs.shape[1]:
         raise ShapeError(
             f"lhs has shape {lhs.shape}, rhs {rhs.shape} and group_sizes {sizes.shape}; they must be (m, k), "

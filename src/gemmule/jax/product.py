@@ -16,6 +16,7 @@ from jax.interpreters import ad, batching, mlir
 from gemmule.api.validation.rules import default_beta, product_shape, scalar
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.runtime.arrays.array_specs import is_spec
 
 from .handlers import TARGET
 from .options import Options
@@ -110,8 +111,25 @@ def _number(text: str) -> float | int | None:
     return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
+def as_array(name: str, x: Any) -> jax.Array:
+    """Return what `jax.numpy.asarray` makes of an argument.
+
+    Raises
+    ------
+    ArgumentError
+        If it makes no array of it.
+    """
+    try:
+        return jnp.asarray(x)
+    except (RuntimeError, TypeError, ValueError) as error:
+        # RuntimeError: PyTorch's, of tensors with a gradient. JAX's messages have several lines.
+        remedy = "jax.eval_shape takes shapes alone" if is_spec(x) else "pass an array of floats"
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ArgumentError(f"{name} is of type {type(x).__name__}, not an array ({reason}); {remedy}") from error
+
+
 def _gemm(alpha: Any, beta: Any, precision: Any, a: Any, b: Any, c: Any = None) -> Any:
-    arrays = {"a": jnp.asarray(a), "b": jnp.asarray(b)} | ({} if c is None else {"c": jnp.asarray(c)})
+    arrays = {"a": as_array("a", a), "b": as_array("b", b)} | ({} if c is None else {"c": as_array("c", c)})
     _check_dtypes(arrays)
     shape = product_shape(arrays["a"].shape, arrays["b"].shape)
     real = {"integer": False, "complex_allowed": False}

@@ -29,10 +29,13 @@ def check_tensors(**given: Any) -> None:
         if x is None and name in _OPTIONAL:
             continue
         if not isinstance(x, torch.Tensor):
-            raise ArgumentError(
-                f"{name} is of type {type(x).__name__}, not a torch.Tensor; convert it, e.g. with torch.as_tensor, or "
-                "use gemmule.matmul, which takes arrays of other libraries"
+            # The tracer of torch.fx leaves layers of torch.nn whole, and goes into others.
+            remedy = (
+                "trace with torch.export, or a torch.fx.Tracer whose is_leaf_module is true of gemmule.torch.Linear"
+                if isinstance(x, torch.fx.Proxy)
+                else "convert it, e.g. with torch.as_tensor, or use gemmule.matmul, which takes other libraries' arrays"
             )
+            raise ArgumentError(f"{name} is of type {type(x).__name__}, not a torch.Tensor; {remedy}")
         if x.is_nested:
             raise ArgumentError(f"{name} is a nested tensor; multiply its parts, {name}.unbind(), one by one")
 

@@ -363,18 +363,17 @@ def test_a_precision_of_other_products(dtype, names, remedy, rng):
         gm.grouped_gemm(*given("m", rng, dtype=dtype), precision="tf32", out_dtype="float32")
 
 
-def test_a_bias_with_strides_is_named(rng):
-    a, b, ends = given("m", rng, dtype=np.float32)
-    bias = np.ones((3, 8), np.float32)[:, ::2]
-    with pytest.raises(gm.UnsupportedError, match="the bias has a stride of 2 elements between columns; pass a contig"):
-        gm.grouped_gemm(a, b, ends, bias=bias, executor="vgpu")
-
-
 @pytest.mark.parametrize(("gpus", "message"), [(0, "no NVIDIA GPU found; .*'vgpu'"), (1, "copy them to a GPU")])
 def test_host_arrays_do_not_pass_through_a_gpu(gpus, message, rng, monkeypatch):
     monkeypatch.setattr(choice, "device_count", lambda: gpus)
     with pytest.raises(gm.UnsupportedError, match=f"^executor='gpu' cannot take this: .*{message}"):
         gm.grouped_gemm(*given("m", rng), executor="gpu")
+
+
+def test_offsets_in_a_list(rng):
+    a, b, ends = given("m", rng)
+    with pytest.raises(gm.ArgumentError, match=r"offsets is a list; give .* as an array of int32, such as numpy"):
+        gm.grouped_gemm(a, b, ends.tolist())
 
 
 def test_arguments_that_do_not_fit(rng):

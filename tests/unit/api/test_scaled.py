@@ -71,7 +71,12 @@ def test_plan(rng):
         ({"b": np.ones((270, 40), E4M3)}, gm.ShapeError, "a has 272 columns and b 270 rows"),
         ({"a": np.ones(272, E4M3)}, gm.ShapeError, "scaled products are of matrices"),
         ({"a": np.ones((33, 272))}, gm.DTypeError, "a is float64; .* float8_e5m2; convert it with gemmule"),
-        ({"scale_a": np.ones((33, 2), np.float32)}, gm.ShapeError, r"scale_a has shape \(33, 2\); give one element"),
+        (
+            {"scale_a": np.ones(33, np.float32)},
+            gm.ShapeError,
+            r"scale_a has shape \(33,\); give one element, \(33, 1\) for each row of a, \(33, 3\) for blocks of 128 of "
+            r"k, or \(1, 3\) for blocks of 128 x 128$",
+        ),
         ({"scale_b": ONE.astype(np.float64)}, gm.DTypeError, "scale_b is float64; .* float8_e8m0fnu; convert"),
         ({"scale_a": 1.0}, gm.ArgumentError, "scale_a is a float, not an array"),
     ],
@@ -83,10 +88,20 @@ def test_errors(change, error, text, rng):
         gm.scaled_gemm(*given.values())
 
 
+@pytest.mark.parametrize(
+    ("m", "wanted"),
+    [(16, r"\(16, 1\) for each row of a, or \(1, 1\) for blocks of 128 x"), (1, r"or \(1, 1\) for each row of a$")],
+)
+def test_shapes_that_coincide_are_named_once(m, wanted, rng):
+    a, b = operands((m, 24, 64), rng)
+    with pytest.raises(gm.ShapeError, match=f"give one element, {wanted}"):
+        gm.scaled_gemm(a, b, np.ones(16, np.float32), ONE)
+
+
 def test_results_of_odd_rows_by_blocks(rng):
     a, b = operands((16, 41, 256), rng)
     scales = scales_of("block", (16, 41, 256), rng)
-    text = r"^scales by blocks need a Hopper GPU, and .* 16 bytes; it has shape \(16, 41\): give scales of rows .*slice"
+    text = r"^scales by blocks need a Hopper GPU, and .* 16 bytes; it has 41 of bfloat16, 82 bytes: give .* the result$"
     for order in "FC":
         with pytest.raises(gm.UnsupportedError, match=text):
             gm.scaled_gemm.plan(a, np.asarray(b, order=order), *scales, executor="vgpu")
@@ -96,15 +111,21 @@ def test_results_of_odd_rows_by_blocks(rng):
 
 
 def test_refusals_by_blocks_have_the_reason_of_the_kernel(rng):
-    """The shape of the result is as the rule wants it here; the strides are not."""
+    """The shape of the result is as the rule wants it here; its address is not."""
     a, b = operands((16, 48, 256), rng)
     scales = scales_of("block", (16, 48, 256), rng)
-    apart = np.repeat(a, 2, axis=1)[:, ::2]
-    with pytest.raises(gm.UnsupportedError, match=r"^scales by blocks need .*hopper_gemm: A .* not contiguous along K"):
-        gm.scaled_gemm.plan(apart, np.asfortranarray(b), *scales, chip="h100")
     late = np.zeros((16, 56), ml_dtypes.bfloat16)[:, 1:49]
     with pytest.raises(gm.UnsupportedError, match=r"hopper_gemm: D begins at a multiple of 2 bytes"):
         gm.scaled_gemm.plan(a, np.asfortranarray(b), *scales, out=late, chip="h100")
+
+
+def test_operands_of_any_strides_by_blocks(rng):
+    a, b = operands((16, 48, 256), rng)
+    scales = scales_of("block", (16, 48, 256), rng)
+    apart = np.repeat(a, 2, axis=1)[:, ::2]
+    plan = gm.scaled_gemm.plan(apart, np.asfortranarray(b), *scales, executor="vgpu")
+    assert plan.kernel == "hopper_gemm_repacked"
+    np.testing.assert_array_equal(plan.execute(), gm.scaled_gemm(a, np.asfortranarray(b), *scales, executor="vgpu"))
 
 
 def test_scales_on_older_gpus(rng):

@@ -106,6 +106,15 @@ def test_counted_is_what_a_call_runs_unless_kernels_are_named():
     assert [one["kernel"] for one in json.loads(named.stdout)["records"]] == ["t11_swizzled_vectorised"]
     (one, other) = json.loads(run("--dtype", "4", "--dtype", "1", "--counts-only", "--json").stdout)["records"]
     assert (one["kernel"], one["itemsize"], other["itemsize"]) == ("transpose_tiled", 4, 1)
+    assert (one["m"], one["n"]) == (512, 512)
+
+
+def test_counted_are_the_sizes_that_are_given():
+    result = run("--sizes", "40,33", "--sizes", "64,64", "--counts-only", "--json")
+    assert [(one["m"], one["n"]) for one in json.loads(result.stdout)["records"]] == [(40, 33), (64, 64)]
+    large = run("--sizes", "square", "--counts-only")
+    assert large.exit_code == 1
+    assert "8192 x 8192 has more than the 16,777,216 elements that the virtual GPU counts" in large.stderr
 
 
 def test_the_ladder_is_registered_and_ordered():

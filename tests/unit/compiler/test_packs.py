@@ -212,6 +212,13 @@ def test_what_is_no_pack(tmp_path, monkeypatch, kernels, compiled):
     with pytest.raises(FileFormatError, match=r"GEMMULE_PACK='.*missing\.pack' cannot be opened .*unset it"):
         kernels.artifact_for(*what())
     assert not compiled
+    monkeypatch.delenv("GEMMULE_PACK")
+    kernels.artifact_for(*what())
+    kernels.unload()
+    monkeypatch.setenv("GEMMULE_PACK", str(tmp_path / "text"))
+    # The kernel is on disk by now.
+    with pytest.raises(FileFormatError, match="is not a pack"):
+        kernels.artifact_for(*what())
 
 
 def test_without_a_compiler_the_message_names_the_packs(tmp_path):
@@ -254,6 +261,7 @@ def test_the_command(tmp_path):
     assert "has no compiled kernel" in empty.output
     for x in (what(), what("g04_register_tile")):
         made(*x).save(cache.cache_folder() / (artifact_key(*x) + ".kernel"))
+    assert "no compiled kernel for sm_90; it has kernels for sm_80" in run("--arch", "sm_90").output
     done = run("--json")
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.output)["kernels"]) == len(read_pack(out).kernels) == 2

@@ -154,7 +154,8 @@ def test_a_long_chain_is_one_list(rng):
         (lambda *values: values[0], "takes no parameter by position"),
         (lambda acc, **more: acc, r"has the parameter \*\*more"),
         (lambda: 0, "has no parameters"),
-        ("swish", "choose one of 'relu'"),
+        ("softplus", "choose one of 'relu'"),
+        ("swish", "did you mean 'silu'"),
         (3, "epilogue is a int"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.core.activations import NAMED
+from gemmule.core.activations import NAMED, erf, exp, log, sigmoid, sqrt, tanh
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import dtype_named, numpy_dtype
 from gemmule.core.epilogue import ACC, MATRIX, NUMBER, Epilogue, Expression
@@ -37,6 +37,9 @@ _GIVEN = re.compile(r"epilogue_args\['(?P<name>.*)'\]")
 _parameters_known: dict[tuple[types.CodeType, int], dict[str, Any]] = {}
 _MOST_KNOWN = 512
 _MOST_SINGLE = float(np.finfo(np.float32).max)
+#: Other libraries' names of epilogues that have one, and functions that are no epilogues by name.
+_SYNONYMS = {"swish": "silu"} | dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh")
+_FUNCTIONS = {one.__name__ for one in (erf, exp, log, sigmoid, sqrt, tanh)}
 # NumPy's kinds of its own floats and of those of ml_dtypes.
 _FLOATS = "fV"
 
@@ -201,7 +204,12 @@ def _named(name: str, biased: bool) -> Ending:
         expression, roles, _ = lowered(NAMED_GATED[name](gate) * up, f"epilogue={name!r}")
         return Ending(expression, roles, (), gated=True)
     if name not in NAMED:
-        remedy = remedy_for(name, (*NAMED, *NAMED_GATED), ", or pass a function")
+        if name in _SYNONYMS:
+            remedy = f"did you mean {_SYNONYMS[name]!r}?"
+        elif name in _FUNCTIONS:
+            remedy = f"pass the function gemmule.epilogue.{name}, or one of your own"
+        else:
+            remedy = remedy_for(name, (*NAMED, *NAMED_GATED), ", or pass a function")
         raise ArgumentError(f"epilogue={name!r} is not known; {remedy}")
     acc = accumulated() + matrix_input(_BIAS, 0) if biased else accumulated()
     expression, _, _ = lowered(NAMED[name](acc), f"epilogue={name!r}")

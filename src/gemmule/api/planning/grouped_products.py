@@ -36,6 +36,12 @@ def plan_groups(call: GroupedArguments, chip: str | None = None) -> Plan:
             raise ArgumentError(f"matrices and {' and '.join(given)} are given; with matrices leave out the others")
     elif call.offsets is None:
         return _plan_batch(call, chip)
+    elif isinstance(call.offsets, list | tuple):
+        # An array of them would be one of int64 by default.
+        raise ArgumentError(
+            f"offsets is a {type(call.offsets).__name__}; give the groups' ends as an array of int32, such as "
+            "numpy.asarray(offsets, numpy.int32)"
+        )
     target = target_of(call.executor, chip)
     product = checked(call, specs=target.elsewhere is not None)
     if target.elsewhere is not None:

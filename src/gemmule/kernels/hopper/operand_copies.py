@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gemmule.core.dtype import DType
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
+from gemmule.core.spec import Signature
 
 from .next_kernel import WorkspaceCopy
 from .repack_config import RepackConfig
@@ -30,6 +31,7 @@ class OperandCopy(WorkspaceCopy):
     strides: tuple[int, int]
     copy_strides: tuple[int, int]
     vectors: int  #: Vectors of 16 bytes in the lines of a matrix.
+    step: int = 1  #: Elements from one element of a line to the next.
 
     def why_not(self, done: str) -> str | None:
         """Say why the matrix is not copied, or None where it can be; `done` names the operation, as "repacked"."""
@@ -46,9 +48,15 @@ class OperandCopy(WorkspaceCopy):
 
 
 def operand_copy(
-    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], prefix: str, dtype: DType | None = None
+    operand: str,
+    matrix: StridedMatrix,
+    batch: tuple[int, ...],
+    prefix: str,
+    dtype: DType | None = None,
+    *,
+    rows: bool | None = None,
 ) -> OperandCopy:
-    """Return the copy of a row- or column-major matrix of at most one batch dimension.
+    """Return the copy of a matrix of at most one batch dimension.
 
     Parameters
     ----------
@@ -60,8 +68,10 @@ def operand_copy(
         First word of the workspace's name.
     dtype : DType, optional
         Type of the copy; the matrix's own unless given.
+    rows : bool, optional
+        Whether lines are rows; unless given they are what is contiguous of a row- or column-major matrix.
     """
-    rows, dtype = matrix.has_contiguous_rows, dtype or matrix.dtype
+    rows, dtype = matrix.has_contiguous_rows if rows is None else rows, dtype or matrix.dtype
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
     unit = REPACKED_BYTES // dtype.itemsize
     ld = max(-(-length // unit), 1) * unit
@@ -69,10 +79,12 @@ def operand_copy(
     strides, steps = (ld, 1) if rows else (1, ld), (step,) if batch else ()
     copy = StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, steps, MAP_ALIGNMENT, padded=True)
     matrices = (batch or (1,))[0]
-    given = (matrix.row_stride if rows else matrix.col_stride, (matrix.batch_strides or (0,))[0])
+    ahead, step_in_line = (matrix.row_stride, matrix.col_stride)[:: 1 if rows else -1]
+    given = (ahead, (matrix.batch_strides or (0,))[0])
     vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT) * lines
     named = (operand, f"{prefix} {operand}", copy, step * matrices * dtype.itemsize)
-    return OperandCopy(*named, length, lines, matrices, given, (ld, step), vectors)
+    # The stride of a single element is unused.
+    return OperandCopy(*named, length, lines, matrices, given, (ld, step), vectors, step_in_line if length > 1 else 1)
 
 
 def why_not_copied(copies: Sequence[OperandCopy], config: RepackConfig, purpose: str) -> str | None:
@@ -84,13 +96,34 @@ def why_not_copied(copies: Sequence[OperandCopy], config: RepackConfig, purpose:
     return None
 
 
+def is_strided(matrix: StridedMatrix) -> bool:
+    """Return whether neither rows nor columns are contiguous."""
+    return not (matrix.is_row_major or matrix.is_col_major)
+
+
+def nearer_rows(matrix: StridedMatrix) -> bool:
+    """Return whether neighbours in a row are as near in memory as those in a column, or nearer."""
+    return abs(matrix.col_stride) <= abs(matrix.row_stride)
+
+
+def are_strided(copies: Sequence[OperandCopy]) -> bool:
+    """Return whether a matrix has lines whose elements are not contiguous."""
+    return any(one.step != 1 for one in copies)
+
+
+def strided_key(strided: bool) -> Signature:
+    """Return the key of a signature that such lines have."""
+    return (("strided", "yes"),) if strided else ()
+
+
 def copy_launch(copies: Sequence[OperandCopy], config: RepackConfig) -> Launch:
     """Return the launch recipe: CTAs for the vectors of one operand, then those of the other."""
     params: list[Param] = []
+    strided = are_strided(copies)
     for one in copies:
         extents = (one.length, one.lines, one.matrices)
         params += [
-            TensorParam(one.operand, extents, one.strides),
+            TensorParam(one.operand, extents, (one.step, *one.strides) if strided else one.strides),
             TensorParam(one.workspace, extents, one.copy_strides),
         ]
     return Launch(

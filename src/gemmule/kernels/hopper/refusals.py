@@ -91,6 +91,11 @@ def _why_not_lines(name: str, matrix: StridedMatrix) -> str | None:
             f"{name.upper()} has strides ({matrix.row_stride}, {matrix.col_stride}); this kernel takes row-major and "
             "column-major matrices"
         )
+    return why_not_elements(name, matrix)
+
+
+def why_not_elements(name: str, matrix: StridedMatrix) -> str | None:
+    """Say that a matrix begins within an element, or None where it does not."""
     if matrix.alignment % matrix.dtype.itemsize:
         return f"{name.upper()} begins within an element, at a multiple of {matrix.alignment} bytes"
     return None

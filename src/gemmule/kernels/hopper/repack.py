@@ -8,9 +8,15 @@ import cutlass
 from cutlass import Int32, Uint32, cute
 
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
+from gemmule.kernels.parts.tensors import major_tensor, strided_tensor
 from gemmule.kernels.parts.words import shifted, words_at
 
 VECTOR = 16
+
+
+def source_lines(name: str, strided: bool) -> Any:
+    """Return a fake tensor of lines, of contiguous elements or of any stride."""
+    return strided_tensor(name) if strided else major_tensor(name, 0, batch=1)
 
 
 class PackedLines:
@@ -22,10 +28,12 @@ class PackedLines:
         Bytes of an element of S.
     threads, vectors : int
         Threads of a CTA, and vectors of 16 bytes of S that each of them copies.
+    strided : bool
+        Whether the elements of lines of S may have any stride.
     """
 
-    def __init__(self, item: int, threads: int, vectors: int) -> None:
-        self.item = item
+    def __init__(self, item: int, threads: int, vectors: int, strided: bool = False) -> None:
+        self.item, self.strided = item, strided
         self.per_vector = VECTOR // item
         self.threads, self.vectors = threads, vectors
 
@@ -60,6 +68,32 @@ class PackedLines:
 
     @cute.jit
     def pack(self, gS: cute.Tensor, gD: cute.Tensor, cta):
+        """Copy this CTA's vectors, whose elements are contiguous or not."""
+        if cutlass.const_expr(self.strided):
+            self.gather(gS, gD, cta)
+        else:
+            self.pack_contiguous(gS, gD, cta)
+
+    @cute.jit
+    def gather(self, gS: cute.Tensor, gD: cute.Tensor, cta):
+        """Copy this CTA's vectors, element by element."""
+        tid, _, _ = cute.arch.thread_idx()
+        per_line, count = Uint32(self.per_line(gS)), self.count(gS)
+        loaded = cute.make_rmem_tensor(cute.make_layout((4, self.vectors)), Uint32)
+        vectors = []
+        for v in cutlass.range_constexpr(self.vectors):
+            index = (cta * self.vectors + v) * self.threads + tid
+            line = Uint32(index) // per_line
+            vectors.append((index, Int32((Uint32(index) - line * per_line) * self.per_vector), Int32(line)))
+            if index < count:
+                self.read_elements(gS, vectors[v][1], vectors[v][2], loaded[None, v])
+        for v in cutlass.range_constexpr(self.vectors):
+            index, i, vector_line = vectors[v]
+            if index < count:
+                self.store(loaded[None, v], gS.element_type, element_at(gD, i, vector_line))
+
+    @cute.jit
+    def pack_contiguous(self, gS: cute.Tensor, gD: cute.Tensor, cta):
         """Copy this CTA's vectors: the loads of all are in flight before the first is used.
 
         Computing a vector's line costs as much as moving it. So there is one division for the first and one for the

@@ -21,6 +21,10 @@ from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
 from ..transposes import itemsize_of, problem_for
 
 _HALF = "it computes half of a result, and its counts are not in proportion to tiles"
+_PERMUTATION = (
+    "it permutes three axes or more, for which gm.transpose.plan predicts a time, and --shape M,N is of matrices",
+    "transpose_tiled",
+)
 #: Kernels that cannot be explained, why, and what to explain instead.
 _UNEXPLAINED = {
     "complex128_syrk": (_HALF, "complex128_gemm"),
@@ -30,9 +34,9 @@ _UNEXPLAINED = {
     "ozaki_complex": ("it begins a chain of launches, none of which is the product by itself", "complex128_gemm"),
     "ozaki_gemm": ("it begins a chain of launches, none of which is the product by itself", "hopper_gemm"),
     "hopper_syrk": (_HALF, "hopper_gemm"),
-    "transpose_blocks": ("it permutes three axes or more, and a shape here has two", "transpose_tiled"),
-    "transpose_word_blocks": ("it permutes three axes or more, and a shape here has two", "transpose_tiled"),
-    "transpose_rows": ("it permutes three axes or more, and a shape here has two", "transpose_tiled"),
+    "transpose_blocks": _PERMUTATION,
+    "transpose_word_blocks": _PERMUTATION,
+    "transpose_rows": _PERMUTATION,
     "hopper_gemm_k_major": ("it transposes operands, and the product is another's", "transpose_tiled"),
     "simt_gemm_mn_major": ("it transposes operands, and the product is another's", "transpose_tiled"),
 }

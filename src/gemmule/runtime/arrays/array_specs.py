@@ -9,7 +9,7 @@ import array_api_compat
 import numpy as np
 
 from gemmule.core.dtype import EXTENSION_FLOATS
-from gemmule.core.errors import DTypeError
+from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.layout import compact_strides
 
 from .view import FACTORS, ArrayView
@@ -24,6 +24,14 @@ def is_spec(x: Any) -> bool:
         return bool(x.device.type == "meta")
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(x, jax.ShapeDtypeStruct)
+
+
+def no_memory(role: str, kind: str) -> ArgumentError:
+    """Return the error of an array spec where an array is needed."""
+    return ArgumentError(
+        f"{role} is {kind}, which has no elements; pass an array, or plan without any: "
+        "gemmule.matmul.plan(a, b, chip='h100'), likewise of other functions"
+    )
 
 
 class SpecLibrary:

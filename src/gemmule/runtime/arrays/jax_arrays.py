@@ -42,7 +42,10 @@ class JaxLibrary(DlpackLibrary):
         import jax
 
         if isinstance(x, jax.core.Tracer):
-            raise ArgumentError(f"{role} is being traced by JAX; use gemmule.jax within jit, grad and vmap")
+            raise ArgumentError(
+                f"{role} is being traced by JAX; within jit, grad and vmap use matmul, gemm or ragged_dot of "
+                "gemmule.jax, or functions of JAX"
+            )
         devices = x.devices()
         if len(devices) != 1:
             raise ArgumentError(f"{role} lies on {len(devices)} devices; gather it on one first")

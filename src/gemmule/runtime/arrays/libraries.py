@@ -10,6 +10,7 @@ import numpy as np
 
 from gemmule.core.errors import ArgumentError
 
+from .array_specs import is_spec, no_memory
 from .cupy_arrays import CupyLibrary
 from .descriptions import CallArrays
 from .dlpack_arrays import DlpackLibrary
@@ -53,6 +54,8 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
         return _JAX
     if hasattr(x, "__dlpack__") or hasattr(x, "__cuda_array_interface__"):
         return _DLPACK
+    if is_spec(x):
+        raise no_memory(role, f"a {type(x).__name__}")
     remedy = "convert it with numpy.asarray, or pass" if _converts(x) else "pass"
     raise ArgumentError(
         f"{role} is of type {type(x).__name__}, not an array; {remedy} an array of NumPy, PyTorch, CuPy, JAX or "

@@ -15,6 +15,7 @@ import numpy as np
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
+from .array_specs import no_memory
 from .torch_guards import stay_out_of_dynamo
 from .view import FACTORS, WRITTEN, ArrayView, HostArray, NewArray
 
@@ -57,8 +58,9 @@ class TorchLibrary:
         if dtype_name not in _NUMBERS:
             raise DTypeError(f"{role} is {dtype_name}, which NumPy does not have; convert it first, e.g. to float32")
         if x.device.type not in ("cpu", "cuda"):
-            planned = "; to plan without one, give chip='h100'" if x.device.type == "meta" else ""
-            raise ArgumentError(f"{role} is on device {x.device}; move it to a CUDA device or to the CPU{planned}")
+            if x.device.type == "meta":
+                raise no_memory(role, "a tensor on device meta")
+            raise ArgumentError(f"{role} is on device {x.device}; move it to a CUDA device or to the CPU")
         if x.device.type == "cpu" and x.ndim > _MOST_DIMENSIONS:
             raise ShapeError(f"{role} has {x.ndim} dimensions; the host takes {_MOST_DIMENSIONS} at most: reshape it")
         if x.device.type == "cpu" and x.numel() * x.element_size() > sys.maxsize:
@@ -163,7 +165,7 @@ def _check_readable(torch: Any, x: Any, role: str) -> None:
     """Refuse tensors without memory of their own, and those whose gradient or trace would be lost."""
     functorch, kind = torch._C._functorch, type(x)
     if functorch.is_functorch_wrapped_tensor(x) or functorch.is_legacy_batchedtensor(x):
-        raise ArgumentError(f"{role} is being transformed by PyTorch, e.g. by vmap; {_OPERATORS} that transforms take")
+        raise ArgumentError(f"{role} is being transformed by PyTorch, e.g. by vmap; {_OPERATORS}, or PyTorch's own")
     if x.requires_grad and torch.is_grad_enabled():
         raise ArgumentError(
             f"{role} requires grad, and this has no backward; gemmule.torch has, or pass {role}.detach()"

@@ -225,6 +225,10 @@ def test_what_is_wrong_is_said_of_calls_that_are_known(state):
     gemm(A, B, epilogue="relu", out=OUT)
     with pytest.raises(ArgumentError, match="epilogue='rely' is not known"):
         gemm(A, B, epilogue="rely", out=OUT)
+    with pytest.raises(ArgumentError, match=r"epilogue='swish' is not known; did you mean 'silu'\?$"):
+        gemm(A, B, epilogue="swish", out=OUT)
+    with pytest.raises(ArgumentError, match=r"'sigmoid' is not known; pass the function gemmule\.epilogue\.sigmoid"):
+        gemm(A, B, epilogue="sigmoid", out=OUT)
     with pytest.raises(ArgumentError, match="gated='thirds' is not known"):
         gemm(A, B, epilogue="swiglu", gated="thirds", out=OUT)
     with pytest.raises(ArgumentError, match="epilogue_args belong to a function"):

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import Precision
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam, TensorParam
@@ -41,6 +42,39 @@ def product(m, n, k, layout="nn"):
 )
 def test_only_what_needs_packing_is_packed(shape, layout, name):
     assert choose(product(*shape, layout), HOPPER, multiprocessors=132).spec.name == name
+
+
+def without_contiguous_lines(matrix):
+    """Return the view that has every other element of lines twice as long."""
+    return dataclasses.replace(matrix, row_stride=2 * matrix.row_stride, col_stride=2 * matrix.col_stride)
+
+
+@pytest.mark.parametrize(
+    ("element", "out", "precision", "step", "length"),
+    [
+        # Lines are what has the smaller stride; along K, as wgmma takes other types than those of 16 bits.
+        ("bfloat16", "bfloat16", Precision.IEEE, 2, 1024),
+        ("float16", "float32", Precision.IEEE, 2, 1024),
+        ("int8", "int32", Precision.IEEE, 2048, 512),
+        ("float32", "float32", Precision.TF32, 2048, 512),
+        ("float8_e4m3fn", "bfloat16", Precision.FLOAT8, 2048, 512),
+    ],
+)
+def test_operands_without_contiguous_lines_are_gathered(element, out, precision, step, length):
+    problem = dataclasses.replace(gemm_problem(2048, 1024, 512, element, out, "nn"), precision=precision)
+    problem = dataclasses.replace(problem, b=without_contiguous_lines(problem.b))
+    assert choose(problem, HOPPER, multiprocessors=132).spec.name == "hopper_gemm_repacked"
+    source, _ = SPEC.launch(problem, SPEC.default).params
+    assert (source.operand, source.strides[0], source.shape[0]) == ("b", step, length)
+    assert SPEC.next_kernel(problem, SPEC.default).problem.b.is_row_major == (length == 1024)
+
+
+def test_beside_a_gathered_operand_others_are_k_major():
+    problem = gemm_problem(2048, 1024, 512, "int8", "int32", "nn")
+    problem = dataclasses.replace(problem, a=without_contiguous_lines(problem.a))
+    prepared = SPEC.next_kernel(problem, SPEC.default).problem
+    assert prepared.a.has_contiguous_rows
+    assert prepared.b.has_contiguous_cols
 
 
 @pytest.mark.parametrize(
@@ -162,7 +196,7 @@ def test_batches_are_packed_one_behind_the_other():
     ("change", "reason"),
     [
         (lambda p: p, "TMA can load A and B as they are"),
-        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, col_stride=2)), "A has strides"),
+        (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, col_stride=2, alignment=1)), "of 1 bytes"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=2), alpha=0), "alpha is 0"),
         (lambda p: dataclasses.replace(p, a=dataclasses.replace(p.a, alignment=1)), "at a multiple of 1 bytes"),
     ],

@@ -276,6 +276,7 @@ def run(*arguments):
         (["hopper_gemm", "--shape", "64,64,64", "--chip", "a100"], "an instruction of sm_90a, which sm_80 lacks"),
         (["float64_gemm[0]", "--shape", "64,64,64", "--chip", "v100"], "sm_80 has float64 products of 8 x 8 x 4 only"),
         (["simt_grouped", "--shape", "64,64,64"], "depends on the groups' ends, which are data; explain simt_gemm"),
+        (["transpose_blocks", "--shape", "4,5,6,7"], "three axes or more, for which gm.transpose.plan predicts a time"),
         (["hopper_grouped[0]", "--shape", "64,64,64"], "hopper_grouped cannot be explained: what kernels of grouped"),
         (["h03_stages[stages=2]", "--config", "stages=3", "--shape", "64,64,64"], "both name a config; give one"),
         (["g04_register_tile", "--shape", "64,64,64", "--dtype", "float"], "dtype 'float' is not known; did you mean"),

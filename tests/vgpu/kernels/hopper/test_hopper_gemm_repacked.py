@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, INT8
+from gemmule.core.dtype import BFLOAT16, FLOAT32, INT8, Precision, dtype_named
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
@@ -20,11 +23,14 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 HOPPER = Arch.parse("sm_90a")
 
 
-def pack(a, b, d):
+def pack(a, b, d, precision=Precision.IEEE):
     """Pack what must be packed; return the workspaces as they are then."""
-    problem = problem_of(a, b, d)
+    problem = dataclasses.replace(problem_of(a, b, d), precision=precision)
     recipe, then = SPEC.launch(problem, SPEC.default), SPEC.next_kernel(problem, SPEC.default)
-    artifact = artifact_for(SPEC, SPEC.default, SPEC.signature(problem, SPEC.default), virtual_arch())
+    signature = SPEC.signature(problem, SPEC.default)
+    operands = (problem.a, problem.b)
+    assert ("strided" in dict(signature)) == any(not (x.is_row_major or x.is_col_major) for x in operands)
+    artifact = artifact_for(SPEC, SPEC.default, signature, virtual_arch())
     artifact.check_launch(recipe)
     spaces = {name: np.full(size // a.dtype.itemsize, 77, a.dtype) for name, size in then.workspaces.items()}
     launch(artifact, recipe, {"a": a, "b": b, **spaces}, options=Options(checks=True))
@@ -46,6 +52,39 @@ def test_every_element_is_where_the_product_looks_for_it(shape, kinds, offset, r
         if (space := f"packed {name}") in spaces:
             packed = seen(then.problem.operands()[name], spaces[space], ())
             np.testing.assert_array_equal(packed.view(np.uint16), x.view(np.uint16))
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, INT8, FLOAT32], ids=str)
+@pytest.mark.parametrize("shape", [(1, 33, 2), (9, 11, 13), (33, 31, 65), (3, 4111, 2)], ids=str)
+@pytest.mark.parametrize("steps", [(2, 1), (-1, 3), (-2, -1)], ids=str)
+def test_operands_without_contiguous_lines(shape, steps, dtype, rng):
+    m, n, k = shape
+    views = [(..., slice(None, None, steps[0])), (slice(None, None, steps[1]), slice(None, None, 2))]
+    a, b = (
+        random_matrix(rng, dtype, tuple(4 * extent for extent in sides))[view][: sides[0], : sides[1]]
+        for sides, view in zip(((m, k), (k, n)), views, strict=True)
+    )
+    d = np.zeros((m, n), {INT8: np.int32}.get(dtype, dtype.numpy()))
+    precision = Precision.TF32 if dtype == FLOAT32 else Precision.IEEE
+    then, spaces = pack(a, b, d, precision)
+    for name, x in (("a", a), ("b", b)):
+        if (space := f"packed {name}") in spaces:
+            packed = seen(then.problem.operands()[name], spaces[space], ())
+            assert np.ascontiguousarray(packed).tobytes() == np.ascontiguousarray(x).tobytes()
+
+
+@pytest.mark.parametrize("types", [("bfloat16", None), ("int8", "int32")], ids=str)
+@pytest.mark.parametrize("result", [(40, 48), (37, 41)], ids=str)
+def test_products_of_operands_without_contiguous_lines(types, result, rng):
+    """Beside one of these, an int8 operand of the wrong major is gathered as well."""
+    (m, n), k, (element, out) = result, 56, types
+    a = random_matrix(rng, dtype_named(element), (m, 2 * k))[:, ::2]
+    b = random_matrix(rng, dtype_named(element), (k, n))
+    plan = gm.matmul.plan(a, b, out_dtype=out, executor="vgpu")
+    assert plan.kernel == "hopper_gemm_repacked"
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    bound = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64) * (0 if out else 2**-8)
+    assert (np.abs(plan.execute().astype(np.float64) - exact) <= bound).all()
 
 
 def test_elements_of_one_byte(rng):

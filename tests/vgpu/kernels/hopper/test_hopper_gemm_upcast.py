@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
@@ -60,6 +61,22 @@ def test_every_element_is_where_the_product_looks_for_it(shape, kinds, offset, r
     found = widen(*moved, np.zeros((m, n), np.float16))
     for name, x in (("a", a), ("b", b)):
         np.testing.assert_array_equal(found[name], x.astype(np.float16))
+
+
+@pytest.mark.parametrize("step", [2, -3])
+@pytest.mark.parametrize("other", [FLOAT8_E5M2, FLOAT16], ids=str)
+def test_operands_without_contiguous_lines(other, step, rng):
+    m, n, k = 33, 31, 65
+    a = random_matrix(rng, FLOAT8_E4M3, (3 * m, 3 * k))[::step, ::step][:m, :k]
+    b = random_matrix(rng, other, (k, n))
+    found = widen(a, b, np.zeros((m, n), np.float16))
+    for name, x in (("a", a), ("b", b)):
+        np.testing.assert_array_equal(found.get(name, x), x.astype(np.float16))
+    plan = gm.matmul.plan(a, b, out_dtype="float16", executor="vgpu")
+    assert plan.kernel == "hopper_gemm_upcast"
+    wide = a.astype(np.float64), b.astype(np.float64)
+    bound = 2**-10 * (np.abs(wide[0]) @ np.abs(wide[1]))
+    assert (np.abs(plan.execute().astype(np.float64) - wide[0] @ wide[1]) <= bound).all()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 Idea
     TMA loads only matrices whose address and leading dimension are multiples of 16 bytes. Other operands are copied, in
     one launch, to such lines (rows, or columns of a column-major matrix); the kernels for aligned matrices multiply.
+    So are matrices in which neither rows nor columns are contiguous, element by element.
 Compared with hopper_gemm
     Two launches instead of one. The second may start while the first ends, and waits for its writes.
 Data movement
@@ -20,7 +21,7 @@ from __future__ import annotations
 from cutlass import Int32
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.repack import VECTOR, PackedLines
+from gemmule.kernels.hopper.repack import VECTOR, PackedLines, source_lines
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
@@ -29,8 +30,9 @@ def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element size and number of operands, with fake arguments."""
     name = types["element"]
     width = cute_type(name).width
+    strided = types.get("strided") == "yes"
     pairs = [
-        (major_tensor(name, 0, batch=1), major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width))
+        (source_lines(name, strided), major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width))
         for _ in range(int(types["operands"]))
     ]
-    return Buildable(PackedLines(width // 8, config.threads, config.vectors), (pairs, Int32(1)))
+    return Buildable(PackedLines(width // 8, config.threads, config.vectors, strided), (pairs, Int32(1)))

@@ -11,14 +11,24 @@ from gemmule.core.dtype import FLOAT32, Precision, opaque_dtype
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, why_no_next, with_copies
-from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
-from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch
+from gemmule.kernels.hopper.operand_copies import (
+    OperandCopy,
+    are_strided,
+    copy_launch,
+    is_strided,
+    nearer_rows,
+    operand_copy,
+    strided_key,
+    why_not_copied,
+)
+from gemmule.kernels.hopper.refusals import HOPPER, MN_MAJOR_BYTES, refuse_hopper, why_not_arch, why_not_elements
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.syrk.spec import SPEC as SYRK
 from gemmule.kernels.hopper.tma_tiles import why_not_stored, why_not_tma
@@ -30,17 +40,33 @@ from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
 
 _ITEMSIZES = (1, 2, 4)
+#: Bytes that memory reads at once.
+_SECTOR = 32
 
 
 @cache_last_call
 def _to_pack(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands that TMA cannot load: one, where the other is its transpose."""
-    needed = tuple(
-        operand_copy(name, matrix, problem.batch, "packed")
-        for name, matrix in (("a", problem.a), ("b", problem.b))
-        if why_not_tma(name, matrix, problem.batch)
-    )
-    return needed[:1] if problem.own_transpose else needed
+    needed: list[OperandCopy] = []
+    for name, matrix in (("a", problem.a), ("b", problem.b)):
+        if (rows := _gathered_rows(problem, name, matrix)) is not None:
+            needed.append(operand_copy(name, matrix, problem.batch, "packed", rows=rows))
+        elif why_not_tma(name, matrix, problem.batch):
+            needed.append(operand_copy(name, matrix, problem.batch, "packed"))
+    return tuple(needed[:1] if problem.own_transpose else needed)
+
+
+def _gathered_rows(problem: GemmProblem, name: str, matrix: StridedMatrix) -> bool | None:
+    """Return whether the lines of a copy whose elements are gathered are rows; None where they are contiguous already.
+
+    They are what has the smaller stride, or K, as wgmma wants it. Beside such an operand an MN-major one is gathered.
+    """
+    if is_strided(matrix) and matrix.dtype.itemsize == MN_MAJOR_BYTES:
+        return nearer_rows(matrix)
+    k_major = matrix.has_contiguous_rows if name == "a" else matrix.has_contiguous_cols
+    if matrix.dtype.itemsize == MN_MAJOR_BYTES or k_major or not (is_strided(problem.a) or is_strided(problem.b)):
+        return None
+    return name == "a"
 
 
 def _repacked(problem: GemmProblem) -> Prepared:
@@ -90,19 +116,24 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if not _to_pack(problem):
         return "TMA can load A and B as they are"
+    gathered = are_strided(_to_pack(problem))
     if _by_fma(problem):
         if not (problem.a.is_col_major and problem.b.is_row_major):
-            return "A or B is K-major; FMA units multiply float32 faster where it is transposed"
-    elif problem.a.dtype.itemsize != MN_MAJOR_BYTES and not (
-        problem.a.has_contiguous_rows and problem.b.has_contiguous_cols
+            return "A is not column-major, or B not row-major; FMA units multiply float32 faster where it is transposed"
+    elif (
+        not gathered
+        and problem.a.dtype.itemsize != MN_MAJOR_BYTES
+        and not (problem.a.has_contiguous_rows and problem.b.has_contiguous_cols)
     ):
         return "wgmma takes only 16-bit operands MN-major, also of matrices that are repacked"
-    if reason := refuse_hopper(problem, arch, "ab", takes_empty=True):
+    if reason := refuse_hopper(problem, arch, "" if gathered else "ab", takes_empty=True):
         return reason
     for one in _to_pack(problem):
-        if reason := one.why_not("repacked"):
+        if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not("repacked"):
             return reason
-    return why_no_next(_PRODUCT.prepare(problem).problem, (SIMT_GEMM,) if _by_fma(problem) else _WGMMA)
+    # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones.
+    specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if gathered else _WGMMA
+    return why_no_next(_PRODUCT.prepare(problem).problem, specs)
 
 
 def _by_fma(problem: GemmProblem) -> bool:
@@ -111,19 +142,22 @@ def _by_fma(problem: GemmProblem) -> bool:
 
 
 def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
-    """Specialise for the element size and the number of operands that are packed."""
+    """Specialise for the element size, the number of operands that are packed, and whether one is gathered."""
     del config
-    return _signature(problem.a.dtype.itemsize, len(_to_pack(problem)))
+    copies = _to_pack(problem)
+    return _signature(problem.a.dtype.itemsize, len(copies), are_strided(copies))
 
 
-def _signature(itemsize: int, count: int) -> Signature:
-    return (("element", opaque_dtype(itemsize).name), ("operands", str(count)))
+def _signature(itemsize: int, count: int, strided: bool = False) -> Signature:
+    return (("element", opaque_dtype(itemsize).name), ("operands", str(count)), *strided_key(strided))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(size, count) for size in (2, 1, 4) for count in (2, 1))
+    return tuple(
+        _signature(size, count, strided) for strided in (False, True) for size in (2, 1, 4) for count in (2, 1)
+    )
 
 
 def launch(problem: GemmProblem, config: RepackConfig) -> Launch:
@@ -172,17 +206,25 @@ def _vectors_us(config: RepackConfig) -> float:
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
-    packed, result = sum(one.nbytes for one in _to_pack(problem)), problem.d.distinct_bytes(problem.batch)
+    copies, result = _to_pack(problem), problem.d.distinct_bytes(problem.batch)
+    packed, read = sum(one.nbytes for one in copies), sum(_read_bytes(one) for one in copies)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     if not _by_fma(problem):
         product += written_back_us(packed, gpu)
-    moved = [gpu.moved_us(2 * packed, rate) for rate in _BYTES]
+    moved = [gpu.moved_us(packed + read, rate) for rate in _BYTES]
     factor = unaligned_tf32_factor(problem)
     return [factor * (product + moved[config.threads > _FEW_THREADS] + _vectors_us(config)) for config in configs]
 
 
+def _read_bytes(copy: OperandCopy) -> float:
+    """Return roughly the bytes that packing reads: whole sectors of elements that are apart."""
+    return copy.nbytes * min(max(abs(copy.step), 1), _SECTOR // copy.copy.dtype.itemsize)
+
+
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
+    if are_strided(_to_pack(problem)):
+        return None
     if _by_fma(problem):
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
     if is_faster(problem, cost, gpu):
@@ -199,6 +241,8 @@ _LEAST = 4.5
 
 def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of small products by FMA units, or of 16-bit ones that takes less than two launches."""
+    if are_strided(_to_pack(problem)):
+        return None
     if _by_fma(problem):
         return SIMT_GEMM.name if is_small(problem) else None
     least = _LEAST * min(gpu.launch, gpu.load)
@@ -208,7 +252,7 @@ def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
 SPEC = KernelSpec(
     name="hopper_gemm_repacked",
     operation="gemm",
-    summary="any alignment and leading dimension of A and B: copied to multiples of 16 bytes first, for another kernel",
+    summary="any alignment and strides of A and B: copied to lines at multiples of 16 bytes first, for another kernel",
     package=__package__,
     archs=(HOPPER,),
     configs=(RepackConfig(), RepackConfig(threads=256), RepackConfig(threads=256, vectors=1), RepackConfig(vectors=4)),

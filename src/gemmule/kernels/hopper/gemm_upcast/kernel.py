@@ -22,7 +22,7 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.repack import VECTOR, PackedLines
+from gemmule.kernels.hopper.repack import VECTOR, PackedLines, source_lines
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
@@ -31,8 +31,8 @@ from gemmule.kernels.parts.words import words_at
 class UpcastLines(PackedLines):
     """D[:, j, l] = S[:, j, l] for one or two pairs, S of one byte an element, D of two of that type."""
 
-    def __init__(self, config: RepackConfig, wide: Any) -> None:
-        super().__init__(1, config.threads, config.vectors)
+    def __init__(self, config: RepackConfig, wide: Any, strided: bool) -> None:
+        super().__init__(1, config.threads, config.vectors, strided)
         self.wide = wide
 
     @cute.jit
@@ -52,9 +52,10 @@ class UpcastLines(PackedLines):
 
 def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for one or two operands of those types, with fake arguments."""
+    strided = types.get("strided") == "yes"
     pairs = [
-        (major_tensor(name, 0, batch=1), major_tensor(types["wide"], 0, batch=1, vector=VECTOR // 2))
+        (source_lines(name, strided), major_tensor(types["wide"], 0, batch=1, vector=VECTOR // 2))
         for name in (types["element"], types["second"])
         if name != "none"
     ]
-    return Buildable(UpcastLines(config, cute_type(types["wide"])), (pairs, Int32(1)))
+    return Buildable(UpcastLines(config, cute_type(types["wide"]), strided), (pairs, Int32(1)))

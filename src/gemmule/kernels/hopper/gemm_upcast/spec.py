@@ -14,7 +14,16 @@ from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
 from gemmule.kernels.hopper.next_kernel import NextProduct, with_copies
-from gemmule.kernels.hopper.operand_copies import OperandCopy, copy_launch, operand_copy, why_not_copied
+from gemmule.kernels.hopper.operand_copies import (
+    OperandCopy,
+    are_strided,
+    copy_launch,
+    is_strided,
+    nearer_rows,
+    operand_copy,
+    strided_key,
+    why_not_copied,
+)
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.mma_sync.cost import predicted_us as mma_sync_us
@@ -30,7 +39,9 @@ def _narrow(problem: GemmProblem) -> list[OperandCopy]:
     """Return the converted copies."""
     wide = _wide(problem)
     return [
-        operand_copy(name, matrix, problem.batch, "wide", wide)
+        operand_copy(
+            name, matrix, problem.batch, "wide", wide, rows=nearer_rows(matrix) if is_strided(matrix) else None
+        )
         for name, matrix in (("a", problem.a), ("b", problem.b))
         if matrix.dtype in NARROW
     ]
@@ -71,7 +82,8 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if reason := refuse_hopper(problem, arch, [one.operand for one in _narrow(problem)], takes_empty=True):
+    contiguous = [one.operand for one in _narrow(problem) if one.step == 1]
+    if reason := refuse_hopper(problem, arch, contiguous, takes_empty=True):
         return reason
     for one in _narrow(problem):
         if reason := one.why_not("converted"):
@@ -80,20 +92,21 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 
 def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
-    """Specialise for the types before and after the conversion."""
+    """Specialise for the types before and after the conversion, and whether an operand is gathered."""
     del config
-    return _signature([problem.operands()[one.operand].dtype for one in _narrow(problem)], _wide(problem))
+    types = [problem.operands()[one.operand].dtype for one in _narrow(problem)]
+    return _signature(types, _wide(problem), are_strided(_narrow(problem)))
 
 
-def _signature(types: Sequence[DType], wide: DType) -> Signature:
+def _signature(types: Sequence[DType], wide: DType, strided: bool = False) -> Signature:
     first, second = (*(dtype.name for dtype in types), _NONE)[:2]
-    return (("element", first), ("second", second), ("wide", wide.name))
+    return (("element", first), ("second", second), ("wide", wide.name), *strided_key(strided))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return both types, to float16."""
     del arch
-    return tuple(_signature((dtype, dtype), FLOAT16) for dtype in NARROW)
+    return tuple(_signature((dtype, dtype), FLOAT16, strided) for strided in (False, True) for dtype in NARROW)
 
 
 def launch(problem: GemmProblem, config: RepackConfig) -> Launch:

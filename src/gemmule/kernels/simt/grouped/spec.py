@@ -77,9 +77,6 @@ def _why_not_epilogue(problem: GroupedProblem, epilogue: Epilogue) -> str | None
         return "the epilogue is gated (a function of two products), of grouped products of 16 bits only; apply it after"
     if any(matrix.rows > 1 and matrix.row_stride for matrix in epilogue.matrices):
         return "an input of the epilogue has rows; grouped products take one row for each group"
-    for matrix in epilogue.matrices:
-        if not (matrix.is_row_major or matrix.is_col_major):
-            return f"the bias has a stride of {matrix.col_stride} elements between columns; pass a contiguous copy"
     return why_not_inputs(batched(problem))
 
 
