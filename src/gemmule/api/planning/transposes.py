@@ -154,9 +154,12 @@ def _chosen(
     source_strides = tuple(source.strides[axis] for axis in order)
     target_strides = compact_strides(shape) if target is None else target.strides
     alignments = tuple(_ALIGNMENT if view is None else min(view.alignment, _ALIGNMENT) for view in (source, target))
-    # Where no axis of more than one element moves, every element is copied to itself.
     moves = any(n > 1 and s != t for n, s, t in zip(shape, source_strides, target_strides, strict=True))
-    in_place = target is not None and same_memory(source, target) and moves
+    same = target is not None and same_memory(source, target)
+    in_place = same and moves
+    if same and not moves:
+        # Every element is where it belongs: nothing is launched.
+        shape = (0,) * len(shape)
     problem = transpose_problem(
         shape, source_strides, target_strides, source.itemsize, (alignments[0], alignments[1]), in_place=in_place
     )
