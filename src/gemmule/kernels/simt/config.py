@@ -37,6 +37,14 @@ _SLOTTED = 32 * 64
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
 
 
+def _is_copied(extent: int, threads: int) -> bool:
+    """Return whether all warps can copy lines of an operand at once: of one panel, or of all (`stage`)."""
+    if threads % 3:
+        return extent % (threads // 8) == 0
+    panels, warps = extent // PANEL, threads // 32
+    return panels % 3 == 0 and warps % panels == 0 and SECTOR % (warps // panels) == 0
+
+
 @dataclass(frozen=True)
 class CpAsyncConfig(Config):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
@@ -122,6 +130,11 @@ class SimtConfig(Config):
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
             raise ArgumentError(
                 f"config {self}: a k-tile must be a multiple of {copied} elements, {self.vector} a thread"
+            )
+        if not (_is_copied(self.tile_m, self.threads) and _is_copied(self.tile_n, self.threads)):
+            raise ArgumentError(
+                f"config {self}: tile_m and tile_n must be multiples of the {self.threads // 8} rows that all warps copy at "
+                f"once; where warps are a multiple of three, panels of {PANEL} must be one too, and divide them"
             )
         if max(self.tile_m, self.tile_n) * self.tile_k // self.threads > _MAX_COPIES:
             raise ArgumentError(
