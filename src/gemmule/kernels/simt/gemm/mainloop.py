@@ -368,9 +368,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
     def multiply_fragments(self, rA: Any, rB: Any, rC: Any) -> None:
         """Add the products of one k."""
-        lanes_m, lanes_n = self.config.lanes
-        if lanes_m > lanes_n:
-            # The order of a wide warp tile, mirrored.
+        if self.config.holds_columns(any(self.by_slots)):
             rows, cols = rC.shape
             mirrored = cute.make_tensor(rC.iterator, cute.make_layout((cols, rows), stride=(1, cols)))
             multiply_fragments(rB, rA, mirrored)
