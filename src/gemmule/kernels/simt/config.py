@@ -234,7 +234,7 @@ class SimtConfig(Config):
         `slots` says whether operands wait in slots.
         """
         if self.threads % 3 == 0:
-            return self.tile_n > self.tile_m
+            return self.thread_n > self.thread_m
         if self.warps_k > 1 and self.tile_elements == _SLOTTED_ALONE:
             return slots
         return self.lanes[0] > self.lanes[1]
