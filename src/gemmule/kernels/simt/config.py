@@ -133,8 +133,8 @@ class SimtConfig(Config):
             )
         if not (_is_copied(self.tile_m, self.threads) and _is_copied(self.tile_n, self.threads)):
             raise ArgumentError(
-                f"config {self}: tile_m and tile_n must be multiples of the {self.threads // 8} rows that all warps copy at "
-                f"once; where warps are a multiple of three, panels of {PANEL} must be one too, and divide them"
+                f"config {self}: tile_m and tile_n must be multiples of the {self.threads // 8} rows that all warps copy "
+                f"at once; where warps are a multiple of three, panels of {PANEL} must be one too, and divide them"
             )
         if max(self.tile_m, self.tile_n) * self.tile_k // self.threads > _MAX_COPIES:
             raise ArgumentError(
@@ -214,8 +214,8 @@ class SimtConfig(Config):
         """Return which aligned K-major operands wait in slots of shared memory until they are stored transposed.
 
         All or none, in groups of warps: both of 32 x 64 and 64 x 32, the narrow one alone of 64 x 128 and 128 x 64, and
-        where warps are a multiple of three, which leaves the fewest registers, all but a narrow one alone. Elsewhere one
-        stage less in flight costs more.
+        where warps are a multiple of three, which leaves the fewest registers, all but a narrow one alone. Elsewhere
+        one stage less in flight costs more.
         """
         if self.warps_k == 1 or self.itemsize != FLOAT32.itemsize:
             return False, False

@@ -7,8 +7,8 @@ registers: a warp loads vectors of 4 k, whole lines of the first-level cache whe
 their elements one by one; padding follows each 4 k, as many elements as the warp loads rows. Or vectors are copied into
 slots, each read and stored by the thread that copied it: they take no register while they are in flight.
 
-Threads copy consecutive lines, from one panel to the next. Where their number is a multiple of three, so are panels, and
-a line of each is copied at once: else those of a thread would begin anywhere in a panel.
+Threads copy consecutive lines, from one panel to the next. Where their number is a multiple of three, so are panels,
+and a line of each is copied at once: else those of a thread would begin anywhere in a panel.
 """
 
 from __future__ import annotations
