@@ -133,8 +133,8 @@ class SimtConfig(Config):
             )
         if not (_is_copied(self.tile_m, self.threads) and _is_copied(self.tile_n, self.threads)):
             raise ArgumentError(
-                f"config {self}: tile_m and tile_n must be multiples of the {self.threads // 8} rows that all warps copy "
-                f"at once; where warps are a multiple of three, panels of {PANEL} must be one too, and divide them"
+                f"config {self}: tile_m and tile_n must be multiples of the {self.threads // 8} rows that all warps "
+                f"copy at once; where warps are a multiple of three, panels of {PANEL} must be one too, and divide them"
             )
         if max(self.tile_m, self.tile_n) * self.tile_k // self.threads > _MAX_COPIES:
             raise ArgumentError(
