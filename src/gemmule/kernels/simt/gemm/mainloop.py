@@ -145,8 +145,6 @@ class SimtGemmMainloop(CpAsyncMainloop):
         config, steps = self.config, self.copy_steps
         if self.stageA.by_vectors or self.stageB.by_vectors:
             return 1
-        if unaligned and config.tile_m > config.tile_n and config.tile_elements == LARGEST:
-            return steps // 2
         if unaligned or (self.transposes and (config.tile_k == SECTOR or min(config.tile_m, config.tile_n) == PANEL)):
             return 2
         return 1 if config.tile_elements == LARGEST and config.tile_k > SECTOR and not self.transposes else steps
