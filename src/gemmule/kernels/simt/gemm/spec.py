@@ -63,8 +63,9 @@ def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:
     first, second = operand_layouts(inner)
     slots = config.by_slots((first.k_major and not first.unaligned, second.k_major and not second.unaligned))
     needed = config.shared_bytes(first.k_major, second.k_major, slots=any(slots))
-    if needed > arch.shared_bytes_per_block:
-        return f"config {config}: {needed} bytes of shared memory; a CTA on {arch} has up to {arch.shared_bytes_per_block}"
+    most = arch.shared_bytes_per_block
+    if needed > most:
+        return f"config {config}: {needed} bytes of shared memory; a CTA on {arch} has up to {most}"
     oriented, _, _ = row_result(inner)
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
