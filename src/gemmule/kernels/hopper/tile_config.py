@@ -90,9 +90,8 @@ class HopperConfig(Config):
         most = self.max_n * self.warpgroups_n
         if self.tile_m % rows or self.tile_n % self.tile_n_multiple or self.tile_n > most:
             return f"tile_m must be a multiple of {rows}, tile_n of {self.tile_n_multiple} up to {most}"
-        for name, box_rows in (("A", self.tma_box_rows_a), ("B", self.tma_box_rows_b)):
-            if box_rows > MAX_TMA_BOX:
-                return f"a CTA loads {box_rows} rows of {name} for a k-tile; a TMA box has {MAX_TMA_BOX} at most"
+        if self.tma_box_rows_a > MAX_TMA_BOX:
+            return f"a CTA loads {self.tma_box_rows_a} rows of A for a k-tile; a TMA box has {MAX_TMA_BOX} at most"
         if self.mma_tiles_m * self.mma_n > MAX_ACC_COLUMNS:
             return f"mma_tiles_m * tile_n must be at most {MAX_ACC_COLUMNS}, the accumulators that fit into registers"
         if self.stages < self.min_stages:
@@ -141,11 +140,6 @@ class HopperConfig(Config):
     def tma_box_rows_a(self) -> int:
         """Rows of the TMA box of K-major A: with multicast this CTA's slice of them."""
         return self.tile_m
-
-    @property
-    def tma_box_rows_b(self) -> int:
-        """The same of B, whose rows are columns of the tile."""
-        return self.tile_n
 
     @property
     def stages_bytes(self) -> int:

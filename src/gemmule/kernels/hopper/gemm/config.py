@@ -103,10 +103,6 @@ class HopperGemmConfig(WarpScheduleConfig):
         return self.tile_m // self.cluster_n
 
     @property
-    def tma_box_rows_b(self) -> int:
-        return self.tile_n // self.cluster_m
-
-    @property
     def precomputes_divisors(self) -> bool:
         """Whether CTAs with 8-bit floats compute the raster's fast divisors before they wait for the predecessor grid.
 
