@@ -18,6 +18,7 @@ from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of, times_us
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.config_lists import is_further
 from gemmule.kernels.hopper.gemm.cost import costs
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.refusals import HOPPER
@@ -255,7 +256,6 @@ def test_the_correction_is_bounded_far_from_what_was_measured():
 )
 def test_the_correction_is_what_its_network_gives(layout, gpu, shape, name):
     content = json.loads((Path(learned.__file__).parent / "correction.json").read_text())
-    net = {name: np.array(value) for name, value in content[name].items()}
     operation = operation_of(gemm_problem(*shape, "bfloat16", "bfloat16", layout))
     rates = rates_of(SPEC.configs, gpu)
     _, quantities = limits(operation, rates)
@@ -269,11 +269,20 @@ def test_the_correction_is_what_its_network_gives(layout, gpu, shape, name):
         "mixed": read.T[:, : -learned.NUMBERS],
         "problem": problem,
     }
-    first = sum(value @ net[part] for part, value in features.items())
-    first = np.maximum(first + net["chips"][content["chips"].index(gpu.learned)], 0)
-    second = np.maximum(first @ net["hidden"] + net["biases"], 0)
-    expected = np.exp2(np.clip(second @ net["out"] + net["out_bias"], -0.8, 0.8))
-    some = np.array([5, 0, 40])
+
+    def factors(name):
+        net = {part: np.array(value) for part, value in content[name].items()}
+        first = sum(value @ net[part] for part, value in features.items())
+        first = np.maximum(first + net["chips"][content["chips"].index(gpu.learned)], 0)
+        second = np.maximum(first @ net["hidden"] + net["biases"], 0)
+        return np.exp2(np.clip(second @ net["out"] + net["out_bias"], -0.8, 0.8))
+
+    # Configs that only an H200's products are offered have a network of their own, but of layers.
+    k_major = layout[0] == "n", layout[1] == "t"
+    further = [is_further(one.on(132), k_major[::-1] if one.swap_ab else k_major) for one in SPEC.configs]
+    has_further = gpu is H200_RATES and name == "network" and shape[2] >= 1024
+    expected = np.where(np.array(further) & has_further, factors("further"), factors(name))
+    some = np.array([5, 0, 40, *np.flatnonzero(further)[:2]])
     assert np.allclose(correction(rates, operation, quantities, rates.places), expected, rtol=1e-4)
     assert np.allclose(correction(rates, operation, quantities, some), expected[some], rtol=1e-4)
 
