@@ -22,7 +22,8 @@ from correction_networks import Training
 from fit_cost_model import Fit, Measured, read
 
 from gemmule.kernels.hopper.cost import correction as hopper_correction
-from gemmule.kernels.hopper.gemm.config_lists import CONFIGS, is_further, is_offered
+from gemmule.kernels.hopper.gemm.config_lists import CONFIGS
+from gemmule.kernels.hopper.gemm.offers import is_further, is_offered
 from gemmule.kernels.parts.hopper_facts import SMS
 
 _TRAINING = Training((128, 48), 1, 40, 128, 1e-3, 0.5)

@@ -18,8 +18,8 @@ from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of, times_us
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import is_further
 from gemmule.kernels.hopper.gemm.cost import costs
+from gemmule.kernels.hopper.gemm.offers import is_further
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.refusals import HOPPER
 from gemmule.lab.products import gemm_problem

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import is_further
+from gemmule.kernels.hopper.gemm.offers import is_further
 from gemmule.kernels.parts.hopper_facts import SMS
 
 from .rates import Numbers, OperandLayout, Operation, TileRates

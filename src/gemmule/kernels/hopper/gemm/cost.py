@@ -22,7 +22,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig
-from .config_lists import SHARED_ROWS, is_offered, offered_to
+from .offers import SHARED_ROWS, is_offered, offered_to
 
 #: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
 #: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
