@@ -87,9 +87,8 @@ class HopperConfig(Config):
     def _why_not_tile(self) -> str | None:
         """Say what is wrong with the tile and its stages, or None."""
         rows = self.warpgroups_m * MMA_M
-        most = self.max_n * self.warpgroups_n
-        if self.tile_m % rows or self.tile_n % self.tile_n_multiple or self.tile_n > most:
-            return f"tile_m must be a multiple of {rows}, tile_n of {self.tile_n_multiple} up to {most}"
+        if self.tile_m % rows or self.tile_n % self.tile_n_multiple or self.tile_n > self.max_n:
+            return f"tile_m must be a multiple of {rows}, tile_n of {self.tile_n_multiple} up to {self.max_n}"
         if self.tma_box_rows_a > MAX_TMA_BOX:
             return f"a CTA loads {self.tma_box_rows_a} rows of A for a k-tile; a TMA box has {MAX_TMA_BOX} at most"
         if self.mma_tiles_m * self.mma_n > MAX_ACC_COLUMNS:

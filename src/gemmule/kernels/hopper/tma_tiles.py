@@ -12,7 +12,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Param, TensorMapPar
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 
-from .tile_config import K_BYTES, MAX_TMA_BOX
+from .tile_config import K_BYTES
 
 #: Rows of a product, or in the mean of a group, up to which reading weights takes longer than multiplying: measured
 #: with up to 128 rows, and with 512.
@@ -94,9 +94,7 @@ def operand_params(
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
     if matrix.has_contiguous_rows:
-        # CuTe loads more rows than a box may have in as many equal boxes as that takes.
-        rows = tile // -(-tile // MAX_TMA_BOX) // multicast_size
-        described = _tensor_map(operand, matrix, batch, (depth, rows), promotion)
+        described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_size), promotion)
     else:
         # The K-major box above is 128 bytes of K by rows of M or N; an MN-major one is up to 128 bytes of M or N by K.
         row_bytes = next(row_bytes for row_bytes in (128, 64, 32, 16) if tile * item % row_bytes == 0)

@@ -26,8 +26,6 @@ SLICES = HopperGemmConfig(tile_m=64, tile_n=72, stages=4, pingpong=1, cluster_m=
 #: Warpgroups side by side, of 104 and of 24 columns each.
 SIDE_BY_SIDE = HopperGemmConfig(tile_m=64, tile_n=208, stages=4, cluster_m=1, side_by_side=1)
 SIDE_BY_SIDE_COLUMNS = HopperGemmConfig(tile_m=192, tile_n=48, stages=4, swap_ab=1, side_by_side=1)
-#: More columns than a TMA box may have rows, which CTAs load as two boxes each.
-WIDE = HopperGemmConfig(tile_m=128, tile_n=272, stages=4, cluster_m=2, swap_ab=1, side_by_side=1)
 #: Epilogue tiles of 8 columns in several batches, which alternate in two buffers.
 BATCHES = HopperGemmConfig(tile_m=128, tile_n=232, stages=4, cluster_m=1)
 CONFIGS = [
@@ -36,7 +34,6 @@ CONFIGS = [
     SLICES,
     SIDE_BY_SIDE,
     SIDE_BY_SIDE_COLUMNS,
-    WIDE,
     BATCHES,
     *(
         pytest.param(one, marks=pytest.mark.slow)
@@ -48,7 +45,6 @@ CONFIGS = [
             HopperGemmConfig(tile_m=64, tile_n=24, stages=4, pingpong=1, cluster_m=1, cluster_k=3, swap_ab=1),
             HopperGemmConfig(tile_m=128, tile_n=104, stages=4, cluster_m=2, cluster_n=2),
             HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_n=2, cluster_m=1, swap_ab=1, side_by_side=1),
-            dataclasses.replace(WIDE, tile_n=304, cluster_m=1, swap_ab=0),
             *FOR_LAYERS,
             *FOR_H200,
         )
@@ -74,7 +70,7 @@ def test_results(config, out, adds, rng):
     "config",
     [
         SIDE_BY_SIDE_COLUMNS,
-        dataclasses.replace(WIDE, swap_ab=0),
+        SIDE_BY_SIDE,
         *(pytest.param(one, marks=SLOW) for one in FOR_H200),
     ],
     ids=str,
