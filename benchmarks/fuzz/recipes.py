@@ -206,6 +206,9 @@ RECIPES: dict[str, Recipe] = {
     "transpose_word_blocks": Recipe(
         sides=((40, 160),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0, elements=2**25
     ),
+    "transpose_merged": Recipe(
+        sides=((40, 160),) * 4, operation="transpose", sizes=(1, 2, 4, 8), forms=("permutation",), elements=2**24
+    ),
     "transpose_in_registers": Recipe(sides=((4, 900),) * 2, operation="transpose", sizes=(1, 2), aligned="all"),
     "transpose_gathered": Recipe(sides=((30, 1200),) * 2, operation="transpose", sizes=(1, 2)),
     "transpose_word_aligned": Recipe(sides=((100, 2000),) * 2, operation="transpose", sizes=(1, 2)),

@@ -8,6 +8,7 @@ from gemmule.kernels.transpose.blocks.spec import SPEC as TRANSPOSE_BLOCKS
 from gemmule.kernels.transpose.gathered.spec import SPEC as TRANSPOSE_GATHERED
 from gemmule.kernels.transpose.in_place.spec import SPEC as TRANSPOSE_IN_PLACE
 from gemmule.kernels.transpose.in_registers.spec import SPEC as TRANSPOSE_IN_REGISTERS
+from gemmule.kernels.transpose.merged.spec import SPEC as TRANSPOSE_MERGED
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.kernels.transpose.rows.spec import SPEC as TRANSPOSE_ROWS
 from gemmule.kernels.transpose.skinny.spec import SPEC as TRANSPOSE_SKINNY
@@ -22,6 +23,7 @@ TRANSPOSE_KERNELS: tuple[KernelSpec, ...] = (
     TRANSPOSE_WORD_ALIGNED,
     TRANSPOSE_SKINNY,
     TRANSPOSE_ROWS,
+    TRANSPOSE_MERGED,
     TRANSPOSE_WORD_BLOCKS,
     TRANSPOSE_BLOCKS,
     TRANSPOSE_WHOLE_SECTORS,

@@ -185,6 +185,8 @@ def _taken(spec):
         # The first two axes of three change places, and rows stay whole.
         shape = (64, 48, 32)
         problems.append(transpose_problem(shape, (32, 64 * 32, 1), compact_strides(shape), 4))
+        # Three axes in reverse.
+        problems.append(transpose_problem((36, 40, 48), (1, 36, 1440), (1920, 48, 1), 4))
         # Many small matrices.
         shape = (16384, 8, 12)
         strides = (96, 1, 8), compact_strides(shape)

@@ -15,6 +15,7 @@ from gemmule.core.problem import TransposeProblem, split_batch
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.transpose.skinny.config import SkinnyConfig
+from gemmule.kernels.transpose.tile_config import WARP
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.arrays import virtual_address
@@ -283,6 +284,50 @@ def test_runs_that_begin_anywhere(config, itemsize, shape, order, offset, rng):
     assert config.predicted(problem) is not None
     with nothing_strays(target):
         run_kernel(problem, Choice(WORD_BLOCKS, config), {"a": moved, "d": target}, Options(checks=True))
+    np.testing.assert_array_equal(bits(target), bits(moved))
+
+
+MERGED = next(spec for spec in TRANSPOSES if spec.name == "transpose_merged")
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "order", "pad"),
+    [
+        # Rows of one, two and three axes on either side, and a batch of as many.
+        ((70, 3, 41, 7), (1, 3, 2, 0), 0),
+        ((5, 3, 6, 5, 7, 9), (4, 5, 1, 3, 2, 0), 0),
+        ((5, 4, 5, 3, 11, 6), (5, 1, 4, 3, 2, 0), 0),
+        ((70, 2, 3, 2, 150), (4, 2, 3, 1, 0), 0),
+        ((2, 3, 2, 80, 50), (1, 0, 2, 4, 3), 0),
+        # The last rows are at the end of memory.
+        ((3, 5, 6, 50), (3, 0, 2, 1), 0),
+        # Gaps end a row.
+        ((70, 3, 5, 40), (1, 3, 2, 0), 3),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("config", "itemsize"),
+    [
+        (config, itemsize)
+        for config, itemsize in itertools.product(MERGED.configs, ITEMSIZES)
+        if config.held(itemsize) % (config.threads // (WARP * config.spans)) == 0
+    ],
+    ids=str,
+)
+def test_rows_of_several_axes(config, itemsize, shape, order, pad, offset, rng):
+    """Rows begin at any element, and tiles end beyond both sides."""
+    source = random_rows(rng, shape, itemsize, pad, offset)
+    moved = source.transpose(order)
+    target = rows_of(moved.shape, itemsize, pad, offset)
+    target.view(np.uint8)[...] = 0x77
+    strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
+    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
+    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
+    assert MERGED.why_not(problem, ARCH, config) is None
+    with nothing_strays(target):
+        run_kernel(problem, Choice(MERGED, config), {"a": moved, "d": target}, Options(checks=True))
     np.testing.assert_array_equal(bits(target), bits(moved))
 
 

@@ -37,6 +37,8 @@ _SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.
 # Seconds of an SM for the instructions of a warp, and of each unit of its threads; units of a thread beyond which its
 # loads wait for others, and what each costs: where elements are woven, and where they are gathered.
 _SPAN_WORK = {True: (0.028e-6, 0.003e-6, 10, 0.062), False: (0.016e-6, 0.0015e-6, 0, 0.0)}
+# What woven spans at both ends of the rows of a batch take longer, as a share of spans inside.
+_ENDS = 0.9
 # Few threads of a CTA, and their factor.
 _FEW_THREADS, _OF_FEW = 128, 1.02
 # Of equal times that of words whose structures, those that are moved at once, fill whole sectors: a factor.
@@ -52,7 +54,7 @@ _FASTEST_TILES = {1: (2, 128), 8: (2, 128)}
 _SHORT_ROWS, _GROUPED, _LEAST_WRITTEN = (1 << 10, 8 << 10), 16 << 20, 128
 # Bytes that tiles along a target's row move before the next ones of the source's rows: of more the L2 cache has no
 # sector left that both need, and the share of repeated reads is this.
-_SWEPT, _REPEATED_SWEPT = 32 << 20, 2.0
+_SWEPT, _REPEATED_SWEPT = 18 << 20, 2.0
 _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 
 
@@ -193,7 +195,9 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
     row = config.columns(item) * max(item, WORD)
     # Rows of the source straddle a sector more than they fill, and a sector of the target's is read by two tiles.
     repeated = (1 + SECTOR / row) * (1 + SECTOR / config.write_bytes) - 1
-    is_swept = config.group == 0 and min(2 * problem.cols * row, problem.bytes_min) > _SWEPT
+    is_swept = (
+        config.group == 0 and config.tiles(problem)[0] > 1 and min(2 * problem.cols * row, problem.bytes_min) > _SWEPT
+    )
     sides = 2 + (_REPEATED_SWEPT if is_swept else _REPEATED) * repeated
     moved = ctas * config.tile(item)[0] * config.write_bytes * sides
     words = packed_rows(item) * config.held(item) * config.spans / (config.threads // WARP)
@@ -229,6 +233,8 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     alone = _SPAN_LATENCY + moved / _SPAN_BYTES_A_SECOND_ALONE
     of_sm = max(instructions, moved / _SPAN_BYTES_A_SECOND, alone / max(resident, 1))
     preferred = (1 + waiting * max(units - many, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
+    if woven and problem.batch:
+        preferred *= 1 + _ENDS * min(2 / max(config.tiles(problem)), 1.0)
     if not woven and config.step(short, item) * config.unit(item) % SECTOR == 0:
         preferred *= _OF_WHOLE
     # The first CTAs only read, and the last ones only write.

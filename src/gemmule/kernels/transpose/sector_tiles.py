@@ -18,8 +18,8 @@ from gemmule.kernels.transpose.tile_config import SECTOR, SectorTileConfig
 
 # Words that a thread has in flight at most: a second latency costs more than a lower occupancy.
 _IN_FLIGHT = 40
-# Elements at each end of a row that may share a word with what is outside.
-_ENDS = 4
+#: Elements at each end of a row that may share a word with what is outside.
+ENDS = 4
 
 
 class SectorTile(Words):
@@ -72,9 +72,9 @@ class SectorTile(Words):
     def read_with_ends(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
         """Load the words that are in the matrix, and the elements of words that are partly outside of it."""
         tid, _, _ = cute.arch.thread_idx()
-        e, row = tid % (2 * _ENDS), (gS.shape[1] - 1 if tid // (2 * _ENDS) == 1 else 0) - j0
-        i = e - i0 if e < _ENDS else gS.shape[0] - i0 - 2 * _ENDS + e
-        is_here = tid < 4 * _ENDS and row >= 0 and row < self.held * self.pack and i >= 0 and i < self.tile_i
+        e, row = tid % (2 * ENDS), (gS.shape[1] - 1 if tid // (2 * ENDS) == 1 else 0) - j0
+        i = e - i0 if e < ENDS else gS.shape[0] - i0 - 2 * ENDS + e
+        is_here = tid < 4 * ENDS and row >= 0 and row < self.held * self.pack and i >= 0 and i < self.tile_i
         end = self.element(0)
         if is_here:
             # Loaded before the words, and stored after them.
@@ -126,16 +126,22 @@ class SectorTile(Words):
             cute.arch.sync_warp()
             for p in cutlass.range_constexpr(self.together):
                 word = first + (batch * self.together + p) * self.step
-                if cutlass.const_expr(self.pack == 1):
-                    sT[column * self.row_words + word] = read[0, p]
-                else:
-                    block = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
-                    for r in cutlass.range_constexpr(self.pack):
-                        block[r] = shifted(read[r, p], cute.arch.shuffle_sync_down(read[r, p], 1), bits[r])
-                    exchange(block)
-                    if lane < self.lanes:
-                        for e in cutlass.range_constexpr(self.pack):
-                            sT[(e * self.columns + column) * self.row_words + word] = block[e]
+                self.store(sT, (lane, column, word), read[None, p], bits)
+
+    @cute.jit
+    def store(self, sT: cute.Tensor, place, read: cute.Tensor, bits):
+        """Store a thread's word of as many rows as make one to the tile; rows begin so many bits within their words."""
+        lane, column, word = place
+        if cutlass.const_expr(self.pack == 1):
+            sT[column * self.row_words + word] = read[0]
+        else:
+            block = cute.make_rmem_tensor(cute.make_layout(self.pack), Uint32)
+            for r in cutlass.range_constexpr(self.pack):
+                block[r] = shifted(read[r], cute.arch.shuffle_sync_down(read[r], 1), bits[r])
+            exchange(block)
+            if lane < self.lanes:
+                for e in cutlass.range_constexpr(self.pack):
+                    sT[(e * self.columns + column) * self.row_words + word] = block[e]
 
     @cute.jit
     def word_start(self, address):
@@ -192,21 +198,27 @@ class SectorTile(Words):
                 row = self.row_of(sT, i, p * step)
                 for q in cutlass.range_constexpr(self.written // (length * abreast)):
                     across = cutlass.const_expr(q * abreast * length)
-                    words = cute.make_rmem_tensor(cute.make_layout(length), self.word)
-                    low = row[first // self.pack + across]
-                    for k in cutlass.range_constexpr(length):
-                        if cutlass.const_expr(self.pack == 1):
-                            words[k] = low
-                        else:
-                            # A word of the target begins in one word of the tile and ends in the next.
-                            high = row[first // self.pack + (across + k + 1)]
-                            words[k] = shifted(low, high, Uint32(first % self.pack * (8 * self.item)))
-                            low = high
+                    words = self.words_of(row, first, across, length)
                     if cutlass.const_expr(whole):
                         cute.autovec_copy(words, device_memory(self.word, place + across * self.size, length))
                     else:
                         left = gD.shape[1] - j0 - first - across * self.pack
                         self.store_inside(words, place + across * self.size, left)
+
+    @cute.jit
+    def words_of(self, row: cute.Tensor, first, across: cutlass.Constexpr[int], length: cutlass.Constexpr[int]):
+        """Return words of a row of the target, from `across` words beyond its first element on."""
+        words = cute.make_rmem_tensor(cute.make_layout(length), self.word)
+        low = row[first // self.pack + across]
+        for k in cutlass.range_constexpr(length):
+            if cutlass.const_expr(self.pack == 1):
+                words[k] = low
+            else:
+                # A word of the target begins in one word of the tile and ends in the next.
+                high = row[first // self.pack + (across + k + 1)]
+                words[k] = shifted(low, high, Uint32(first % self.pack * (8 * self.item)))
+                low = high
+        return words
 
     @cute.jit
     def store_inside(self, words: cute.Tensor, address, left):
@@ -235,13 +247,19 @@ class SectorTile(Words):
             begin = (gD.iterator + cute.crd2idx((i0 + i, 0), gD.layout)).toint()
             j = self.elements_ahead(begin) - (most - k) * self.pack
             if i < self.tile_i and i0 + i < gD.shape[0]:
-                if j >= 0:
-                    word = device_memory(self.word, begin + j * self.item)
-                    word[0] = self.word_of(sT, i, j)
-                elif cutlass.const_expr(self.pack > 1):
-                    for e in cutlass.range_constexpr(self.pack - 1):
-                        if e < j + self.pack:
-                            gD[i0 + i, e] = self.low_element(self.row_of(sT, i)[0] >> (8 * self.item * e))
+                self.write_head(sT, begin, i, j)
+
+    @cute.jit
+    def write_head(self, sT: cute.Tensor, begin, i, j):
+        """Write the word of row i, at an address, that begins with its element j, or those elements that a row has."""
+        if j >= 0:
+            word = device_memory(self.word, begin + j * self.item)
+            word[0] = self.word_of(sT, i, j)
+        elif cutlass.const_expr(self.pack > 1):
+            for e in cutlass.range_constexpr(self.pack - 1):
+                if e < j + self.pack:
+                    element = device_memory(self.element, begin + e * self.item)
+                    element[0] = self.low_element(self.row_of(sT, i)[0] >> (8 * self.item * e))
 
     @cute.jit
     def elements_ahead(self, address):

@@ -36,6 +36,7 @@ _UNEXPLAINED = {
     "hopper_syrk": (_HALF, "hopper_gemm"),
     "transpose_blocks": _PERMUTATION,
     "transpose_word_blocks": _PERMUTATION,
+    "transpose_merged": _PERMUTATION,
     "transpose_rows": _PERMUTATION,
     "hopper_gemm_k_major": ("it transposes operands, and the product is another's", "transpose_tiled"),
     "simt_gemm_mn_major": ("it transposes operands, and the product is another's", "transpose_tiled"),

@@ -92,6 +92,7 @@ class BlocksTranspose(Accesses):
         # Of each access to the source its offset, and its place in shared memory, two in a word; a bit for those of the
         # thread.
         sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
+        sources.fill(0)
         puts = cute.make_rmem_tensor(cute.make_layout((self.reads + 1) // 2), Uint32)
         self.put_sources((sources, puts), (tid, read_count), (reading, before_source))
         is_read = self.bits_below(tid, read_count, self.reads)

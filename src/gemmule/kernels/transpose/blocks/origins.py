@@ -49,7 +49,7 @@ def _beyond_axis(found, axis: cutlass.Constexpr[int], every):
     return above, read_at, write_at, edges
 
 
-def strided(name: str) -> cute.Tensor:
+def strided(name: str, axes: int = AXES) -> cute.Tensor:
     """Return a fake tensor of any strides, with extents of 32 bits."""
-    extents, strides = tuple(cute.sym_int32() for _ in range(AXES)), tuple(cute.sym_int64() for _ in range(AXES))
+    extents, strides = tuple(cute.sym_int32() for _ in range(axes)), tuple(cute.sym_int64() for _ in range(axes))
     return cute.runtime.make_fake_tensor(cute_type(name), extents, strides)

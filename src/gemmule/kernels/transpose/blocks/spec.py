@@ -28,7 +28,7 @@ from gemmule.kernels.transpose.blocks.block_choice import conflicts_us, least_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
-from gemmule.kernels.transpose.tile_config import TileConfig
+from gemmule.kernels.transpose.tile_config import WORD, TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
 from gemmule.kernels.transpose.tiled.spec import refuse_byte_tiles
 from gemmule.kernels.transpose.whole_sectors.spec import SPEC as WHOLE_SECTORS
@@ -39,11 +39,11 @@ _LONG, _LONG_UNALIGNED, _LARGE = 512, 1024, 64 << 10
 # Bytes of the shorter side of matrices that fill small parts of tiles, and the matrices from which on tiles are slower.
 _NARROW, _MANY = 128, 64
 # Share of the time of blocks below which tiles are chosen, and that of matrices of few bytes in tiles of vectors, whose
-# times are predicted too short.
-_FASTER, _FASTER_FEW, _FEW_BYTES = 0.97, 0.85, 64 << 20
+# times are predicted too short; the same where rows are not aligned, of elements of 1 and 2 bytes and of larger ones.
+_FASTER, _FASTER_FEW, _FEW_BYTES, _FASTER_NARROW = 0.97, 0.85, 64 << 20, (0.55, 0.85)
 
-# What CTAs of so many threads take longer than predicted where units are bytes, a factor.
-_MANY_THREADS, _BYTES_OF_MANY = 512, 1.1
+# What CTAs of so many threads, so many of them on an SM, take longer than predicted, by the bytes of a unit: a factor.
+_SLOWER = {(512, 1): {1: 1.1}, (256, 2): {8: 1.03, 16: 1.07}}
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
@@ -78,9 +78,9 @@ def blocks_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> b
 
 
 def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
-    are_bytes = in_units(problem).itemsize == 1
+    unit = in_units(problem).itemsize
     found = [
-        predicted_us(problem, one.residents) * (_BYTES_OF_MANY if are_bytes and one.threads == _MANY_THREADS else 1)
+        predicted_us(problem, one.residents) * _SLOWER.get((one.threads, one.resident), {}).get(unit, 1.0)
         for one in configs
     ]
     # Places take long to choose: conflicts are counted of what would be chosen.
@@ -99,9 +99,19 @@ def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str |
         return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):
         if refuse(problem) is None and (least := _least_us(spec, problem, gpu)) is not None:
-            is_few = spec is TILED and problem.bytes_min <= _FEW_BYTES
-            return spec.name if least < (_FASTER_FEW if is_few else _FASTER) * cost else None
+            return spec.name if least < _share_of_tiles(spec, problem) * cost else None
     return None
+
+
+def _share_of_tiles(spec: KernelSpec, problem: TransposeProblem) -> float:
+    """Return the share of the time of blocks below which a kernel of tiles is faster."""
+    if spec is not TILED:
+        return _FASTER
+    if not rows_are_aligned(problem):
+        return _FASTER_NARROW[problem.itemsize >= WORD]
+    # Nor do tiles fill short sides, which their times do not say.
+    is_short = min(problem.rows, problem.cols) * problem.itemsize < _LONG
+    return _FASTER_FEW if is_short or problem.bytes_min <= _FEW_BYTES else _FASTER
 
 
 def _least_us(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> float | None:

@@ -17,8 +17,9 @@ from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import AXES, axes_of
 from gemmule.kernels.transpose.blocks.spec import blocks_take_less
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
-from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, rows_are_short, runs_of
+from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, rows_are_short, runs_of, unit_of_rows
 from gemmule.kernels.transpose.spec import (
+    OVERLAPPING,
     OVERLAPPING_SPANS,
     batched_param,
     element_signature,
@@ -33,8 +34,9 @@ _LINES = 512
 # unit, of a vector, and of the end of a row.
 _LAUNCH, _BYTE = 1.4, 0.238e-6
 _VECTORS = {1: (1.75e-6, 18e-6), 2: (0.85e-6, 11e-6), 4: (0.55e-6, 3.3e-6), 8: (0.5e-6, 2e-6), 16: (0.1e-6, 18e-6)}
-# Share of the time of rows below which blocks are chosen.
-_BLOCKS = 0.95
+# Share of the time of rows below which blocks are chosen; the same of few odd rows of bytes, whose times are predicted
+# too long.
+_BLOCKS, _BLOCKS_FEW = 0.95, 0.8
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -123,7 +125,8 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
     # Rows of whole sectors take as long as their bytes.
     if _are_sectors(problem):
         return None
-    return "transpose_blocks" if blocks_take_less(problem, _BLOCKS * cost, gpu) else None
+    are_few = unit_of_rows(problem) == 1 and problem.bytes_min <= OVERLAPPING
+    return "transpose_blocks" if blocks_take_less(problem, (_BLOCKS_FEW if are_few else _BLOCKS) * cost, gpu) else None
 
 
 SPEC = transpose_spec(

@@ -10,7 +10,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.spec import Signature
-from gemmule.kernels.transpose.blocks.spec import blocks_take_less
+from gemmule.kernels.transpose.blocks.spec import blocks_take_less, faster_tiles
 from gemmule.kernels.transpose.cost import skinny_cost
 from gemmule.kernels.transpose.refusals import (
     ITEMSIZES,
@@ -26,13 +26,15 @@ from gemmule.kernels.transpose.word_blocks.spec import words_take_less
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
 # fast.
-_LARGEST = {"source": {1: 64, 2: 64, 4: 31, 8: 31, 16: 48}, "target": {1: 96, 2: 96, 4: 48, 8: 48, 16: 48}}
+_LARGEST = {"source": {1: 64, 2: 56, 4: 31, 8: 31, 16: 48}, "target": {1: 96, 2: 96, 4: 48, 8: 48, 16: 48}}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
 # Bytes of matrices that a few spans hold, and the time of blocks of few of them, and of others, below which those are
 # used; the time of blocks by words.
 _SMALL, _BLOCKS_SMALL, _BLOCKS, _WORDS = 64 << 10, 0.78, 0.83, 0.78
+# Tiles of long rows are predicted better than of other matrices with a short side: a factor.
+_TILES = 1.14
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 
@@ -58,11 +60,15 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel of blocks where it is predicted to be faster."""
+    """Return the kernel of blocks, or of tiles of vectors, where it is predicted to be faster."""
     is_small = problem.rows * problem.cols * problem.itemsize <= _SMALL and problem.bytes_min <= OVERLAPPING_SPANS
     if blocks_take_less(problem, (_BLOCKS_SMALL if is_small else _BLOCKS) * cost, gpu):
         return "transpose_blocks"
-    return "transpose_word_blocks" if words_take_less(problem, _WORDS * cost, gpu) else None
+    if words_take_less(problem, _WORDS * cost, gpu):
+        return "transpose_word_blocks"
+    # Of smaller matrices launches overlap, which the times of tiles do not say.
+    is_large = rows_are_aligned(problem) and problem.bytes_min > OVERLAPPING_SPANS
+    return faster_tiles(problem, _TILES * cost, gpu) if is_large else None
 
 
 def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:

@@ -1,0 +1,125 @@
+"""Permutations in tiles of merged axes: their limits, and launch recipe."""
+
+from __future__ import annotations
+
+import math
+
+from gemmule.core.dtype import INT32
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.problem import TransposeProblem
+from gemmule.kernels.parts.hopper_facts import SMS
+from gemmule.kernels.transpose.blocks.block import AXES, Axis, axes_of
+from gemmule.kernels.transpose.blocks.spec import blocks_take_less, divisor_of, faster_tiles, filled
+from gemmule.kernels.transpose.merged.config import LEVELS, MergedConfig, merged_of
+from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_contiguous, why_not_itemsize
+from gemmule.kernels.transpose.spec import OVERLAPPING, transpose_spec
+from gemmule.kernels.transpose.tile_config import LINE, WARP, WORD, packed_rows
+from gemmule.kernels.transpose.word_blocks.spec import words_take_less
+
+# Microseconds of an H200, fitted to 164 times of 79 permutations: of a launch, what one takes more that does not
+# overlap its predecessor, of a byte that is read or written; of a round of CTAs, of a warp's word in it, and of an SM
+# for each of those that have elements, by the bytes of one.
+_LAUNCH, _ALONE, _BYTE = 0.58, 1.29, 0.2423e-6
+_ROUND, _LATENCY = 0.818, 0.0409
+_A_WORD = {1: 4.18e-3, 2: 4.03e-3, 4: 3.8e-3, 8: 7.23e-3, 16: 3.96e-3}
+# Of equal times those of tiles that write whole lines: a factor of others.
+_OF_SHORT = 1.05
+# Share of the time of merged axes below which blocks are chosen.
+_BLOCKS = 0.97
+# Registers of a thread, and what an SM of an H200 holds at once.
+_REGISTERS = {1: 64, 2: 42, 4: 32, 8: 31, 16: 40}
+_RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_REGISTERS, _RESIDENT_CTAS = 220 << 10, 2048, 1 << 16, 32
+
+
+def _refuses(problem: TransposeProblem) -> str | None:
+    if reason := why_not_itemsize(problem, ITEMSIZES) or why_not_contiguous(problem):
+        return reason
+    axes = axes_of(problem)
+    if not 3 <= len(axes) <= AXES:
+        return f"{len(axes)} axes of more than one element remain; tiles are of 3 to {AXES}"
+    sources = sorted(axis.source for axis in axes)
+    if sources[0] < 1 or min(axis.target for axis in axes) < 1:
+        return "an axis is reversed or repeated"
+    if sources[1] * problem.itemsize < WORD:
+        return f"rows of the source are {sources[1] * problem.itemsize} bytes apart; the kernel takes {WORD} or more"
+    if merged_of(problem, MergedConfig().tile(problem.itemsize)) is None:
+        return f"{len(axes)} axes do not make rows of a sector and a batch of {LEVELS} axes"
+    return None
+
+
+def _launch(problem: TransposeProblem, config: MergedConfig) -> Launch:
+    merged = config.merged(problem)
+    sides = merged.source, merged.target
+    missing = Axis(1, 0, 0)
+    axes = tuple(axis for side in (*sides, merged.batch) for axis in (*side, *(missing,) * (LEVELS - len(side))))
+    divisors = [divisor_of(axis.extent) for axis in axes]
+    scalars = (
+        merged.rows,
+        merged.cols,
+        *filled([divisor for divisor, _ in divisors], 3 * LEVELS, 0),
+        *filled([shift for _, shift in divisors], 3 * LEVELS, 0),
+    )
+    extents = tuple(axis.extent for axis in axes)
+    return Launch(
+        grid=config.grid(problem),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared_bytes(problem.itemsize),
+        params=(
+            TensorParam("a", extents, tuple(axis.source for axis in axes)),
+            TensorParam("d", extents, tuple(axis.target for axis in axes)),
+            *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
+        ),
+        overlaps=problem.bytes_min <= OVERLAPPING,
+    )
+
+
+def _cost(problem: TransposeProblem, config: MergedConfig, gpu: GpuRates) -> float:
+    """Return about the microseconds of tiles: their bytes, or what CTAs wait for and issue."""
+    item, ctas, threads = problem.itemsize, math.prod(config.grid(problem)), config.threads
+    resident = min(
+        _RESIDENT_BYTES // config.shared_bytes(item),
+        _RESIDENT_THREADS // threads,
+        _RESIDENT_REGISTERS // (_REGISTERS[item] * threads),
+        _RESIDENT_CTAS,
+    )
+    # Words of a tile, of which a warp's lanes move one each; warps beyond the end of a row have none.
+    rows, (tiles, _) = config.merged(problem).rows, config.tiles(problem)
+    words = config.columns(item) * packed_rows(item) * config.held(item) / WARP
+    filled = -(-rows * config.spans // config.tile(item)[0]) / max(tiles * config.spans, 1)
+    rounds = -(-ctas // (resident * gpu.multiprocessors)) * (_ROUND + _LATENCY * words * WARP / threads)
+    issued = rounds + -(-ctas // gpu.multiprocessors) * filled * words * _A_WORD[item]
+    moved = _BYTE * problem.bytes_min * SMS / gpu.multiprocessors
+    launch = _LAUNCH if problem.bytes_min <= OVERLAPPING else _LAUNCH + _ALONE
+    preferred = _OF_SHORT if config.write_bytes < LINE else 1.0
+    return preferred * (launch + math.cbrt(moved**3 + issued**3))
+
+
+def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return a kernel of blocks or tiles that is predicted to be faster, or None."""
+    if words_take_less(problem, cost, gpu):
+        return "transpose_word_blocks"
+    if blocks_take_less(problem, _BLOCKS * cost, gpu):
+        return "transpose_blocks"
+    return faster_tiles(problem, cost, gpu)
+
+
+SPEC = transpose_spec(
+    name="transpose_merged",
+    summary="three axes and more, elements of 1 to 16 bytes: whole sectors of merged axes",
+    package=__package__,
+    configs=(
+        MergedConfig(),
+        MergedConfig(1, 128, 256),
+        MergedConfig(1, 64, 128),
+        # Of 16 bytes.
+        MergedConfig(4, 128, 256),
+    ),
+    itemsizes=ITEMSIZES,
+    refuses=_refuses,
+    launch=_launch,
+    cost=_cost,
+    cost_in_us=True,
+    faster_alternative=_faster_alternative,
+    batch_dims=AXES - 2,
+)
