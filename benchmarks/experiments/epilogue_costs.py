@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from epilogue_products import BATCHES, FORMS, PLAIN, Form, Shape, shapes
 
 from gemmule.compiler.pool import compile_all, jobs_of
@@ -27,6 +28,7 @@ from gemmule.core.errors import CompileError, WrongResultError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.select import choose
 from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
@@ -81,12 +83,12 @@ class Pools:
         self.outputs = torch.empty(_OUTPUTS, dtype=torch.uint8, device="cuda")
         self.largest = torch.zeros(1, device="cuda")
 
-    def fill(self, dtype: str) -> None:
-        """Fill the inputs with random values of a type."""
+    def fill(self, dtype: str, *, zeros: bool = False) -> None:
+        """Fill the inputs with random values of a type, or zeros, for which power is no limit."""
         if dtype != self._filled:
             self._filled = dtype
             for one in self.inputs.view(getattr(self.torch, dtype)).split(1 << 28):
-                one.normal_()
+                one.zero_() if zeros else one.normal_()
             self.torch.cuda.synchronize()
 
     def view(self, name: str, address: int, matrix: StridedMatrix, batch: tuple[int, ...]) -> Any:
@@ -172,13 +174,13 @@ class Pools:
 class Session:
     """One run."""
 
-    def __init__(self, gpu: BenchGpu, arch: Any, failing: set[str]) -> None:
-        self.gpu, self.arch, self.failing, self.pools = gpu, arch, failing, Pools()
+    def __init__(self, gpu: BenchGpu, arch: Any, failing: set[str], *, zeros: bool = False) -> None:
+        self.gpu, self.arch, self.failing, self.pools, self.zeros = gpu, arch, failing, Pools(), zeros
 
     def measured(self, shape: Shape, choices: dict[str, list[Choice]], forms: Sequence[Form]) -> Iterator[Any]:
         """Measure a shape in all forms."""
         plain = shape.problem(PLAIN)
-        self.pools.fill(shape.dtype)
+        self.pools.fill(shape.dtype, zeros=self.zeros)
         with self.gpu.workspaces() as workspaces:
             sets = math.ceil(_CACHES * self.gpu.l2_bytes / plain.bytes_min)
             operands = Operands(plain, min(sets, _SETS), self.pools, workspaces)
@@ -194,7 +196,8 @@ class Session:
                             continue
                         if form.absmax:
                             works[form.name, "not cleared"] = self.gpu.kernel(problem, choice, operands)  # type: ignore[arg-type]
-                works |= self._theirs(form, problem, plain, operands)
+                if not self.zeros:
+                    works |= self._theirs(form, problem, plain, operands)
             names = list(works)
             times = dict(zip(names, self._times([works[name] for name in names], operands.sets), strict=True))
             self.gpu.wait()
@@ -206,7 +209,7 @@ class Session:
                 "us": {key: value for (name, key), value in times.items() if name == form.name},
                 "plain_us": {key: value for (name, key), value in times.items() if name == "plain"},
                 "torch_us": {key: value for (name, key), value in times.items() if name == f"torch {form.name}"},
-                "bytes": shape.problem(form).bytes_min,
+                "bytes": shape.problem(form).bytes_min, "zeros": self.zeros,
             }  # fmt: skip
 
     def _ours(self, form: Form, problem: GemmProblem, choice: Choice, operands: Any) -> Callable[[], None]:
@@ -264,8 +267,13 @@ class Session:
         return [round(statistics.median(one), 3) for one in samples]
 
 
-def chosen(shape: Shape, forms: Sequence[Form], device: Any, same: Sequence[str]) -> dict[str, list[Choice]]:
-    """Return the configs of each form, the chosen one first; of forms `same` that of the plain product too."""
+def chosen(
+    shape: Shape, forms: Sequence[Form], device: Any, same: Sequence[str], leading: int = 0
+) -> dict[str, list[Choice]]:
+    """Return the configs of each form, the chosen one first.
+
+    Of forms `same` that of the plain product too, and of all forms those that lead by predicted times.
+    """
     facts: dict[str, Any] = {"multiprocessors": device.multiprocessors, "chip": device.name, "tuned": False}
     found = {form.name: [choose(shape.problem(form), device.arch, **facts)] for form in (PLAIN, *forms)}
     (plain,) = found["plain"]
@@ -276,7 +284,20 @@ def chosen(shape: Shape, forms: Sequence[Form], device: Any, same: Sequence[str]
                 found[form.name].append(plain)
             if not form.gated and own not in found["plain"]:
                 found["plain"].append(own)
+    for form in (PLAIN, *forms):
+        known = {one.config for one in found[form.name]}
+        others = _leading(shape.problem(form), found[form.name][0], device, leading)
+        found[form.name] += [one for one in others if one.config not in known]
     return found
+
+
+def _leading(problem: GemmProblem, first: Choice, device: Any, count: int) -> list[Choice]:
+    """Return so many configs of the chosen kernel, of least predicted time."""
+    if not count or first.spec.costs is None:
+        return []
+    configs = [one for one in first.spec.configs if first.spec.why_not(problem, device.arch, one) is None]
+    times = first.spec.costs(problem, configs, rates_for(device.name, device.multiprocessors))
+    return [Choice(first.spec, configs[place]) for place in np.argsort(times)[:count]]
 
 
 def main() -> None:
@@ -293,6 +314,8 @@ def main() -> None:
         default=["beta_c", "bias_gelu", "float32", "float8"],
         help="forms in the config of the plain product too",
     )
+    parser.add_argument("--leading", type=int, default=0, help="configs of each form that are timed too")
+    parser.add_argument("--zeros", action="store_true", help="zeros as operands, and no baselines")
     parser.add_argument("--compiling", type=float, default=55, help="seconds after which no more kernels are compiled")
     parser.add_argument("--seconds", type=float, default=88, help="seconds of all")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
@@ -300,7 +323,7 @@ def main() -> None:
     began, forms = time.time(), [form for form in FORMS if form.name in given.forms]
     device = get_device()
     found = shapes(given.seed, given.layers, given.draws, given.batches)
-    plans = [(shape, chosen(shape, forms, device, given.same)) for shape in found]
+    plans = [(shape, chosen(shape, forms, device, given.same, given.leading)) for shape in found]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()
     for shape, choices in plans:
@@ -324,7 +347,7 @@ def main() -> None:
     words = [word for word, before in zip(sys.argv[1:], sys.argv, strict=False) if "--record" not in (word, before)]
     block = experiment(" ".join(["python", "benchmarks/experiments/epilogue_costs.py", *words]), device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu:
-        session = Session(gpu, device.arch, failing)
+        session = Session(gpu, device.arch, failing, zeros=given.zeros)
         for shape, choices in plans:
             if time.time() - began > given.seconds:
                 print("the time is over", flush=True)

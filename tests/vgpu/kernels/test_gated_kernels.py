@@ -91,6 +91,22 @@ def test_ctas_of_a_cluster_share_a_form(only, rng):
     finish(rng, (30, 72, 264), "halves", order="F")
 
 
+@pytest.mark.parametrize(
+    ("fields", "order"),
+    [
+        ({"tile_n": 64, "cluster_k": 2}, "F"),
+        ({"tile_m": 128, "tile_n": 96, "cluster_k": 3, "stages": 3}, "F"),
+        ({"tile_n": 128, "cluster_k": 4, "cluster_n": 2, "pingpong": 0, "tile_m": 128, "stages": 3}, "C"),
+        ({"tile_n": 64, "split_k": 1, "cluster_n": 2, "ctas": 22}, "F"),
+        ({"tile_n": 128, "split_k": 1, "pingpong": 0, "tile_m": 128, "ctas": 11}, "C"),
+    ],
+    ids=str,
+)
+def test_k_is_split(fields, order, only, rng):
+    only("hopper_gemm", **SMALL["hopper_gemm"] | fields)
+    finish(rng, (70, 72, 328), "halves", order=order)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", sorted(SMALL))
 @pytest.mark.parametrize(("storage", "order"), [("halves", "C"), ("halves", "F"), ("pairs", "F"), ("apart", "C")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
@@ -196,13 +197,12 @@ class HopperGemmConfig(WarpScheduleConfig):
             Whether B is MN-major, in rows of up to 128 bytes of columns.
         """
         half = self.tile_n // 2
-        if self.swap_ab or self.cluster_k > 1 or self.side_by_side:
-            needed = "swap_ab=0, cluster_k=1, side_by_side=0"
-            return f"config {self}: a gated epilogue needs both products in one thread: {needed}"
+        if self.swap_ab or self.side_by_side:
+            return f"config {self}: a gated epilogue needs both products in one thread: swap_ab=0, side_by_side=0"
         # MN-major: TMA loads whole 128-byte rows of each B. K-major: nvidia-cutlass-dsl 4.8.1 lays out columns 16 at a
         # time where there are more than 8, and 32-bit ones 32 at a time where there are more than 32; PTX takes any 8.
         unit = K_BYTES // itemsize if mn_major else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8
-        unit = max(unit, 8 * self.cluster_m)
+        unit = math.lcm(unit, 8 * self.cluster_m, 8 * self.cluster_k)
         if half % unit:
             return f"config {self}: {half} columns of each of two B must be a multiple of {unit}"
         if self._epi_tiles_bytes(2) > self._epi_tiles_bytes(1):

@@ -119,7 +119,8 @@ class HopperGemm:
         mma_tiles_m = config.mma_tiles_m
         accumulator_bytes = MMA_M * mma_tiles_m * self.mma_n * _ACC_BYTES
         stride = config.cluster_m * config.cluster_n
-        self.reduction = ClusterReduction(config.cluster_k, mma_tiles_m, accumulator_bytes, stride)
+        # Of a gated epilogue each CTA gets the same columns of both products.
+        self.reduction = ClusterReduction(config.cluster_k, mma_tiles_m * self.num_b, accumulator_bytes, stride)
         itemsize = d_element.width // 8
         epi_tile_n = config.epi_tile_n(itemsize, self.num_b)
         self.epi_layout = EpiTileLayout(

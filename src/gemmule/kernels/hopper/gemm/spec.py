@@ -113,8 +113,6 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
             return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
-        if config.split_k:
-            return "split_k=1 computes no gated epilogue"
         return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.has_contiguous_cols)
     return None
 
