@@ -16,11 +16,6 @@ from support.epilogue_cases import silu
 from support.vgpu.kernels_left import leave_kernels
 
 SPECS = {spec.name: spec for spec in REGISTRY if spec.gated and spec.next_kernel is None}
-KEEPING = {
-    spec.name: spec
-    for spec in REGISTRY
-    if spec.absmax and spec.next_kernel is None and spec.name != "hopper_gemm_w8a16"
-}
 #: Small tiles of each kernel: other columns, or rows, are in further tiles.
 SMALL = {
     "gemm_reference": {},
@@ -178,7 +173,7 @@ def test_mma_sync_with_lines_that_begin_anywhere(order, only, rng):
     finish(rng, (67, 71, 39), "halves", order, absmax=False)
 
 
-KERNELS = [pytest.param(name, marks=() if name == "gemm_reference" else pytest.mark.slow) for name in sorted(KEEPING)]
+KERNELS = [pytest.param(name, marks=() if name == "gemm_reference" else pytest.mark.slow) for name in sorted(SMALL)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -205,8 +200,16 @@ def test_the_maximum_is_of_the_result_alone(kernel, only, rng):
     assert np.isnan(largest)
 
 
-@pytest.mark.parametrize("fields", [{"cluster_k": 2}, {"swap_ab": 1, "tile_n": 64}], ids=str)
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cluster_k": 2},
+        {"swap_ab": 1, "tile_n": 64},
+        {"split_k": 1, "cluster_n": 2, "ctas": 24},
+        {"tile_m": 128, "pingpong": 0, "ctas": 1},
+    ],
+    ids=str,
+)
 def test_h09_keeps_the_maximum_however_it_shares_the_work(fields, only, rng):
     only("hopper_gemm", **{"tile_m": 64, "tile_n": 64, "cluster_m": 1, "stages": 4, "pingpong": 1} | fields)
     kind = dtype_named("bfloat16").numpy()
@@ -214,3 +217,16 @@ def test_h09_keeps_the_maximum_however_it_shares_the_work(fields, only, rng):
     largest = np.zeros(1, np.float32)
     options = {"epilogue": lambda acc: 1000 / (acc * acc), "absmax": largest, "executor": "vgpu"}
     assert np.abs(gm.gemm(a, b, **options, out_dtype="float32")).max() == largest[0]
+
+
+def test_the_maximum_of_several_launches(only, rng):
+    only("hopper_gemm", **SMALL["hopper_gemm"])
+    kind = dtype_named("bfloat16").numpy()
+    # Neither dimension of the batch can be merged with the other.
+    a = np.swapaxes(rng.uniform(1, 2, (3, 2, 72, 200)).astype(kind), 0, 1)
+    # The first launch has the largest.
+    a[0, 0] *= 4
+    b = rng.uniform(1, 2, (2, 3, 200, 88)).astype(kind)
+    largest = np.full(1, np.nan, np.float32)
+    found = gm.gemm(a, b, epilogue="relu", absmax=largest, executor="vgpu", out_dtype="float32")
+    assert np.abs(found).max() == largest[0]

@@ -32,8 +32,11 @@ from cutlass import Int32, cute
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.epilogue import ABSMAX
+from gemmule.core.epilogue_inputs import CLEARED
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction
+from gemmule.kernels.hopper.epilogues.cta_maximum import CtaMaximum
 from gemmule.kernels.hopper.epilogues.context import EpilogueContext
 from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout, warp_in_warpgroup
 from gemmule.kernels.hopper.epilogues.fused_epilogue import FusedEpilogue
@@ -47,7 +50,7 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS
-from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init
+from gemmule.kernels.parts.absolute_maximum import absmax_init
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.schedulers.split_k import SplitKScheduler
@@ -55,8 +58,11 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
 from .config import HopperGemmConfig
 
-# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, and one for the prologue.
-_EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID = 1, 3, 5
+# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, one for the prologue, and one
+# for the absolute maximum.
+_EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID, _MAXIMUM_BARRIER_ID = 1, 3, 5, 6
+# The producers' warp that raises the absolute maximum.
+_MAXIMUM_WARP = 3
 # Bytes of an accumulator.
 _ACC_BYTES = 4
 # K-tiles up to which C is loaded at once.
@@ -89,6 +95,9 @@ class HopperGemm:
         promotes = types["a"].startswith("float8")
         columns = config.mma_n // config.cluster_k if promotes and self.shares_inputs else 0
         self.fusion: Any = FragmentFusion(types, columns) if "epilogue" in types else None
+        self.maximum: Any = None
+        if self.fusion and self.fusion.has_absmax:
+            self.maximum = CtaMaximum(types[ABSMAX] == CLEARED, _MAXIMUM_BARRIER_ID)
         self.num_b = 2 if self.fusion and self.fusion.expression.gated else 1
         # A gated epilogue reduces the accumulators of both B to one tile of D.
         self.tile_m, self.tile_n, self.columns = config.tile_m, config.tile_n // self.num_b, config.tile_n
@@ -166,6 +175,11 @@ class HopperGemm:
         table = self.scheduler.allocate(smem)
         if cutlass.const_expr(scales is not None):
             scales = (scales, self.mainloop.allocate(smem))
+        maxima, flags = None, None
+        if cutlass.const_expr(self.maximum is not None):
+            maxima = self.maximum.allocate(smem)
+            if cutlass.const_expr(self.maximum.clears):
+                workspaces, flags = workspaces[:-1], workspaces[-1]
         smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         divisors = ()
@@ -193,17 +207,23 @@ class HopperGemm:
         k_range = self.scheduler.k_range(cute.ceil_div(tma.a.tensor.shape[1], self.tile_k))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
+            if cutlass.const_expr(flags is not None):
+                if warp == _MAXIMUM_WARP:
+                    self.maximum.clear(aux_args[-1], flags)
             if warp == 0:
                 self.produce(tma, b_up, smem_ab, barriers, k_range, schedule, *divisors)
             if cutlass.const_expr(scales is not None):
                 self.produce_scales(scales, barriers, k_range, schedule, warp)
+            if cutlass.const_expr(self.maximum is not None):
+                if warp == _MAXIMUM_WARP:
+                    self.maximum.finish(maxima, aux_args[-1], flags)
         else:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
             idx = warp // 4 - 1
             own_buffer = self.reduction.of_warpgroup(reduce_buffer, idx)
             ctx = EpilogueContext(
                 tma.c, tma.d, epi_smem, c_full, scale, idx, _EPILOGUE_BARRIER_ID + idx, aux_args,
-                d_transposed=tma.d_transposed,
+                maxima=maxima, d_transposed=tma.d_transposed,
             )  # fmt: skip
             self.consume(ctx, smem_ab, barriers, own_buffer, k_range, workspaces, schedule, scales)
 
@@ -275,7 +295,7 @@ class HopperGemm:
         fragments = self.mainloop.fragments(self.operands, self.make_tiled_mma, smem_ab, idx_in_tile, self.acc)
         if cutlass.const_expr(scales is not None):
             fragments = fragments._replace(scales=self.mainloop.lane_scales(scales[1], idx_in_tile))
-        if cutlass.const_expr(self.fusion is not None and self.fusion.has_absmax):
+        if cutlass.const_expr(self.maximum is not None):
             ctx = dataclasses.replace(ctx, absmax=absmax_init())
         release = functools.partial(release_cluster, self.scheduler, threads=self.mainloop.releasing)
         c_phase, reduce_phase = Int32(0), Int32(0)
@@ -311,8 +331,8 @@ class HopperGemm:
                     c_phase = self.store_tile(ctx, c_phase, accumulators, coord, inputs)
             else:
                 c_phase = self.store_tile(ctx, c_phase, accumulators, coord, inputs)
-        if cutlass.const_expr(ctx.absmax is not None):
-            absmax_atomic_max(ctx.absmax, ctx.aux_args[-1])
+        if cutlass.const_expr(self.maximum is not None):
+            self.maximum.add_warp(ctx.maxima, ctx.absmax)
         self.epi_layout.end()
 
     @cute.jit
@@ -360,7 +380,9 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     acc = cute_type(types["acc"])
     kernel = HopperGemm(config, types)
     aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
-    workspaces = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.split_k else None
+    workspaces: tuple[Any, ...] | None = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.split_k else None
+    if kernel.maximum is not None and kernel.maximum.clears:
+        workspaces = (*(workspaces or ()), tensor_1d("uint64"))
     b_up = tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
     scales = fake_scales(types)

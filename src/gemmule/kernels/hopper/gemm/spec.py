@@ -59,7 +59,7 @@ from gemmule.kernels.mma_sync.cost import is_faster
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import FLAG_BYTES, stream_k_workspaces
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig, search_space
@@ -78,6 +78,8 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 }
 #: Operands that TMA loads or stores; the last is the second B of a gated epilogue.
 _BY_TMA = ("a", "b", "c", "d", SECOND)
+#: Name of the flags that the absolute maximum is cleared.
+_FLAGS = "cleared"
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
@@ -201,7 +203,7 @@ def signature(problem: GemmProblem, config: HopperGemmConfig) -> Signature:
     k_major_a, k_major_b = _k_major(problem, config)
     majors = "k" if k_major_a else "m", "k" if k_major_b else "n"
     plain = _signature((a.dtype, b.dtype), problem.d.dtype, majors, problem.c is not None)
-    return (*plain, *epilogue_signature(_epilogue(problem, config)))
+    return (*plain, *epilogue_signature(_epilogue(problem, config), clears=True))
 
 
 def _epilogue(problem: GemmProblem, config: HopperGemmConfig) -> Epilogue | None:
@@ -245,6 +247,11 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         parts = int(parts_of_k(config.max_active_clusters, tiles, k_tiles_of(problem)))
         # The sums of the last part stay in registers.
         workspaces, tensors = _workspaces(max(clusters * (parts - 1), 1), config, problem.accumulator.itemsize)
+    clears = epilogue is not None and epilogue.absmax and not epilogue.raises
+    if clears:
+        flags = clusters * config.cluster_size * parts
+        workspaces += (Workspace(_FLAGS, flags * FLAG_BYTES),)
+        tensors += (TensorParam(_FLAGS, (flags,), ()),)
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
     epi_tile_n = config.epi_tile_n(item, num_b)
@@ -273,6 +280,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         overlaps=uses_pdl(problem, tiles, clusters * parts, config),
         params=params,
         workspaces=workspaces,
+        clears_absmax=clears,
     )
 
 
