@@ -12,12 +12,16 @@ from gemmule.core.dataclass import dataclass
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
 
 
+#: Bytes of C that a warpgroup loads during a k-tile.
+_BYTES_AT_ONCE = 8192
+
+
 @dataclass(frozen=True)
 class CTiles:
     """The loads of C's epilogue tiles of a warpgroup: the stages are a ring.
 
-    As many as there are stages are loaded before the mainloop, and the others prefetched into the L2 cache; each of
-    these is loaded once the store of the tile that had its stage has read it.
+    As many as there are stages are loaded before or during the mainloop, and the others prefetched into the L2 cache;
+    each of these is loaded once the store of the tile that had its stage has read it.
     """
 
     layout: EpiTileLayout  #: The epilogue tiles.
@@ -27,7 +31,12 @@ class CTiles:
         """Batches after which the stages of one are loaded again: with a second one, no store is waited for at once."""
         return 2 if self.layout.epi_stages >= 3 * self.layout.batch_stages else 1
 
-    def stage(self, n: int, ctx: Any) -> Any:
+    @property
+    def tiles_at_once(self) -> int:
+        """Epilogue tiles that are loaded during a k-tile."""
+        return max(_BYTES_AT_ONCE // self.layout.nbytes, 1)
+
+    def stage(self, n: Any, ctx: Any) -> Any:
         """Return the stage of epilogue tile `n`, among those of all warpgroups."""
         return ctx.warpgroup_idx * self.layout.epi_stages + n % self.layout.epi_stages
 
@@ -43,6 +52,22 @@ class CTiles:
                 if cutlass.const_expr(n < layout.epi_stages):
                     self.load(n, ctx, origin)
                 else:
+                    cute.prefetch(ctx.c.atom, gC_part[None, *layout.coord(n, row, col)])
+
+    @cute.jit
+    def load_during(self, ctx, origin, first_k_tile, k):
+        """Issue the loads of the epilogue tiles that come during a k-tile, counted from the first that has some."""
+        layout, first = self.layout, (k - first_k_tile) * self.tiles_at_once
+        if first >= 0 and first < layout.num_epi_tiles and warp_in_warpgroup() == 0:
+            if first == 0:
+                cute.arch.cp_async_bulk_wait_group(0, read=True)
+            row, col, batch = origin
+            _, gC_part = layout.partitioned(ctx.c, ctx.smem, batch)
+            for index in cutlass.range_constexpr(self.tiles_at_once):
+                n = first + index
+                if n < layout.epi_stages:
+                    self.load(n, ctx, origin)
+                elif n < layout.num_epi_tiles:
                     cute.prefetch(ctx.c.atom, gC_part[None, *layout.coord(n, row, col)])
 
     @cute.jit
@@ -62,7 +87,7 @@ class CTiles:
         return tuple(n for n in found if n < layout.num_epi_tiles)
 
     @cute.jit
-    def load(self, n: cutlass.Constexpr[int], ctx, origin):
+    def load(self, n, ctx, origin):
         """Issue the TMA load of C's epilogue tile `n`, by one warp."""
         row, col, batch = origin
         sC_part, gC_part = self.layout.partitioned(ctx.c, ctx.smem, batch)

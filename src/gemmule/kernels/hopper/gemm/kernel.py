@@ -65,6 +65,8 @@ _EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID, _MAXIMUM_BARRIER_
 _MAXIMUM_WARP = 3
 # Bytes of an accumulator.
 _ACC_BYTES = 4
+# Elements of a tile, of whose k-tiles C's loads may be a part, and k-tiles behind these, at least.
+_LARGE_TILE, _K_TILES_AFTER_C = 128 * 112, 2
 # K-tiles up to which C is loaded at once.
 _FEW_K_TILES = 8
 # Elements of a tile whose first loads divisions would delay: few rows, whose weights come from memory.
@@ -141,6 +143,10 @@ class HopperGemm:
         if lines is None:
             stages, batches = config.epi_batches(itemsize, self.num_b, reads_c=self.epi_layout.reads_c)
             self.epi_layout = dataclasses.replace(self.epi_layout, epi_stages=stages, num_batches=batches)
+        self.loads_c_during = (
+            self.epi_layout.reads_c and self.mainloop.calls_during
+            and config.cluster_k == 1 and self.tile_m * self.columns >= _LARGE_TILE
+        )  # fmt: skip
         self.epilogue: Any = LinearCombination(self.epi_layout)
         if self.fusion is not None or self.epi_layout.reads_c:
             self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b)
@@ -303,15 +309,17 @@ class HopperGemm:
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)
         for work_index in cutlass.range(start, end, stride):
             coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
-            inputs = None
-            if cutlass.const_expr(self.epi_layout.reads_c):
-                if work_k_range.num_k_tiles > _FEW_K_TILES and warp_in_warpgroup() == 0:
-                    # The first k-tiles come before C.
-                    cute.arch.mbarrier_wait(barriers.full + state.stage, state.phase)
-                self.prefetch_c(ctx, coord)
+            inputs, more = None, ()
+            first_full = barriers.full + state.stage, state.phase
+            if cutlass.const_expr(self.loads_c_during):
+                first = self.first_k_tile_with_c(ctx, coord, first_full, work_k_range.num_k_tiles)
+                origin = self.epi_origin(coord, idx)
+                more = (functools.partial(self.epilogue.c_tiles.load_during, ctx, origin, first),)
+            elif cutlass.const_expr(self.epi_layout.reads_c):
+                self.prefetch_c(ctx, coord, first_full, work_k_range.num_k_tiles)
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))
-            state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release)
+            state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release, *more)
             if cutlass.const_expr(self.pingpong):
                 # The other warpgroup consumes the k-tiles of the next work tile.
                 skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)
@@ -336,8 +344,28 @@ class HopperGemm:
         self.epi_layout.end()
 
     @cute.jit
-    def prefetch_c(self, ctx, coord):
+    def first_k_tile_with_c(self, ctx, coord, first_full, num_k_tiles):
+        """Return the k-tile from which on C's epilogue tiles are loaded, some during each.
+
+        Before the mainloop, where they are loaded if K is short, all CTAs would load C at once, and their first k-tiles
+        behind it.
+        """
+        tiles = self.epilogue.c_tiles
+        k_tiles = cutlass.const_expr(-(-self.epi_layout.num_epi_tiles // tiles.tiles_at_once) + _K_TILES_AFTER_C)
+        first = cutlass.min(num_k_tiles // 2, num_k_tiles - k_tiles)
+        if cutlass.const_expr(self.scheduler.requires_fixup):
+            first = first if self.scheduler.has_last_part() else num_k_tiles
+        if first < 1:
+            self.prefetch_c(ctx, coord, first_full, num_k_tiles)
+            first = num_k_tiles
+        return first
+
+    @cute.jit
+    def prefetch_c(self, ctx, coord, first_full, num_k_tiles):
         """Issue the loads of C's epilogue tiles of a tile: of parts of K, by the CTA that writes it."""
+        if num_k_tiles > _FEW_K_TILES and warp_in_warpgroup() == 0:
+            # The first k-tiles come before C.
+            cute.arch.mbarrier_wait(*first_full)
         # In a dynamic `if` the DSL would treat `self` as an SSA value: bind the method before it.
         prefetch, origin = self.epilogue.c_tiles.prefetch, self.epi_origin(coord, ctx.warpgroup_idx)
         if cutlass.const_expr(self.scheduler.requires_fixup):
