@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from epilogue_products import BATCHES, FORMS, PLAIN, Form, Shape, shapes
+from epilogue_products import BATCHES, FORMS, PLAIN, Form, Shape, shape_of, shapes
 
 from gemmule.compiler.pool import compile_all, jobs_of
 from gemmule.core.errors import CompileError, WrongResultError
@@ -311,6 +311,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--shapes", nargs="*", default=[], help="other products: MxNxKxLAYOUT")
     parser.add_argument("--batches", type=int, default=len(BATCHES))
     parser.add_argument("--forms", nargs="*", default=[form.name for form in FORMS])
     parser.add_argument(
@@ -327,7 +328,8 @@ def main() -> None:
     given = parser.parse_args()
     began, forms = time.time(), [form for form in FORMS if form.name in given.forms]
     device = get_device()
-    found = shapes(given.seed, given.layers, given.draws, given.batches)
+    found = [shape_of(one) for one in given.shapes]
+    found += shapes(given.seed, given.layers, given.draws, given.batches)
     plans = [(shape, chosen(shape, forms, device, given.same, given.leading)) for shape in found]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()
