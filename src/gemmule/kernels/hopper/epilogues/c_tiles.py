@@ -11,9 +11,10 @@ from gemmule.core.dataclass import dataclass
 
 from .epi_tile_layout import EpiTileLayout, warp_in_warpgroup
 
-
-#: Bytes of C that a warpgroup loads during a k-tile.
-_BYTES_AT_ONCE = 8192
+#: Bytes of C that a warpgroup loads during a k-tile, and k-tiles behind these, at least.
+_BYTES_AT_ONCE, _K_TILES_AFTER = 8192, 2
+#: K-tiles up to which C is loaded at once.
+_FEW_K_TILES = 8
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,42 @@ class CTiles:
     def stage(self, n: Any, ctx: Any) -> Any:
         """Return the stage of epilogue tile `n`, among those of all warpgroups."""
         return ctx.warpgroup_idx * self.layout.epi_stages + n % self.layout.epi_stages
+
+    @cute.jit
+    def begin(self, ctx, origin, first_full, num_k_tiles, writes):
+        """Issue the loads that come before the mainloop; return the k-tile from which on `load_during` issues others.
+
+        Before the mainloop all CTAs load C at once, and their first k-tiles behind it: it is for short K.
+
+        Parameters
+        ----------
+        ctx, origin
+            As of `load_during`.
+        first_full : tuple
+            The full barrier of the first k-tile, and its phase.
+        num_k_tiles : Int32
+            How many k-tiles the mainloop has.
+        writes : Boolean
+            Whether this CTA writes the tile.
+        """
+        first = num_k_tiles
+        if cutlass.const_expr(self.layout.loads_c_during):
+            k_tiles = cutlass.const_expr(-(-self.layout.num_epi_tiles // self.tiles_at_once) + _K_TILES_AFTER)
+            first = cutlass.min(num_k_tiles // 2, num_k_tiles - k_tiles) if writes else num_k_tiles
+            if first < 1:
+                self.prefetch_at_first(ctx, origin, first_full, num_k_tiles, writes)
+                first = num_k_tiles
+        else:
+            self.prefetch_at_first(ctx, origin, first_full, num_k_tiles, writes)
+        return first
+
+    @cute.jit
+    def prefetch_at_first(self, ctx, origin, first_full, num_k_tiles, writes):
+        """Issue the loads of the first epilogue tiles, of several k-tiles behind the first."""
+        if num_k_tiles > _FEW_K_TILES and warp_in_warpgroup() == 0:
+            cute.arch.mbarrier_wait(*first_full)
+        if writes:
+            self.prefetch(ctx, origin)
 
     @cute.jit
     def prefetch(self, ctx, origin):

@@ -1,4 +1,4 @@
-"""The absolute maximum of a result, CTA by CTA: warps meet in shared memory, and one of them raises the value in memory.
+"""The absolute maximum of a result, CTA by CTA: warps meet in shared memory, one of them raises the value in memory.
 
 The kernel clears the value itself, where nothing that a call computed before must count: the first CTA does, and sets a
 flag for each other CTA, whose spare warp waits for it while the others multiply. CTAs wait only for one of a lower

@@ -36,9 +36,9 @@ from gemmule.core.epilogue import ABSMAX
 from gemmule.core.epilogue_inputs import CLEARED
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction
-from gemmule.kernels.hopper.epilogues.cta_maximum import CtaMaximum
 from gemmule.kernels.hopper.epilogues.context import EpilogueContext
-from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout, warp_in_warpgroup
+from gemmule.kernels.hopper.epilogues.cta_maximum import CtaMaximum
+from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout
 from gemmule.kernels.hopper.epilogues.fused_epilogue import FusedEpilogue
 from gemmule.kernels.hopper.epilogues.fused_fragments import FragmentFusion
 from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
@@ -58,17 +58,15 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
 from .config import HopperGemmConfig
 
-# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, one for the prologue, and one
-# for the absolute maximum.
+# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, one for the prologue, one for
+# the absolute maximum.
 _EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID, _MAXIMUM_BARRIER_ID = 1, 3, 5, 6
 # The producers' warp that raises the absolute maximum.
 _MAXIMUM_WARP = 3
 # Bytes of an accumulator.
 _ACC_BYTES = 4
-# Elements of a tile, of whose k-tiles C's loads may be a part, and k-tiles behind these, at least.
-_LARGE_TILE, _K_TILES_AFTER_C = 128 * 112, 2
-# K-tiles up to which C is loaded at once.
-_FEW_K_TILES = 8
+# Elements of a tile whose k-tiles take long enough to load C meanwhile.
+_LARGE_TILE = 128 * 112
 # Elements of a tile whose first loads divisions would delay: few rows, whose weights come from memory.
 _SMALL_TILE = 64 * 64
 
@@ -139,14 +137,12 @@ class HopperGemm:
             self.tile_n // (config.warpgroups_n * config.cluster_k * epi_tile_n), mma_stride_m=config.warpgroups_m,
             epi_stages=config.epi_stages(itemsize, self.num_b), column_major=bool(config.swap_ab),
             reads_c=types["adds"] == "yes", loads_c_ahead=types["adds"] == "yes",
+            loads_c_during=types["adds"] == "yes" and self.mainloop.calls_during and config.cluster_k == 1
+            and self.tile_m * self.columns >= _LARGE_TILE,
         )  # fmt: skip
         if lines is None:
             stages, batches = config.epi_batches(itemsize, self.num_b, reads_c=self.epi_layout.reads_c)
             self.epi_layout = dataclasses.replace(self.epi_layout, epi_stages=stages, num_batches=batches)
-        self.loads_c_during = (
-            self.epi_layout.reads_c and self.mainloop.calls_during
-            and config.cluster_k == 1 and self.tile_m * self.columns >= _LARGE_TILE
-        )  # fmt: skip
         self.epilogue: Any = LinearCombination(self.epi_layout)
         if self.fusion is not None or self.epi_layout.reads_c:
             self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b)
@@ -213,14 +209,14 @@ class HopperGemm:
         k_range = self.scheduler.k_range(cute.ceil_div(tma.a.tensor.shape[1], self.tile_k))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
-            if cutlass.const_expr(flags is not None):
+            if cutlass.const_expr(flags is not None):  # noqa: SIM102, one when compiled
                 if warp == _MAXIMUM_WARP:
                     self.maximum.clear(aux_args[-1], flags)
             if warp == 0:
                 self.produce(tma, b_up, smem_ab, barriers, k_range, schedule, *divisors)
             if cutlass.const_expr(scales is not None):
                 self.produce_scales(scales, barriers, k_range, schedule, warp)
-            if cutlass.const_expr(self.maximum is not None):
+            if cutlass.const_expr(self.maximum is not None):  # noqa: SIM102, one when compiled
                 if warp == _MAXIMUM_WARP:
                     self.maximum.finish(maxima, aux_args[-1], flags)
         else:
@@ -309,17 +305,18 @@ class HopperGemm:
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)
         for work_index in cutlass.range(start, end, stride):
             coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
-            inputs, more = None, ()
-            first_full = barriers.full + state.stage, state.phase
-            if cutlass.const_expr(self.loads_c_during):
-                first = self.first_k_tile_with_c(ctx, coord, first_full, work_k_range.num_k_tiles)
-                origin = self.epi_origin(coord, idx)
-                more = (functools.partial(self.epilogue.c_tiles.load_during, ctx, origin, first),)
-            elif cutlass.const_expr(self.epi_layout.reads_c):
-                self.prefetch_c(ctx, coord, first_full, work_k_range.num_k_tiles)
+            inputs, during = None, ()
+            if cutlass.const_expr(self.epi_layout.reads_c):
+                # Of parts of K, C is added by the CTA that writes the tile.
+                writes = self.scheduler.has_last_part() if cutlass.const_expr(self.scheduler.requires_fixup) else True
+                c_tiles, origin = self.epilogue.c_tiles, self.epi_origin(coord, idx)
+                first_full = barriers.full + state.stage, state.phase
+                first = c_tiles.begin(ctx, origin, first_full, work_k_range.num_k_tiles, writes)
+                if cutlass.const_expr(self.epi_layout.loads_c_during):
+                    during = (functools.partial(c_tiles.load_during, ctx, origin, first),)
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))
-            state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release, *more)
+            state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release, *during)
             if cutlass.const_expr(self.pingpong):
                 # The other warpgroup consumes the k-tiles of the next work tile.
                 skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)
@@ -342,37 +339,6 @@ class HopperGemm:
         if cutlass.const_expr(self.maximum is not None):
             self.maximum.add_warp(ctx.maxima, ctx.absmax)
         self.epi_layout.end()
-
-    @cute.jit
-    def first_k_tile_with_c(self, ctx, coord, first_full, num_k_tiles):
-        """Return the k-tile from which on C's epilogue tiles are loaded, some during each.
-
-        Before the mainloop, where they are loaded if K is short, all CTAs would load C at once, and their first k-tiles
-        behind it.
-        """
-        tiles = self.epilogue.c_tiles
-        k_tiles = cutlass.const_expr(-(-self.epi_layout.num_epi_tiles // tiles.tiles_at_once) + _K_TILES_AFTER_C)
-        first = cutlass.min(num_k_tiles // 2, num_k_tiles - k_tiles)
-        if cutlass.const_expr(self.scheduler.requires_fixup):
-            first = first if self.scheduler.has_last_part() else num_k_tiles
-        if first < 1:
-            self.prefetch_c(ctx, coord, first_full, num_k_tiles)
-            first = num_k_tiles
-        return first
-
-    @cute.jit
-    def prefetch_c(self, ctx, coord, first_full, num_k_tiles):
-        """Issue the loads of C's epilogue tiles of a tile: of parts of K, by the CTA that writes it."""
-        if num_k_tiles > _FEW_K_TILES and warp_in_warpgroup() == 0:
-            # The first k-tiles come before C.
-            cute.arch.mbarrier_wait(*first_full)
-        # In a dynamic `if` the DSL would treat `self` as an SSA value: bind the method before it.
-        prefetch, origin = self.epilogue.c_tiles.prefetch, self.epi_origin(coord, ctx.warpgroup_idx)
-        if cutlass.const_expr(self.scheduler.requires_fixup):
-            if self.scheduler.has_last_part():
-                prefetch(ctx, origin)
-        else:
-            prefetch(ctx, origin)
 
     def store_tile(self, ctx: Any, c_phase: Any, accumulators: Any, coord: Any, inputs: Any) -> Any:
         """Run the epilogue of this warpgroup's part of a tile; return C's next phase."""
