@@ -58,8 +58,8 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
 from .config import HopperGemmConfig
 
-# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, one for the prologue, one for
-# the absolute maximum.
+# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, one for the prologue, one
+# for the absolute maximum.
 _EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID, _MAXIMUM_BARRIER_ID = 1, 3, 5, 6
 # The producers' warp that raises the absolute maximum.
 _MAXIMUM_WARP = 3
