@@ -94,12 +94,29 @@ def test_ctas_of_a_cluster_share_a_form(only, rng):
         ({"tile_n": 128, "cluster_k": 4, "cluster_n": 2, "pingpong": 0, "tile_m": 128, "stages": 3}, "C"),
         ({"tile_n": 64, "split_k": 1, "cluster_n": 2, "ctas": 22}, "F"),
         ({"tile_n": 128, "split_k": 1, "pingpong": 0, "tile_m": 128, "ctas": 11}, "C"),
+        ({"tile_m": 128, "tile_n": 48, "cluster_k": 2, "swap_ab": 1, "stages": 4}, "F"),
+        ({"tile_m": 256, "tile_n": 40, "split_k": 1, "swap_ab": 1, "pingpong": 0, "cluster_n": 2, "ctas": 22}, "C"),
     ],
     ids=str,
 )
 def test_k_is_split(fields, order, only, rng):
     only("hopper_gemm", **SMALL["hopper_gemm"] | fields)
     finish(rng, (70, 72, 328), "halves", order=order)
+
+
+@pytest.mark.parametrize(
+    ("fields", "order"),
+    [
+        ({"tile_m": 128, "tile_n": 24, "cluster_m": 2}, "F"),
+        ({"tile_m": 256, "tile_n": 56, "pingpong": 0, "stages": 4, "cluster_n": 2, "ctas": 4}, "C"),
+        ({"tile_m": 128, "tile_n": 72, "ctas": 1}, "C"),
+    ],
+    ids=str,
+)
+def test_rows_are_columns(fields, order, only, rng):
+    only("hopper_gemm", **SMALL["hopper_gemm"] | fields | {"swap_ab": 1})
+    finish(rng, (70, 200, 136), "halves", order=order)
+    finish(rng, (30, 72, 72), "pairs" if order == "F" else "apart", order=order, out="float32", batch=(2,))
 
 
 @pytest.mark.slow

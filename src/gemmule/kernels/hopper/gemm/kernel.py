@@ -98,26 +98,29 @@ class HopperGemm:
         self.maximum: Any = None
         if self.fusion and self.fusion.has_absmax:
             self.maximum = CtaMaximum(types[ABSMAX] == CLEARED, _MAXIMUM_BARRIER_ID)
-        self.num_b = 2 if self.fusion and self.fusion.expression.gated else 1
-        # A gated epilogue reduces the accumulators of both B to one tile of D.
-        self.tile_m, self.tile_n, self.columns = config.tile_m, config.tile_n // self.num_b, config.tile_n
+        # A gated epilogue reduces the accumulators of both B, or with swap_ab both A, to one tile of D.
+        pair = 2 if self.fusion and self.fusion.expression.gated else 1
+        self.num_a, self.num_b = (pair, 1) if config.swap_ab else (1, pair)
+        self.rows, self.columns = config.tile_m, config.tile_n
+        self.tile_m, self.tile_n = self.rows // self.num_a, self.columns // self.num_b
         self.tile_k = K_BYTES * 8 // elements[0].width
         self.pingpong, self.warpgroups_per_tile = bool(config.pingpong), config.warpgroups_per_tile
         self.warpgroups_n, self.mma_n = config.warpgroups_n, config.mma_n
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
-        small = not promotes and self.tile_m * self.columns <= _SMALL_TILE
+        small = not promotes and self.rows * self.columns <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
         self.precomputes_divisors = small or config.precomputes_divisors
         if config.split_k:
             scheduler = functools.partial(SplitKScheduler, config.warpgroups_per_tile)
         self.scheduler = scheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.operands = OperandStages(
-            (self.tile_m, self.columns, self.tile_k), (elements[0], elements[1]),
+            (self.rows, self.columns, self.tile_k), (elements[0], elements[1]),
             (types["a_major"] == "k", types["b_major"] == "k"), config.stages,
             multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m, num_b=self.num_b,
+            num_a=self.num_a,
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
-        tile = {"tile_m": self.tile_m, "tile_n": self.columns}
+        tile = {"tile_m": self.rows, "tile_n": self.columns}
         mainloop: Any = functools.partial(PromotedMainloop, **tile) if promotes else Mainloop
         if elements[0] is cutlass.TFloat32 and types["a_major"] != "k":
             mainloop = RegisterOperandMainloop
@@ -131,27 +134,29 @@ class HopperGemm:
         # Of a gated epilogue each CTA gets the same columns of both products.
         self.reduction = ClusterReduction(config.cluster_k, mma_tiles_m * self.num_b, accumulator_bytes, stride)
         itemsize = d_element.width // 8
-        epi_tile_n = config.epi_tile_n(itemsize, self.num_b)
+        epi_tile_n = config.epi_tile_n(itemsize, pair)
         self.epi_layout = EpiTileLayout(
-            d_element, (EPI_TILE_M, epi_tile_n), mma_tiles_m,
+            d_element, (EPI_TILE_M, epi_tile_n), mma_tiles_m // self.num_a,
             self.tile_n // (config.warpgroups_n * config.cluster_k * epi_tile_n), mma_stride_m=config.warpgroups_m,
-            epi_stages=config.epi_stages(itemsize, self.num_b), column_major=bool(config.swap_ab),
+            epi_stages=config.epi_stages(itemsize, pair), column_major=bool(config.swap_ab),
             reads_c=types["adds"] == "yes", loads_c_ahead=types["adds"] == "yes",
             loads_c_during=types["adds"] == "yes" and self.mainloop.calls_during and config.cluster_k == 1
-            and self.tile_m * self.columns >= _LARGE_TILE,
+            and self.rows * self.columns >= _LARGE_TILE,
         )  # fmt: skip
         if lines is None:
-            stages, batches = config.epi_batches(itemsize, self.num_b, reads_c=self.epi_layout.reads_c)
+            stages, batches = config.epi_batches(itemsize, pair, reads_c=self.epi_layout.reads_c)
             self.epi_layout = dataclasses.replace(self.epi_layout, epi_stages=stages, num_batches=batches)
         self.epilogue: Any = LinearCombination(self.epi_layout)
         if self.fusion is not None or self.epi_layout.reads_c:
-            self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b)
+            self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b, self.num_a)
 
     @cute.jit
     def __call__(self, matrices, grid: Int32, scale, aux_args=None, workspaces=None, mB_up=None, scales=None):
         mA, mB, mC, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        b_up = NO_TENSOR if cutlass.const_expr(mB_up is None) else self.operands.tma_b(mB_up)
+        b_up = NO_TENSOR
+        if cutlass.const_expr(mB_up is not None):
+            b_up = self.operands.tma_a(mB_up) if self.num_a > 1 else self.operands.tma_b(mB_up)
         tma = Matrices(a, b, c=self.epi_layout.tma_load(mC), d=self.epi_layout.tma_store(mD))
         self.launch(tma, grid, scale, aux_args, workspaces, b_up, scales=scales)
 
@@ -159,7 +164,7 @@ class HopperGemm:
     def launch(
         self, tma, grid: Int32, scale, aux_args=None, workspaces=None, b_up=NO_TENSOR, offsets=None, scales=None
     ):
-        """Launch the kernel; `b_up` is a gated epilogue's second B, `offsets` are of groups, `scales` by blocks."""
+        """Launch the kernel; `b_up` is a gated epilogue's second B or A, `offsets` are of groups, `scales` by blocks."""
         self.kernel(tma, scale, aux_args, workspaces, b_up, offsets, scales).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
@@ -253,7 +258,10 @@ class HopperGemm:
         """Load every k-tile of every work tile."""
         sA, sB = smem_ab
         row, col = self.scheduler.cta_coord_in_cluster()
-        load_a = self.operands.load_a(tma.a, sA, col, multicast_ctas_a(self.scheduler, row))
+        loads_a = tuple(
+            self.operands.load_a(a, sA, col, multicast_ctas_a(self.scheduler, row), index)
+            for index, a in enumerate((tma.a, b_up)[: self.num_a])
+        )
         loads_b = tuple(
             self.operands.load_b(b, sB, row, multicast_ctas_b(self.scheduler, col), index)
             for index, b in enumerate((tma.b, b_up)[: self.num_b])
@@ -262,7 +270,7 @@ class HopperGemm:
         start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
         for work_index in cutlass.range(start, end, stride):
             (i, j, batch), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
-            loads = ((load_a, i), *((load_b, j) for load_b in loads_b))
+            loads = (*((load_a, i) for load_a in loads_a), *((load_b, j) for load_b in loads_b))
             state = self.mainloop.load(loads, (batch,), barriers, state, work_k_range)
         if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
@@ -377,7 +385,7 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     workspaces: tuple[Any, ...] | None = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.split_k else None
     if kernel.maximum is not None and kernel.maximum.clears:
         workspaces = (*(workspaces or ()), tensor_1d("uint64"))
-    b_up = tensor("b") if kernel.num_b > 1 else None
+    b_up = tensor("a") if kernel.num_a > 1 else tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
     scales = fake_scales(types)
     return Buildable(kernel, (matrices, Int32(1), (acc(1), acc(0)), aux_args, workspaces, b_up, scales))

@@ -238,8 +238,9 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
     batch = problem.batch or (1,)
-    num_b = num_b_of(epilogue)
-    tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
+    pair = num_b_of(epilogue)
+    num_a, num_b = (pair, 1) if config.swap_ab else (1, pair)
+    tiles = _tiles(a.rows * num_a, b.rows * num_b, batch[0], config)
     clusters, parts = min(tiles, config.max_active_clusters), 1
     workspaces: tuple[Workspace, ...] = ()
     tensors: tuple[TensorParam, ...] = ()
@@ -254,12 +255,12 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         tensors += (TensorParam(_FLAGS, (flags,), ()),)
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
-    epi_tile_n = config.epi_tile_n(item, num_b)
+    epi_tile_n = config.epi_tile_n(item, pair)
     box = (K_BYTES // item, epi_tile_n) if config.swap_ab else (epi_tile_n, EPI_TILE_M)
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     promotion = promotion_for(min(problem.m, problem.n)) if a.dtype.itemsize <= MN_MAJOR_BYTES else None
     params = (
-        *operand_params(name_a, a, batch, config.tile_m, config.cluster_n, promotion),
+        *operand_params(name_a, a, batch, config.tile_m // num_a, config.cluster_n, promotion),
         *operand_params(name_b, b, batch, config.tile_n // num_b, config.cluster_m, promotion),
         *result_params(*c, batch, box, swap_ab=bool(config.swap_ab)),
         *result_params("d", problem.d, batch, box, swap_ab=bool(config.swap_ab)),
@@ -268,8 +269,11 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         *tensors,
     )
     if epilogue is not None and epilogue.second is not None:
-        second = epilogue.second.transposed()
-        params += operand_params(SECOND, second, batch, config.tile_n // num_b, config.cluster_m, promotion)
+        # It lies as the kernel's A with swap_ab, else as its B.
+        second, tile, ctas = epilogue.second.transposed(), config.tile_n // num_b, config.cluster_m
+        if config.swap_ab:
+            second, tile, ctas = epilogue.second, config.tile_m // num_a, config.cluster_n
+        params += operand_params(SECOND, second, batch, tile, ctas, promotion)
     if epilogue is not None:
         params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(
