@@ -123,10 +123,10 @@ class Epilogue:
     numbers: tuple[float, ...] = ()  #: Its numbers ``s0``, ``s1`` ...
     second: StridedMatrix | None = None  #: The second B of a gated expression, of the first's type, shape and strides.
     absmax: bool = False  #: Whether a float32 in memory is raised to the largest absolute value before rounding.
-    #: Whether that is of more than this launch: it was cleared before the first of several.
-    raises: bool = False
     #: Scales of A and B by blocks, with which ``acc`` is the product of the scaled operands.
     scales: BlockScales | None = None
+    #: Whether the absolute maximum is of several launches, and cleared before the first.
+    raises: bool = False
 
     def __post_init__(self) -> None:
         if self.expression.gated != (self.second is not None):
