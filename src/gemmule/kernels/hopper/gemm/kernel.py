@@ -75,7 +75,7 @@ class HopperGemm:
     """D[m, n] = alpha * sum over k of A[m, k] B[n, k] + beta * C[m, n], for each matrix of a batch.
 
     A is (M, K, L), B (N, K, L), as CuTe has them; C and D (M, N, L) are row-major, with swap_ab column-major. With a
-    gated epilogue there are two B (dual GEMM, as in GLU).
+    gated epilogue there are two B (dual GEMM, as in GLU), with swap_ab two A.
 
     Parameters
     ----------
