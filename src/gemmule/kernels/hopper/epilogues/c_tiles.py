@@ -42,7 +42,7 @@ class CTiles:
         return ctx.warpgroup_idx * self.layout.epi_stages + n % self.layout.epi_stages
 
     @cute.jit
-    def begin(self, ctx, origin, first_full, num_k_tiles, writes):
+    def begin(self, ctx, origin, wait_for_first, num_k_tiles, writes):
         """Issue the loads that come before the mainloop; return the k-tile from which on `load_during` issues others.
 
         Before the mainloop all CTAs load C at once, and their first k-tiles behind it: it is for short K.
@@ -51,8 +51,8 @@ class CTiles:
         ----------
         ctx, origin
             As of `load_during`.
-        first_full : tuple
-            The full barrier of the first k-tile, and its phase.
+        wait_for_first : callable
+            Waits for the first k-tile.
         num_k_tiles : Int32
             How many k-tiles the mainloop has.
         writes : Boolean
@@ -63,17 +63,17 @@ class CTiles:
             k_tiles = cutlass.const_expr(-(-self.layout.num_epi_tiles // self.tiles_at_once) + _K_TILES_AFTER)
             first = cutlass.min(num_k_tiles // 2, num_k_tiles - k_tiles) if writes else num_k_tiles
             if first < 1:
-                self.prefetch_at_first(ctx, origin, first_full, num_k_tiles, writes)
+                self.prefetch_at_first(ctx, origin, wait_for_first, num_k_tiles, writes)
                 first = num_k_tiles
         else:
-            self.prefetch_at_first(ctx, origin, first_full, num_k_tiles, writes)
+            self.prefetch_at_first(ctx, origin, wait_for_first, num_k_tiles, writes)
         return first
 
     @cute.jit
-    def prefetch_at_first(self, ctx, origin, first_full, num_k_tiles, writes):
+    def prefetch_at_first(self, ctx, origin, wait_for_first, num_k_tiles, writes):
         """Issue the loads of the first epilogue tiles, of several k-tiles behind the first."""
         if num_k_tiles > _FEW_K_TILES and warp_in_warpgroup() == 0:
-            cute.arch.mbarrier_wait(*first_full)
+            wait_for_first()
         if writes:
             self.prefetch(ctx, origin)
 

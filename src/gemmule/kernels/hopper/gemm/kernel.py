@@ -318,8 +318,8 @@ class HopperGemm:
                 # Of parts of K, C is added by the CTA that writes the tile.
                 writes = self.scheduler.has_last_part() if cutlass.const_expr(self.scheduler.requires_fixup) else True
                 c_tiles, origin = self.epilogue.c_tiles, self.epi_origin(coord, idx)
-                first_full = barriers.full + state.stage, state.phase
-                first = c_tiles.begin(ctx, origin, first_full, work_k_range.num_k_tiles, writes)
+                wait_for_first = functools.partial(self.mainloop.wait_full, barriers, state)
+                first = c_tiles.begin(ctx, origin, wait_for_first, work_k_range.num_k_tiles, writes)
                 if cutlass.const_expr(self.epi_layout.loads_c_during):
                     during = (functools.partial(c_tiles.load_during, ctx, origin, first),)
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):

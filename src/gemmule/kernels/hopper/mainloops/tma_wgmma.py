@@ -198,6 +198,11 @@ class Mainloop(Pipeline):
         return state
 
     @cute.jit
+    def wait_full(self, barriers, state):
+        """Wait until the stage of a consumer's state is full."""
+        cute.arch.mbarrier_wait(barriers.full + state.stage, state.phase)
+
+    @cute.jit
     def release_unread(self, barriers, state, num_k_tiles, release):
         """Release k-tiles that a warpgroup does not multiply, as they arrive; return the next state.
 
