@@ -95,7 +95,19 @@ def test_ctas_of_a_cluster_share_a_form(only, rng):
         ({"tile_n": 64, "split_k": 1, "cluster_n": 2, "ctas": 22}, "F"),
         ({"tile_n": 128, "split_k": 1, "pingpong": 0, "tile_m": 128, "ctas": 11}, "C"),
         ({"tile_m": 128, "tile_n": 48, "cluster_k": 2, "swap_ab": 1, "stages": 4}, "F"),
-        ({"tile_m": 256, "tile_n": 40, "split_k": 1, "swap_ab": 1, "pingpong": 0, "cluster_n": 2, "stages": 4, "ctas": 22}, "C"),
+        (
+            {
+                "tile_m": 256,
+                "tile_n": 40,
+                "split_k": 1,
+                "swap_ab": 1,
+                "pingpong": 0,
+                "cluster_n": 2,
+                "stages": 4,
+                "ctas": 22,
+            },
+            "C",
+        ),
     ],
     ids=str,
 )

@@ -76,7 +76,6 @@ def test_the_last_of_several_parts_of_k_adds_c(rng):
     ("config", "k"),
     [
         (ODD, 1000),
-        (dataclasses.replace(SPLIT_K, tile_n=112), 1700),
         *(pytest.param(one, 840, marks=SLOW) for one in (WIDE, NARROW, COLUMNS)),
     ],
     ids=str,

@@ -61,7 +61,7 @@ class CTiles:
         first = num_k_tiles
         if cutlass.const_expr(self.layout.loads_c_during):
             k_tiles = cutlass.const_expr(-(-self.layout.num_epi_tiles // self.tiles_at_once) + _K_TILES_AFTER)
-            first = cutlass.min(num_k_tiles // 2, num_k_tiles - k_tiles) if writes else num_k_tiles
+            first = cutlass.min(num_k_tiles // 2, num_k_tiles - k_tiles)
             if first < 1:
                 self.prefetch_at_first(ctx, origin, wait_for_first, num_k_tiles, writes)
                 first = num_k_tiles

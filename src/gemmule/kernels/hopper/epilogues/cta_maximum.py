@@ -20,6 +20,8 @@ from gemmule.kernels.parts.schedulers.stream_k_workspaces import FLAG_BYTES, REA
 
 #: Threads of a warp, and consumer warps of a CTA.
 _WARP, _WARPS = 32, CONSUMERS * WARPGROUP // 32
+#: Nanoseconds between two loads of a flag.
+_DOZE_NS = 500
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class CtaMaximum:
         if cutlass.const_expr(self.clears):
             if lane == 0:  # noqa: SIM102, values of the device
                 if cta > 0:
+                    _doze(_flag(flags, cta))
+                    # It is set: this acquires what was written before.
                     wait_for_flag(_flag(flags, cta))
                     reset_flag(_flag(flags, cta))
             cute.arch.sync_warp()
@@ -72,6 +76,21 @@ class CtaMaximum:
         largest = cute.arch.warp_redux_sync(largest, "max")
         if lane == 0:
             cute.arch.atomic_max(absmax.iterator, largest, sem="relaxed", scope="gpu")
+
+
+@cute.jit
+def _doze(flag):
+    """Wait until a flag is set, by seldom loads that acquire nothing: others would disturb the mainloop beside."""
+    found = _load(flag)
+    while found != READY:
+        cute.arch.inline_ptx(f"nanosleep.u32 {_DOZE_NS};")
+        found = _load(flag)
+
+
+def _load(flag: Any) -> Any:
+    return cute.arch.inline_ptx(
+        "ld.relaxed.gpu.global.b64 {$w0}, [{$r0}];", write_only_types=[Int64], read_only_args=[flag]
+    )
 
 
 @cute.jit

@@ -140,8 +140,8 @@ class HopperGemm:
             self.tile_n // (config.warpgroups_n * config.cluster_k * epi_tile_n), mma_stride_m=config.warpgroups_m,
             epi_stages=config.epi_stages(itemsize, pair), column_major=bool(config.swap_ab),
             reads_c=types["adds"] == "yes", loads_c_ahead=types["adds"] == "yes",
-            loads_c_during=types["adds"] == "yes" and self.mainloop.calls_during and config.cluster_k == 1
-            and self.rows * self.columns >= _LARGE_TILE,
+            loads_c_during=types["adds"] == "yes" and self.mainloop.calls_during
+            and not (config.split_k or config.cluster_k > 1) and self.rows * self.columns >= _LARGE_TILE,
         )  # fmt: skip
         if lines is None:
             stages, batches = config.epi_batches(itemsize, pair, reads_c=self.epi_layout.reads_c)
