@@ -199,8 +199,8 @@ class HopperGemmConfig(WarpScheduleConfig):
         half = self.tile_n // 2
         if self.side_by_side or (self.swap_ab and (self.mma_tiles_m % 2 or itemsize != 2)):
             return (
-                f"config {self}: a gated epilogue needs both products in one thread: side_by_side=0, and with swap_ab=1 "
-                "an even number of 64 rows of a warpgroup, of 16 bits"
+                f"config {self}: a gated epilogue needs both products in one thread: side_by_side=0, and with "
+                "swap_ab=1 an even number of 64 rows of a warpgroup, of 16 bits"
             )
         if self.swap_ab:
             return None
