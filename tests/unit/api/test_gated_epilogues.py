@@ -17,6 +17,7 @@ from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES
 from gemmule.runtime.arrays import ArrayView
 from support.epilogue_cases import erf, gelu_tanh, silu
 
@@ -254,6 +255,18 @@ def test_what_is_chosen_for_gated_forms():
     choice = choose(turned, hopper)
     assert choice.spec.name == "gemm_reference"
     assert "give a row-major out" in dict(choice.refused)["hopper_gemm"]
+
+
+@pytest.mark.parametrize("out", ["bfloat16", "float32"])
+def test_configs_that_take_gated_forms_have_the_shared_memory(out):
+    hopper, spec = REGISTRY[0].archs[0], next(one for one in REGISTRY if one.name == "hopper_gemm")
+    for order in (contiguous(KIND, 4096, 8192), contiguous(KIND, 8192, 4096).transposed()):
+        b = dataclasses.replace(order, cols=4096)
+        gated = problem(4096, 4096, 4096, b=b, d=contiguous(dtype_named(out), 4096, 4096))
+        gated = dataclasses.replace(gated, epilogue=dataclasses.replace(gated.epilogue, second=b))
+        taken = [one for one in spec.configs if spec.why_not(gated, hopper, one) is None]
+        assert any(one.swap_ab for one in taken)
+        assert all(spec.launch(gated, one).shared_bytes <= MAX_SHARED_BYTES for one in taken)
 
 
 def test_two_factors_are_twice_the_work():

@@ -78,6 +78,8 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 }
 #: Operands that TMA loads or stores; the last is the second B of a gated epilogue.
 _BY_TMA = ("a", "b", "c", "d", SECOND)
+#: Bytes of operands beyond which they are not in the L2 cache, and elements of a tile that is not small.
+_STREAMED_BYTES, _LARGE_TILE = 40 << 20, 128 * 104
 #: Name of the flags that the absolute maximum is cleared.
 _FLAGS = "cleared"
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
@@ -115,7 +117,12 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
             return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
-        return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.has_contiguous_cols)
+        if reason := config.why_not_gated(problem.b.dtype.itemsize, not problem.b.has_contiguous_cols):
+            return reason
+        if (needed := _shared_bytes(problem, config)) > MAX_SHARED_BYTES:
+            return (
+                f"config {config}: {needed} bytes of shared memory with a gated epilogue, of at most {MAX_SHARED_BYTES}"
+            )
     return None
 
 
@@ -203,7 +210,17 @@ def signature(problem: GemmProblem, config: HopperGemmConfig) -> Signature:
     k_major_a, k_major_b = _k_major(problem, config)
     majors = "k" if k_major_a else "m", "k" if k_major_b else "n"
     plain = _signature((a.dtype, b.dtype), problem.d.dtype, majors, problem.c is not None)
-    return (*plain, *epilogue_signature(_epilogue(problem, config), clears=True))
+    return (*plain, *epilogue_signature(_epilogue(problem, config), clears=_clears(problem, config)))
+
+
+def _clears(problem: GemmProblem, config: HopperGemmConfig) -> bool:
+    """Return whether the kernel clears the absolute maximum, if there is one.
+
+    Where CTAs of small tiles stream operands from memory, the first one's fence took longer than a memset.
+    """
+    if problem.epilogue is None or not problem.epilogue.absmax or problem.epilogue.raises:
+        return False
+    return problem.bytes_min <= _STREAMED_BYTES or config.tile_elements >= _LARGE_TILE
 
 
 def _epilogue(problem: GemmProblem, config: HopperGemmConfig) -> Epilogue | None:
@@ -248,7 +265,8 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         parts = int(parts_of_k(config.max_active_clusters, tiles, k_tiles_of(problem)))
         # The sums of the last part stay in registers.
         workspaces, tensors = _workspaces(max(clusters * (parts - 1), 1), config, problem.accumulator.itemsize)
-    clears = epilogue is not None and epilogue.absmax and not epilogue.raises
+    absmax = epilogue is not None and epilogue.absmax
+    clears = _clears(problem, config)
     if clears:
         flags = clusters * config.cluster_size * parts
         workspaces += (Workspace(_FLAGS, flags * FLAG_BYTES),)
@@ -281,7 +299,8 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         block=(THREADS, 1, 1),
         shared_bytes=_shared_bytes(problem, config),
         cluster=(config.cluster_size, 1, 1),
-        overlaps=uses_pdl(problem, tiles, clusters * parts, config),
+        # PDL does not wait for a memset.
+        overlaps=(clears or not absmax) and uses_pdl(problem, tiles, clusters * parts, config),
         params=params,
         workspaces=workspaces,
         clears_absmax=clears,
