@@ -20,13 +20,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from epilogue_products import BATCHES, FORMS, PLAIN, Form, Shape, shapes
+import numpy as np
+from epilogue_products import BATCHES, FORMS, PLAIN, Form, Shape, shape_of, shapes
 
 from gemmule.compiler.pool import compile_all, jobs_of
 from gemmule.core.errors import CompileError, WrongResultError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.select import choose
 from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
@@ -81,12 +83,12 @@ class Pools:
         self.outputs = torch.empty(_OUTPUTS, dtype=torch.uint8, device="cuda")
         self.largest = torch.zeros(1, device="cuda")
 
-    def fill(self, dtype: str) -> None:
-        """Fill the inputs with random values of a type."""
+    def fill(self, dtype: str, *, zeros: bool = False) -> None:
+        """Fill the inputs with random values of a type, or zeros, for which power is no limit."""
         if dtype != self._filled:
             self._filled = dtype
             for one in self.inputs.view(getattr(self.torch, dtype)).split(1 << 28):
-                one.normal_()
+                one.zero_() if zeros else one.normal_()
             self.torch.cuda.synchronize()
 
     def view(self, name: str, address: int, matrix: StridedMatrix, batch: tuple[int, ...]) -> Any:
@@ -120,10 +122,15 @@ class Pools:
     def check(self, form: Form, problem: GemmProblem, at: dict[str, int], work: Callable[[], None], gpu: Any) -> None:
         """Run into poisoned memory and compare some rows with float64."""
         torch = self.torch
+        self.largest.fill_(float("nan"))
         self.outputs[: problem.m * problem.n * math.prod(problem.batch) * problem.d.dtype.itemsize].fill_(0xFF)
         torch.cuda.synchronize()
         work()
         gpu.wait()
+        if form.absmax:
+            largest = float(self.views(problem, at)["d"].abs().amax())
+            if not abs(float(self.largest) - largest) <= 2 * problem.d.dtype.unit_roundoff * largest:
+                raise WrongResultError(f"{problem} {form.name}: the maximum is {float(self.largest)}, not {largest}")
         rows = torch.unique(torch.linspace(0, problem.m - 1, _CHECKED_ROWS, device="cuda").long())
         exact = self.reference(form, problem, at, rows)
         got = self.views(problem, at)["d"][..., rows, :].double()
@@ -172,13 +179,13 @@ class Pools:
 class Session:
     """One run."""
 
-    def __init__(self, gpu: BenchGpu, arch: Any, failing: set[str]) -> None:
-        self.gpu, self.arch, self.failing, self.pools = gpu, arch, failing, Pools()
+    def __init__(self, gpu: BenchGpu, arch: Any, failing: set[str], *, zeros: bool = False) -> None:
+        self.gpu, self.arch, self.failing, self.pools, self.zeros = gpu, arch, failing, Pools(), zeros
 
     def measured(self, shape: Shape, choices: dict[str, list[Choice]], forms: Sequence[Form]) -> Iterator[Any]:
         """Measure a shape in all forms."""
         plain = shape.problem(PLAIN)
-        self.pools.fill(shape.dtype)
+        self.pools.fill(shape.dtype, zeros=self.zeros)
         with self.gpu.workspaces() as workspaces:
             sets = math.ceil(_CACHES * self.gpu.l2_bytes / plain.bytes_min)
             operands = Operands(plain, min(sets, _SETS), self.pools, workspaces)
@@ -192,9 +199,10 @@ class Session:
                         except WrongResultError as error:
                             print(f"wrong: {choice.config} {error}", flush=True)
                             continue
-                        if form.absmax:
+                        if form.absmax and not choice.clears_absmax(problem):
                             works[form.name, "not cleared"] = self.gpu.kernel(problem, choice, operands)  # type: ignore[arg-type]
-                works |= self._theirs(form, problem, plain, operands)
+                if not self.zeros:
+                    works |= self._theirs(form, problem, plain, operands)
             names = list(works)
             times = dict(zip(names, self._times([works[name] for name in names], operands.sets), strict=True))
             self.gpu.wait()
@@ -206,7 +214,7 @@ class Session:
                 "us": {key: value for (name, key), value in times.items() if name == form.name},
                 "plain_us": {key: value for (name, key), value in times.items() if name == "plain"},
                 "torch_us": {key: value for (name, key), value in times.items() if name == f"torch {form.name}"},
-                "bytes": shape.problem(form).bytes_min,
+                "bytes": shape.problem(form).bytes_min, "zeros": self.zeros,
             }  # fmt: skip
 
     def _ours(self, form: Form, problem: GemmProblem, choice: Choice, operands: Any) -> Callable[[], None]:
@@ -217,7 +225,7 @@ class Session:
             clear(self.pools.largest.data_ptr(), 4, 0, stream)
             work()
 
-        found = cleared if form.absmax else work
+        found = cleared if form.absmax and not choice.clears_absmax(problem) else work
         self.pools.check(form, problem, operands.addresses(0), found, self.gpu)
         return found
 
@@ -264,8 +272,13 @@ class Session:
         return [round(statistics.median(one), 3) for one in samples]
 
 
-def chosen(shape: Shape, forms: Sequence[Form], device: Any, same: Sequence[str]) -> dict[str, list[Choice]]:
-    """Return the configs of each form, the chosen one first; of forms `same` that of the plain product too."""
+def chosen(
+    shape: Shape, forms: Sequence[Form], device: Any, same: Sequence[str], leading: int = 0
+) -> dict[str, list[Choice]]:
+    """Return the configs of each form, the chosen one first.
+
+    Of forms `same` that of the plain product too, and of all forms those that lead by predicted times.
+    """
     facts: dict[str, Any] = {"multiprocessors": device.multiprocessors, "chip": device.name, "tuned": False}
     found = {form.name: [choose(shape.problem(form), device.arch, **facts)] for form in (PLAIN, *forms)}
     (plain,) = found["plain"]
@@ -276,7 +289,20 @@ def chosen(shape: Shape, forms: Sequence[Form], device: Any, same: Sequence[str]
                 found[form.name].append(plain)
             if not form.gated and own not in found["plain"]:
                 found["plain"].append(own)
+    for form in (PLAIN, *forms):
+        known = {one.config for one in found[form.name]}
+        others = _leading(shape.problem(form), found[form.name][0], device, leading)
+        found[form.name] += [one for one in others if one.config not in known]
     return found
+
+
+def _leading(problem: GemmProblem, first: Choice, device: Any, count: int) -> list[Choice]:
+    """Return so many configs of the chosen kernel, of least predicted time."""
+    if not count or first.spec.costs is None:
+        return []
+    configs = [one for one in first.spec.configs if first.spec.why_not(problem, device.arch, one) is None]
+    times = first.spec.costs(problem, configs, rates_for(device.name, device.multiprocessors))
+    return [Choice(first.spec, configs[place]) for place in np.argsort(times)[:count]]
 
 
 def main() -> None:
@@ -285,6 +311,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--shapes", nargs="*", default=[], help="other products: MxNxKxLAYOUT")
     parser.add_argument("--batches", type=int, default=len(BATCHES))
     parser.add_argument("--forms", nargs="*", default=[form.name for form in FORMS])
     parser.add_argument(
@@ -293,14 +320,17 @@ def main() -> None:
         default=["beta_c", "bias_gelu", "float32", "float8"],
         help="forms in the config of the plain product too",
     )
+    parser.add_argument("--leading", type=int, default=0, help="configs of each form that are timed too")
+    parser.add_argument("--zeros", action="store_true", help="zeros as operands, and no baselines")
     parser.add_argument("--compiling", type=float, default=55, help="seconds after which no more kernels are compiled")
     parser.add_argument("--seconds", type=float, default=88, help="seconds of all")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     began, forms = time.time(), [form for form in FORMS if form.name in given.forms]
     device = get_device()
-    found = shapes(given.seed, given.layers, given.draws, given.batches)
-    plans = [(shape, chosen(shape, forms, device, given.same)) for shape in found]
+    found = [shape_of(one) for one in given.shapes]
+    found += shapes(given.seed, given.layers, given.draws, given.batches)
+    plans = [(shape, chosen(shape, forms, device, given.same, given.leading)) for shape in found]
     jobs: dict[str, Any] = {}
     needed: collections.Counter[str] = collections.Counter()
     for shape, choices in plans:
@@ -324,7 +354,7 @@ def main() -> None:
     words = [word for word, before in zip(sys.argv[1:], sys.argv, strict=False) if "--record" not in (word, before)]
     block = experiment(" ".join(["python", "benchmarks/experiments/epilogue_costs.py", *words]), device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu:
-        session = Session(gpu, device.arch, failing)
+        session = Session(gpu, device.arch, failing, zeros=given.zeros)
         for shape, choices in plans:
             if time.time() - began > given.seconds:
                 print("the time is over", flush=True)

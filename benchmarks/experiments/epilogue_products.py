@@ -44,6 +44,7 @@ FORMS = (
     Form("bias_gelu", bias=True, function="gelu"),
     Form("bias_residual", bias=True, c=True, function=lambda acc, c: acc + c),
     Form("swiglu", function="swiglu", gated=True),
+    Form("bias_relu", bias=True, function="relu"),
     Form("bias_relu_absmax", bias=True, function="relu", absmax=True),
     Form("float32", out="float32"),
     Form("float8", out="float8_e4m3fn"),
@@ -75,6 +76,13 @@ class Shape:
         bias = (StridedMatrix(dtype_named(self.dtype), self.m, n, 0, 1, zeros),) if form.bias else ()
         epilogue = Epilogue(ending.expression, bias, absmax=form.absmax, second=found.b if form.gated else None)
         return dataclasses.replace(found, c=c, epilogue=epilogue)
+
+
+def shape_of(text: str) -> Shape:
+    """Return the product of a text such as ``1024x2048x512xnt``."""
+    *extents, layout = text.split("x")
+    m, n, k = map(int, extents)
+    return Shape(m, n, k, layout)
 
 
 def shapes(seed: int, layers: int, draws: int, batches: int) -> list[Shape]:

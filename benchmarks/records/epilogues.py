@@ -58,7 +58,7 @@ Shape = tuple[int, int, int, str]
 
 
 class Maximum:
-    """Operand sets with one float32 for the absolute maximum, which a call clears in front of its kernel.
+    """Operand sets with one float32 for the absolute maximum, cleared before kernels that do not clear it.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def measured(
                 maximum = Maximum(operands, largest.data_ptr())
                 ours = gpu.kernel(problem, choice, maximum if form.absmax else operands)
                 works = [
-                    maximum.cleared(ours, stream) if form.absmax else ours,
+                    maximum.cleared(ours, stream) if form.absmax and not choice.clears_absmax(problem) else ours,
                     gpu.kernel(plain, plain_choice, alone),
                     torch_work(form, plain, alone, operands, largest, stream),
                 ]

@@ -125,6 +125,8 @@ class Epilogue:
     absmax: bool = False  #: Whether a float32 in memory is raised to the largest absolute value before rounding.
     #: Scales of A and B by blocks, with which ``acc`` is the product of the scaled operands.
     scales: BlockScales | None = None
+    #: Whether the absolute maximum is of several launches, and cleared before the first.
+    raises: bool = False
 
     def __post_init__(self) -> None:
         if self.expression.gated != (self.second is not None):

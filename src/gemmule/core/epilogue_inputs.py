@@ -16,6 +16,8 @@ from .spec import Signature
 INPUTS = (BFLOAT16, FLOAT16, FLOAT32)
 #: Marks of strides: constants of the compiled kernel, except `_ANY`.
 _NONE, _UNIT, _ANY = "0", "1", "s"
+#: Value of a signature's `ABSMAX` where the kernel clears the absolute maximum itself.
+CLEARED = "cleared"
 #: Mark of a column stride of 1 where elements can be loaded in aligned pairs.
 PAIRS = "p"
 
@@ -69,12 +71,20 @@ def aligned_with_second(problem: GemmProblem) -> GemmProblem:
     return dataclasses.replace(problem, b=dataclasses.replace(problem.b, alignment=alignment))
 
 
-def epilogue_signature(epilogue: Epilogue | None) -> Signature:
-    """Return the epilogue's part of a signature; its matrices are oriented like the kernel's D."""
+def epilogue_signature(epilogue: Epilogue | None, *, clears: bool = False) -> Signature:
+    """Return the epilogue's part of a signature.
+
+    Parameters
+    ----------
+    epilogue : Epilogue or None
+        The epilogue, whose matrices are oriented like the kernel's D.
+    clears : bool
+        Whether the kernel clears the absolute maximum itself, unless it is of several launches.
+    """
     if epilogue is None:
         return ()
     inputs = " ".join(f"{matrix.dtype.name}:{''.join(_marks(matrix))}" for matrix in epilogue.matrices)
-    absmax = ((ABSMAX, "yes"),) if epilogue.absmax else ()
+    absmax = ((ABSMAX, CLEARED if clears and not epilogue.raises else "yes"),) if epilogue.absmax else ()
     scales = epilogue.scales.signature() if epilogue.scales is not None else ()
     return (("epilogue", epilogue.expression.text), ("inputs", inputs), *absmax, *scales)
 

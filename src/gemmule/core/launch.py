@@ -194,6 +194,8 @@ class Launch:
     #: predecessor's writes (griddepcontrol.wait) before they access memory.
     overlaps: bool = False
     workspaces: tuple[Workspace, ...] = ()  #: Memory beyond the operands.
+    #: Whether the kernel clears the absolute maximum, which else is cleared before it.
+    clears_absmax: bool = False
     #: Percent of the largest shared memory of an SM that it has for this kernel, at least; what is left of the same
     #: memory is first-level cache. None leaves it to the driver, which lets as many CTAs as fit be resident.
     carve_out: int | None = None

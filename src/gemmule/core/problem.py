@@ -355,5 +355,7 @@ def split_batch(problem: P, keep: int) -> tuple[P, tuple[int, ...], dict[str, tu
         for (name, matrix), strides in zip(operands.items(), merged, strict=True)
     }
     inner = cast("P", problem.with_operands(pick(batch, inner_axes), moved))
+    if isinstance(inner, GemmProblem) and inner.epilogue is not None and inner.epilogue.absmax:
+        inner = dataclasses.replace(inner, epilogue=dataclasses.replace(inner.epilogue, raises=bool(outer_axes)))
     left = {name: pick(strides, outer_axes) for name, strides in zip(operands, merged, strict=True)}
     return inner, pick(batch, outer_axes), left

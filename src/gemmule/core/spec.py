@@ -334,6 +334,11 @@ class Choice:
         launches = tuple(one for one in chain if 0 not in one.launch.grid)
         return launches, workspaces | {one.name: one.nbytes for step in launches for one in step.launch.workspaces}
 
+    def clears_absmax(self, problem: Problem) -> bool:
+        """Return whether the launches of a problem clear its absolute maximum, which else is cleared before them."""
+        chain, _ = self.launches(inner_problem(problem, self.spec.batch_dims))
+        return bool(chain) and chain[-1].launch.clears_absmax
+
     def workspaces(self, problem: Problem) -> dict[str, int]:
         """Return the bytes of the launches' workspaces by name."""
         return self.launches(inner_problem(problem, self.spec.batch_dims))[1]

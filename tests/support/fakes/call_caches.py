@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import types
 
 from gemmule.api.calls.call_cache import CALLS
+from gemmule.api.planning.plan import Execution
 from gemmule.runtime import repeated as repeated_launches
 from support.fakes import planners
+
+#: Whether the kernels of executed plans clear the absolute maximum.
+CLEARS_ABSMAX = False
 
 
 @contextlib.contextmanager
@@ -51,7 +54,7 @@ def execution(plan, operands, a):
     """Return what an execution of a plan leaves: what the stand-in of `repeated` queues."""
     ordinal = a.get_device() if hasattr(a, "get_device") else 0
     queue = repeated_launches.repeated(plan.problem, plan.choice, operands, None, ordinal)
-    return types.SimpleNamespace(queue=queue, gemm=None)
+    return Execution(queue, clears_absmax=CLEARS_ABSMAX)
 
 
 def retained(monkeypatch):

@@ -17,6 +17,7 @@ from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES
 from gemmule.runtime.arrays import ArrayView
 from support.epilogue_cases import erf, gelu_tanh, silu
 
@@ -215,9 +216,11 @@ def test_kernels_know_them_or_refuse_them(spec):
             params = spec.launch(one, able[0]).params
             assert ("u" in {getattr(param, "operand", None) for param in params}) == (one is gated)
             assert "absmax" in {getattr(param, "operand", None) for param in params}
-            assert dict(spec.signature(one, able[0]))["absmax"] == "yes"
-            # The memory is cleared in front, which a kernel that starts early would not wait for.
-            assert not spec.launch(one, able[0]).overlaps
+            clears = spec.launch(one, able[0]).clears_absmax
+            assert dict(spec.signature(one, able[0]))["absmax"] == ("cleared" if clears else "yes")
+            assert clears == (spec.name == "hopper_gemm")
+            # Memory that is cleared in front is nothing that a kernel that starts early would wait for.
+            assert clears or not spec.launch(one, able[0]).overlaps
         else:
             names = {"hopper_gemm_upcast": "float8_e4m3fn", "hopper_gemm_k_major": "float8_e4m3fn"}
             kind = dtype_named({**names, "simt_gemm_mn_major": "float32"}.get(spec.name, KIND.name))
@@ -247,11 +250,23 @@ def test_what_is_chosen_for_gated_forms():
     hopper = REGISTRY[0].archs[0]
     choice = choose(problem(4096, 14336, 4096), hopper, multiprocessors=132)
     assert choice.spec.name == "hopper_gemm"
-    assert (choice.config.swap_ab, choice.config.cluster_k) == (0, 1)
+    assert choice.config.why_not_gated(KIND.itemsize, mn_major=True) is None
     turned = problem(d=contiguous(KIND, 192, 256).transposed())
     choice = choose(turned, hopper)
     assert choice.spec.name == "gemm_reference"
     assert "give a row-major out" in dict(choice.refused)["hopper_gemm"]
+
+
+@pytest.mark.parametrize("out", ["bfloat16", "float32"])
+def test_configs_that_take_gated_forms_have_the_shared_memory(out):
+    hopper, spec = REGISTRY[0].archs[0], next(one for one in REGISTRY if one.name == "hopper_gemm")
+    for order in (contiguous(KIND, 4096, 8192), contiguous(KIND, 8192, 4096).transposed()):
+        b = dataclasses.replace(order, cols=4096)
+        gated = problem(4096, 4096, 4096, b=b, d=contiguous(dtype_named(out), 4096, 4096))
+        gated = dataclasses.replace(gated, epilogue=dataclasses.replace(gated.epilogue, second=b))
+        taken = [one for one in spec.configs if spec.why_not(gated, hopper, one) is None]
+        assert any(one.swap_ab for one in taken)
+        assert all(spec.launch(gated, one).shared_bytes <= MAX_SHARED_BYTES for one in taken)
 
 
 def test_two_factors_are_twice_the_work():

@@ -16,11 +16,6 @@ from support.epilogue_cases import silu
 from support.vgpu.kernels_left import leave_kernels
 
 SPECS = {spec.name: spec for spec in REGISTRY if spec.gated and spec.next_kernel is None}
-KEEPING = {
-    spec.name: spec
-    for spec in REGISTRY
-    if spec.absmax and spec.next_kernel is None and spec.name != "hopper_gemm_w8a16"
-}
 #: Small tiles of each kernel: other columns, or rows, are in further tiles.
 SMALL = {
     "gemm_reference": {},
@@ -89,6 +84,51 @@ def test_ragged_forms(kernel, only, rng):
 def test_ctas_of_a_cluster_share_a_form(only, rng):
     only("mma_sync_gemm", **SMALL["mma_sync_gemm"], cluster_k=3)
     finish(rng, (30, 72, 264), "halves", order="F")
+
+
+@pytest.mark.parametrize(
+    ("fields", "order"),
+    [
+        ({"tile_n": 64, "cluster_k": 2}, "F"),
+        ({"tile_m": 128, "tile_n": 96, "cluster_k": 3, "stages": 3}, "F"),
+        ({"tile_n": 128, "cluster_k": 4, "cluster_n": 2, "pingpong": 0, "tile_m": 128, "stages": 3}, "C"),
+        ({"tile_n": 64, "split_k": 1, "cluster_n": 2, "ctas": 22}, "F"),
+        ({"tile_n": 128, "split_k": 1, "pingpong": 0, "tile_m": 128, "ctas": 11}, "C"),
+        ({"tile_m": 128, "tile_n": 48, "cluster_k": 2, "swap_ab": 1, "stages": 4}, "F"),
+        (
+            {
+                "tile_m": 256,
+                "tile_n": 40,
+                "split_k": 1,
+                "swap_ab": 1,
+                "pingpong": 0,
+                "cluster_n": 2,
+                "stages": 4,
+                "ctas": 22,
+            },
+            "C",
+        ),
+    ],
+    ids=str,
+)
+def test_k_is_split(fields, order, only, rng):
+    only("hopper_gemm", **SMALL["hopper_gemm"] | fields)
+    finish(rng, (70, 72, 328), "halves", order=order)
+
+
+@pytest.mark.parametrize(
+    ("fields", "order"),
+    [
+        ({"tile_m": 128, "tile_n": 24, "cluster_m": 2}, "F"),
+        ({"tile_m": 256, "tile_n": 56, "pingpong": 0, "stages": 4, "cluster_n": 2, "ctas": 4}, "C"),
+        ({"tile_m": 128, "tile_n": 72, "ctas": 1}, "C"),
+    ],
+    ids=str,
+)
+def test_rows_are_columns(fields, order, only, rng):
+    only("hopper_gemm", **SMALL["hopper_gemm"] | fields | {"swap_ab": 1})
+    finish(rng, (70, 200, 136), "halves", order=order)
+    finish(rng, (30, 72, 72), "pairs" if order == "F" else "apart", order=order, out="float32", batch=(2,))
 
 
 @pytest.mark.slow
@@ -162,7 +202,7 @@ def test_mma_sync_with_lines_that_begin_anywhere(order, only, rng):
     finish(rng, (67, 71, 39), "halves", order, absmax=False)
 
 
-KERNELS = [pytest.param(name, marks=() if name == "gemm_reference" else pytest.mark.slow) for name in sorted(KEEPING)]
+KERNELS = [pytest.param(name, marks=() if name == "gemm_reference" else pytest.mark.slow) for name in sorted(SMALL)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -189,8 +229,16 @@ def test_the_maximum_is_of_the_result_alone(kernel, only, rng):
     assert np.isnan(largest)
 
 
-@pytest.mark.parametrize("fields", [{"cluster_k": 2}, {"swap_ab": 1, "tile_n": 64}], ids=str)
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cluster_k": 2},
+        {"swap_ab": 1, "tile_n": 64},
+        {"split_k": 1, "cluster_n": 2, "ctas": 24},
+        {"tile_m": 128, "pingpong": 0, "ctas": 1},
+    ],
+    ids=str,
+)
 def test_h09_keeps_the_maximum_however_it_shares_the_work(fields, only, rng):
     only("hopper_gemm", **{"tile_m": 64, "tile_n": 64, "cluster_m": 1, "stages": 4, "pingpong": 1} | fields)
     kind = dtype_named("bfloat16").numpy()
@@ -198,3 +246,16 @@ def test_h09_keeps_the_maximum_however_it_shares_the_work(fields, only, rng):
     largest = np.zeros(1, np.float32)
     options = {"epilogue": lambda acc: 1000 / (acc * acc), "absmax": largest, "executor": "vgpu"}
     assert np.abs(gm.gemm(a, b, **options, out_dtype="float32")).max() == largest[0]
+
+
+def test_the_maximum_of_several_launches(only, rng):
+    only("hopper_gemm", **SMALL["hopper_gemm"])
+    kind = dtype_named("bfloat16").numpy()
+    # Neither dimension of the batch can be merged with the other.
+    a = np.swapaxes(rng.uniform(1, 2, (3, 2, 72, 200)).astype(kind), 0, 1)
+    # The first launch has the largest.
+    a[0, 0] *= 4
+    b = rng.uniform(1, 2, (2, 3, 200, 88)).astype(kind)
+    largest = np.full(1, np.nan, np.float32)
+    found = gm.gemm(a, b, epilogue="relu", absmax=largest, executor="vgpu", out_dtype="float32")
+    assert np.abs(found).max() == largest[0]

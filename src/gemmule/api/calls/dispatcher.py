@@ -211,7 +211,7 @@ def _add_product(
         begins.append((order[ABSMAX], 0))
     begins.append((len(inputs), 0))
     queue = queue_of_parts(queue, tuple(begins))
-    if ABSMAX in inputs:
+    if ABSMAX in inputs and not plan.execution.clears_absmax:
         queue = _clearing(queue, order[ABSMAX], library.device(inputs["a"]))
     CALLS.add(library, key, queue, tuple(inputs.values()), result, began, maximum=ABSMAX in inputs)
 

@@ -93,7 +93,9 @@ def plan_on_device(product: Product, executor: str | None) -> Plan:
 
             absmax = product.view(ABSMAX)
             given[ABSMAX] = absmax.address
-            clear(absmax.address, absmax.itemsize, ordinal, stream)
+            execution.clears_absmax = choice.clears_absmax(problem)
+            if not execution.clears_absmax:
+                clear(absmax.address, absmax.itemsize, ordinal, stream)
         execute(problem, choice, device, given | {"d": out.address}, stream, execution)
         operands.keep_until_done(stream, out)
         return finish()

@@ -39,6 +39,7 @@ class Execution:
     #: absolute maximum if there is one, and of the output. None before, and where there are none or too many.
     queue: Queue | None = None
     gemm: HostGemm | None = None  #: Of host arrays, what computes the sums.
+    clears_absmax: bool = False  #: Whether the launches clear the absolute maximum.
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def plan_on_virtual_gpu(
         arrays = {name: host_array(views[role]) for name, role in roles.items()} | {"d": host_array(out)}
         if ABSMAX in views:
             arrays[ABSMAX] = host_array(views[ABSMAX])
-            arrays[ABSMAX][...] = 0
+            arrays[ABSMAX][...] = np.nan if choice.clears_absmax(problem) else 0
         run_kernel(problem, choice, arrays)
         copy_back(out, given)
         if ABSMAX in views:

@@ -10,8 +10,6 @@ from typing import Any
 
 from cutlass import Boolean, Float32, Int32, cute, select_
 
-_MAGNITUDE = 0x7FFFFFFF
-
 
 def fake_absmax() -> Any:
     """Return a fake tensor for the one value in memory, as the integer of its bits."""
@@ -20,8 +18,8 @@ def fake_absmax() -> Any:
 
 def absmax_init() -> Any:
     """Return a thread's register before its first value."""
-    largest = cute.make_rmem_tensor(cute.make_layout(1), Int32)
-    largest[0] = Int32(0)
+    largest = cute.make_rmem_tensor(cute.make_layout(1), Float32)
+    largest[0] = Float32(0)
     return largest
 
 
@@ -37,15 +35,16 @@ def absmax_update(largest: Any, value: Any, inside: Any) -> None:
     inside : Boolean
         Whether the value is inside the result.
     """
-    magnitude = Float32(value).bitcast(Int32) & _MAGNITUDE
-    kept = Int32(select_(Boolean(inside), magnitude, Int32(0)))
-    largest[0] = Int32(select_(kept > largest[0], kept, largest[0]))
+    kept = Float32(select_(Boolean(inside), cute.math.abs(Float32(value)), Float32(0)))
+    largest[0] = cute.arch.inline_ptx(
+        "max.NaN.f32 {$w0}, {$r0}, {$r1};", write_only_types=[Float32], read_only_args=[largest[0], kept]
+    )
 
 
 @cute.jit
 def absmax_atomic_max(largest: cute.Tensor, absmax: cute.Tensor):
     """Reduce a warp's maxima into device memory; all of its threads take part."""
     lane = cute.arch.lane_idx()
-    of_warp = cute.arch.warp_redux_sync(largest[0], "max")
+    of_warp = cute.arch.warp_redux_sync(largest[0].bitcast(Int32), "max")
     if lane == 0:
         cute.arch.atomic_max(absmax.iterator, of_warp, sem="relaxed", scope="gpu")

@@ -213,6 +213,15 @@ def test_the_absolute_maximum_is_cleared_in_front(state, cleared, epilogue):
     assert len(state.planned) == 3
 
 
+def test_kernels_clear_the_absolute_maximum(state, cleared, monkeypatch):
+    monkeypatch.setattr("support.fakes.call_caches.CLEARS_ABSMAX", True)
+    for place in (0xF000, 0xF000, 0xE000):
+        gemm(A, B, bias=BIAS, absmax=FakeTensor(place, (1,)), out=OUT)
+    assert len(state.planned) == 1
+    assert all(queued[0] != "cleared" for queued in state.queued)
+    assert last(state)[0]["absmax"] == 0xE000
+
+
 def test_c_may_be_the_output(state):
     c = FakeTensor(0x4000)
     for _ in range(2):

@@ -89,11 +89,12 @@ def test_records_of_configs_with_and_without_former_fields():
     assert not PLAIN.is_recorded(fields | {"tile_n": 128})
 
 
-def test_gated_epilogues_are_refused():
+def test_gated_epilogues_are_split_too():
     gated = Epilogue(Expression(("acc", "up", "mul 0 1")), second=PROBLEM.b)
     problem = dataclasses.replace(PROBLEM, c=None, beta=0, epilogue=gated)
-    assert SPEC.why_not(problem, HOPPER, PLAIN) is None
-    assert "no gated epilogue" in SPEC.why_not(problem, HOPPER, SPLIT)
+    for config in (PLAIN, SPLIT):
+        assert SPEC.why_not(problem, HOPPER, config) is None
+    assert SPEC.launch(problem, SPLIT).grid[1] > 1
 
 
 def test_tiles_that_are_shared_out_cannot_be_sampled():

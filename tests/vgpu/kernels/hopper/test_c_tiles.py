@@ -41,6 +41,8 @@ SHARED_K = HopperGemmConfig(tile_m=128, tile_n=96, stages=4, pingpong=1, cluster
 SPLIT_K = HopperGemmConfig(tile_m=128, tile_n=104, stages=4, cluster_m=1, split_k=1, ctas=4)
 #: An epilogue tile of 56 columns, without a swizzle.
 ODD = HopperGemmConfig(tile_m=128, tile_n=168, stages=5, pingpong=1, cluster_m=2, ctas=2)
+#: Loaded during the mainloop, if K is long enough: 8 epilogue tiles of 32 bits in 4 stages.
+DURING = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, pingpong=1, cluster_m=1, ctas=1)
 CONFIGS = [WHOLE, ODD, NARROW, COLUMNS, *(pytest.param(one, marks=SLOW) for one in (WIDE, TALL, SHARED_K, SPLIT_K))]
 
 
@@ -68,6 +70,18 @@ def test_results(config, out, rng):
 
 def test_the_last_of_several_parts_of_k_adds_c(rng):
     check_product(SPLIT_K, (72, 88, 520), rng, adds=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "k"),
+    [
+        (ODD, 1000),
+        *(pytest.param(one, 840, marks=SLOW) for one in (WIDE, NARROW, COLUMNS)),
+    ],
+    ids=str,
+)
+def test_c_is_loaded_during_the_mainloop(config, k, rng):
+    check_product(config, (136, 352, k), rng, adds=True)
 
 
 @pytest.mark.parametrize("out", [BFLOAT16, FLOAT8_E4M3], ids=str)
@@ -102,17 +116,24 @@ def test_an_epilogue(config, monkeypatch, rng):
 
 
 @pytest.mark.parametrize(
-    ("config", "out"),
+    ("config", "out", "shapes"),
     [
         # A stage is filled again two batches later, or one.
-        (AGAIN, FLOAT32),
-        pytest.param(NARROW, BFLOAT16, marks=SLOW),
+        (AGAIN, FLOAT32, [(72, 304, 136)]),
+        pytest.param(NARROW, BFLOAT16, [(72, 304, 136), (136, 304, 1000)], marks=SLOW),
+        pytest.param(DURING, FLOAT32, [(72, 304, 136), (136, 200, 792)], marks=SLOW),
     ],
     ids=str,
 )
-def test_every_wait_for_c_is_missed(config, out, rng):
+def test_every_wait_for_c_is_missed(config, out, shapes, rng):
     """A load of C without its wait for stores, an epilogue tile without its wait for C."""
-    shape = (72, 304, 136)
+    # Before the mainloop, and during it.
+    found = set.intersection(*(_unseen(config, out, shape, rng) for shape in shapes))
+    assert not found, "\n".join(found)
+
+
+def _unseen(config, out, shape, rng):
+    """Return the waits and arrivals that no schedule finds to be missed."""
     a, c = random_matrix(rng, BFLOAT16, shape[::2]), random_matrix(rng, out, shape[:2])
     b = laid_out(random_matrix(rng, BFLOAT16, (shape[2], shape[1])), "col")
     problem = problem_of(a, b, poisoned(out, shape[:2]), c, 0.75, -1.5)
@@ -139,8 +160,7 @@ def test_every_wait_for_c_is_missed(config, out, rng):
     assert not any(is_found(None, schedule) for schedule in SCHEDULES)
     own = [one for one in synchronisation(parse(ptx)) if "c_tiles" in str(one.source)]
     assert own
-    unseen = [one for one in own if not any(is_found(one, schedule) for schedule in SCHEDULES)]
-    assert not unseen, "\n".join(map(str, unseen))
+    return {str(one) for one in own if not any(is_found(one, schedule) for schedule in SCHEDULES)}
 
 
 def test_most_mbarriers_that_a_cta_has(rng):

@@ -24,5 +24,6 @@ class EpilogueContext:
     #: absolute maximum in device memory.
     aux_args: Any = None
     absmax: Any = None  #: Tensor or None. This thread's register of the absolute maximum, where it is wanted.
+    maxima: Any = None  #: Pointer or None. Those of all warps in shared memory.
     #: TmaTensor or None. SYRK only: TMA store of the epilogue tiles of D's transpose, and that transpose.
     d_transposed: Any = None

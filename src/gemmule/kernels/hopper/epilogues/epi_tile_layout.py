@@ -42,6 +42,7 @@ class EpiTileLayout:
     reads_c: bool = False  #: Whether there is a C.
     #: Whether C is loaded ahead, by `CTiles`: any number of stages is a ring then.
     loads_c_ahead: bool = False
+    loads_c_during: bool = False  #: Whether it is loaded during the mainloop, where K is long enough.
 
     def __post_init__(self) -> None:
         if not self.num_buffers or (len(self.batches) % self.num_buffers and not self.loads_c_ahead):

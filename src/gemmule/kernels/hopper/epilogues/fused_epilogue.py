@@ -30,7 +30,10 @@ class FusedEpilogue:
 
     epi_layout: EpiTileLayout  #: The epilogue tiles.
     fusion: Any  #: FragmentFusion or None. The function of an element; None for a linear combination with C.
-    num_b: int = 1  #: 2 where the accumulators of each wgmma tile are followed by those of the second B, else 1.
+    #: num_b, num_a: 2 where the accumulators of each wgmma tile are followed by those of the second B, or those of all
+    #: by those of the second A; else 1.
+    num_b: int = 1
+    num_a: int = 1
 
     @property
     def mma_tile_accumulators(self) -> int:
@@ -48,12 +51,19 @@ class FusedEpilogue:
         if self.fusion.takes_few_registers:
             return True
         most = _MAX_WIDE_ACCUMULATORS if self.epi_layout.shape[1] > _WIDE else _MAX_PREFETCH_ACCUMULATORS
-        return self.epi_layout.mma_tiles_m * self.mma_tile_accumulators * self.num_b <= most
+        return self.epi_layout.mma_tiles_m * self.mma_tile_accumulators * self.num_b * self.num_a <= most
 
     def first_accumulator(self, n: int) -> int:
         """Return the first of a thread's accumulators in epilogue tile `n`."""
         mma_tile, epi_tile_n = n % self.epi_layout.mma_tiles_m, n // self.epi_layout.mma_tiles_m
         return mma_tile * self.mma_tile_accumulators * self.num_b + epi_tile_n * self.epi_layout.shape[1] // 2
+
+    @property
+    def up_offset(self) -> int:
+        """Accumulators from one of the first B, or A, to its pair of the second; 0 without one."""
+        if self.num_a > 1:
+            return self.epi_layout.mma_tiles_m * self.mma_tile_accumulators
+        return self.mma_tile_accumulators if self.num_b > 1 else 0
 
     def load_inputs(self, n: int, ctx: Any, origin: Any, previous: Any = None) -> Any:
         """Issue the loads of epilogue tile `n`'s inputs, but for C and what the `previous` tile's have of its lines."""
@@ -144,7 +154,7 @@ class FusedEpilogue:
             write_epi_tile(smem_tile, accumulators, first, scale)
             return
         epi_tile = FusedEpiTile(
-            smem_tile, accumulators, first, self.mma_tile_accumulators if self.num_b > 1 else 0,
+            smem_tile, accumulators, first, self.up_offset,
             self.fusion.inside(ctx.d.tensor, *self.first_element(n, row, col)), ctx.absmax,
         )  # fmt: skip
         first_col = self.epi_layout.coord(n, 0, 0)[1] * layout.shape[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
@@ -116,12 +117,12 @@ class HopperGemmConfig(WarpScheduleConfig):
         return max_active_clusters(self.ctas, self.cluster_size)
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
-        """Return the columns of the epilogue tiles in which a CTA writes its part of a tile.
+        """Return the columns of the epilogue tiles in which a CTA writes its part of a tile, of `num_b` products.
 
         They are at most 128 bytes, the longest rows of a swizzle, or half of the tile's without a swizzle, where these
         are an odd multiple of 16 and shared memory suffices for two stages.
         """
-        columns = self.tile_n // (self.cluster_k * self.warpgroups_n * num_b)
+        columns = self.tile_n // (self.cluster_k * self.warpgroups_n * (1 if self.swap_ab else num_b))
         alone = self.cluster_size == 1 and not (self.pingpong or self.swap_ab)
         if alone and itemsize == 2 and columns > _WIDE and columns % 32 == 16:
             stages_bytes = CONSUMERS * 2 * EPI_TILE_M * columns // 2 * itemsize
@@ -196,13 +197,17 @@ class HopperGemmConfig(WarpScheduleConfig):
             Whether B is MN-major, in rows of up to 128 bytes of columns.
         """
         half = self.tile_n // 2
-        if self.swap_ab or self.cluster_k > 1 or self.side_by_side:
-            needed = "swap_ab=0, cluster_k=1, side_by_side=0"
-            return f"config {self}: a gated epilogue needs both products in one thread: {needed}"
+        if self.side_by_side or (self.swap_ab and (self.mma_tiles_m % 2 or itemsize != 2)):
+            return (
+                f"config {self}: a gated epilogue needs both products in one thread: side_by_side=0, and with "
+                "swap_ab=1 an even number of 64 rows of a warpgroup, of 16 bits"
+            )
+        if self.swap_ab:
+            return None
         # MN-major: TMA loads whole 128-byte rows of each B. K-major: nvidia-cutlass-dsl 4.8.1 lays out columns 16 at a
         # time where there are more than 8, and 32-bit ones 32 at a time where there are more than 32; PTX takes any 8.
         unit = K_BYTES // itemsize if mn_major else 32 if itemsize == 4 and half > 32 else 16 if half > 8 else 8
-        unit = max(unit, 8 * self.cluster_m)
+        unit = math.lcm(unit, 8 * self.cluster_m, 8 * self.cluster_k)
         if half % unit:
             return f"config {self}: {half} columns of each of two B must be a multiple of {unit}"
         if self._epi_tiles_bytes(2) > self._epi_tiles_bytes(1):

@@ -25,10 +25,8 @@ def uses_pdl(problem: GemmProblem, tiles: int, clusters: int, config: HopperGemm
 
     Memory-bound CTAs that begin one by one read memory less in order: there PDL pays for skinny products only, where
     every CTA has one tile and the CTAs fill the chip, or not even half of it. Of 8-bit floats it pays however many
-    there are, of few rows with precomputed divisors only. absmax is zeroed by a memset, which PDL does not wait for.
+    there are, of few rows with precomputed divisors only.
     """
-    if problem.epilogue is not None and problem.epilogue.absmax:
-        return False
     few = min(problem.m, problem.n)
     memory_bound = few < _MEMORY_BOUND_ROWS and problem.bytes_min >= _MEMORY_BOUND_BYTES
     one_wave = tiles <= clusters and problem.a.dtype.itemsize == MN_MAJOR_BYTES

@@ -32,10 +32,13 @@ from cutlass import Int32, cute
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
+from gemmule.core.epilogue import ABSMAX
+from gemmule.core.epilogue_inputs import CLEARED
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction
 from gemmule.kernels.hopper.epilogues.context import EpilogueContext
-from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout, warp_in_warpgroup
+from gemmule.kernels.hopper.epilogues.cta_maximum import CtaMaximum
+from gemmule.kernels.hopper.epilogues.epi_tile_layout import EpiTileLayout
 from gemmule.kernels.hopper.epilogues.fused_epilogue import FusedEpilogue
 from gemmule.kernels.hopper.epilogues.fused_fragments import FragmentFusion
 from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
@@ -47,7 +50,7 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS
-from gemmule.kernels.parts.absolute_maximum import absmax_atomic_max, absmax_init
+from gemmule.kernels.parts.absolute_maximum import absmax_init
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.schedulers.split_k import SplitKScheduler
@@ -55,12 +58,15 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
 from .config import HopperGemmConfig
 
-# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, and one for the prologue.
-_EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID = 1, 3, 5
+# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, one for the prologue, one
+# for the absolute maximum.
+_EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID, _MAXIMUM_BARRIER_ID = 1, 3, 5, 6
+# The producers' warp that raises the absolute maximum.
+_MAXIMUM_WARP = 3
 # Bytes of an accumulator.
 _ACC_BYTES = 4
-# K-tiles up to which C is loaded at once.
-_FEW_K_TILES = 8
+# Elements of a tile whose k-tiles take long enough to load C meanwhile.
+_LARGE_TILE = 128 * 112
 # Elements of a tile whose first loads divisions would delay: few rows, whose weights come from memory.
 _SMALL_TILE = 64 * 64
 
@@ -69,7 +75,7 @@ class HopperGemm:
     """D[m, n] = alpha * sum over k of A[m, k] B[n, k] + beta * C[m, n], for each matrix of a batch.
 
     A is (M, K, L), B (N, K, L), as CuTe has them; C and D (M, N, L) are row-major, with swap_ab column-major. With a
-    gated epilogue there are two B (dual GEMM, as in GLU).
+    gated epilogue there are two B (dual GEMM, as in GLU), with swap_ab two A.
 
     Parameters
     ----------
@@ -89,26 +95,32 @@ class HopperGemm:
         promotes = types["a"].startswith("float8")
         columns = config.mma_n // config.cluster_k if promotes and self.shares_inputs else 0
         self.fusion: Any = FragmentFusion(types, columns) if "epilogue" in types else None
-        self.num_b = 2 if self.fusion and self.fusion.expression.gated else 1
-        # A gated epilogue reduces the accumulators of both B to one tile of D.
-        self.tile_m, self.tile_n, self.columns = config.tile_m, config.tile_n // self.num_b, config.tile_n
+        self.maximum: Any = None
+        if self.fusion and self.fusion.has_absmax:
+            self.maximum = CtaMaximum(types[ABSMAX] == CLEARED, _MAXIMUM_BARRIER_ID)
+        # A gated epilogue reduces the accumulators of both B, or with swap_ab both A, to one tile of D.
+        pair = 2 if self.fusion and self.fusion.expression.gated else 1
+        self.num_a, self.num_b = (pair, 1) if config.swap_ab else (1, pair)
+        self.rows, self.columns = config.tile_m, config.tile_n
+        self.tile_m, self.tile_n = self.rows // self.num_a, self.columns // self.num_b
         self.tile_k = K_BYTES * 8 // elements[0].width
         self.pingpong, self.warpgroups_per_tile = bool(config.pingpong), config.warpgroups_per_tile
         self.warpgroups_n, self.mma_n = config.warpgroups_n, config.mma_n
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
-        small = not promotes and self.tile_m * self.columns <= _SMALL_TILE
+        small = not promotes and self.rows * self.columns <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
         self.precomputes_divisors = small or config.precomputes_divisors
         if config.split_k:
             scheduler = functools.partial(SplitKScheduler, config.warpgroups_per_tile)
         self.scheduler = scheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.operands = OperandStages(
-            (self.tile_m, self.columns, self.tile_k), (elements[0], elements[1]),
+            (self.rows, self.columns, self.tile_k), (elements[0], elements[1]),
             (types["a_major"] == "k", types["b_major"] == "k"), config.stages,
             multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m, num_b=self.num_b,
+            num_a=self.num_a,
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
-        tile = {"tile_m": self.tile_m, "tile_n": self.columns}
+        tile = {"tile_m": self.rows, "tile_n": self.columns}
         mainloop: Any = functools.partial(PromotedMainloop, **tile) if promotes else Mainloop
         if elements[0] is cutlass.TFloat32 and types["a_major"] != "k":
             mainloop = RegisterOperandMainloop
@@ -119,27 +131,32 @@ class HopperGemm:
         mma_tiles_m = config.mma_tiles_m
         accumulator_bytes = MMA_M * mma_tiles_m * self.mma_n * _ACC_BYTES
         stride = config.cluster_m * config.cluster_n
-        self.reduction = ClusterReduction(config.cluster_k, mma_tiles_m, accumulator_bytes, stride)
+        # Of a gated epilogue each CTA gets the same columns of both products.
+        self.reduction = ClusterReduction(config.cluster_k, mma_tiles_m * self.num_b, accumulator_bytes, stride)
         itemsize = d_element.width // 8
-        epi_tile_n = config.epi_tile_n(itemsize, self.num_b)
+        epi_tile_n = config.epi_tile_n(itemsize, pair)
         self.epi_layout = EpiTileLayout(
-            d_element, (EPI_TILE_M, epi_tile_n), mma_tiles_m,
+            d_element, (EPI_TILE_M, epi_tile_n), mma_tiles_m // self.num_a,
             self.tile_n // (config.warpgroups_n * config.cluster_k * epi_tile_n), mma_stride_m=config.warpgroups_m,
-            epi_stages=config.epi_stages(itemsize, self.num_b), column_major=bool(config.swap_ab),
+            epi_stages=config.epi_stages(itemsize, pair), column_major=bool(config.swap_ab),
             reads_c=types["adds"] == "yes", loads_c_ahead=types["adds"] == "yes",
+            loads_c_during=types["adds"] == "yes" and self.mainloop.calls_during
+            and not (config.split_k or config.cluster_k > 1) and self.rows * self.columns >= _LARGE_TILE,
         )  # fmt: skip
         if lines is None:
-            stages, batches = config.epi_batches(itemsize, self.num_b, reads_c=self.epi_layout.reads_c)
+            stages, batches = config.epi_batches(itemsize, pair, reads_c=self.epi_layout.reads_c)
             self.epi_layout = dataclasses.replace(self.epi_layout, epi_stages=stages, num_batches=batches)
         self.epilogue: Any = LinearCombination(self.epi_layout)
         if self.fusion is not None or self.epi_layout.reads_c:
-            self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b)
+            self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b, self.num_a)
 
     @cute.jit
     def __call__(self, matrices, grid: Int32, scale, aux_args=None, workspaces=None, mB_up=None, scales=None):
         mA, mB, mC, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        b_up = NO_TENSOR if cutlass.const_expr(mB_up is None) else self.operands.tma_b(mB_up)
+        b_up = NO_TENSOR
+        if cutlass.const_expr(mB_up is not None):
+            b_up = self.operands.tma_a(mB_up) if self.num_a > 1 else self.operands.tma_b(mB_up)
         tma = Matrices(a, b, c=self.epi_layout.tma_load(mC), d=self.epi_layout.tma_store(mD))
         self.launch(tma, grid, scale, aux_args, workspaces, b_up, scales=scales)
 
@@ -147,7 +164,7 @@ class HopperGemm:
     def launch(
         self, tma, grid: Int32, scale, aux_args=None, workspaces=None, b_up=NO_TENSOR, offsets=None, scales=None
     ):
-        """Launch the kernel; `b_up` is a gated epilogue's second B, `offsets` are of groups, `scales` by blocks."""
+        """Launch the kernel; `b_up` is a gated form's second B or A, `offsets` are of groups, `scales` by blocks."""
         self.kernel(tma, scale, aux_args, workspaces, b_up, offsets, scales).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
@@ -165,6 +182,11 @@ class HopperGemm:
         table = self.scheduler.allocate(smem)
         if cutlass.const_expr(scales is not None):
             scales = (scales, self.mainloop.allocate(smem))
+        maxima, flags = None, None
+        if cutlass.const_expr(self.maximum is not None):
+            maxima = self.maximum.allocate(smem)
+            if cutlass.const_expr(self.maximum.clears):
+                workspaces, flags = workspaces[:-1], workspaces[-1]
         smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         divisors = ()
@@ -192,17 +214,23 @@ class HopperGemm:
         k_range = self.scheduler.k_range(cute.ceil_div(tma.a.tensor.shape[1], self.tile_k))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
+            if cutlass.const_expr(flags is not None):  # noqa: SIM102, one when compiled
+                if warp == _MAXIMUM_WARP:
+                    self.maximum.clear(aux_args[-1], flags)
             if warp == 0:
                 self.produce(tma, b_up, smem_ab, barriers, k_range, schedule, *divisors)
             if cutlass.const_expr(scales is not None):
                 self.produce_scales(scales, barriers, k_range, schedule, warp)
+            if cutlass.const_expr(self.maximum is not None):  # noqa: SIM102, one when compiled
+                if warp == _MAXIMUM_WARP:
+                    self.maximum.finish(maxima, aux_args[-1], flags)
         else:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
             idx = warp // 4 - 1
             own_buffer = self.reduction.of_warpgroup(reduce_buffer, idx)
             ctx = EpilogueContext(
                 tma.c, tma.d, epi_smem, c_full, scale, idx, _EPILOGUE_BARRIER_ID + idx, aux_args,
-                d_transposed=tma.d_transposed,
+                maxima=maxima, d_transposed=tma.d_transposed,
             )  # fmt: skip
             self.consume(ctx, smem_ab, barriers, own_buffer, k_range, workspaces, schedule, scales)
 
@@ -230,7 +258,10 @@ class HopperGemm:
         """Load every k-tile of every work tile."""
         sA, sB = smem_ab
         row, col = self.scheduler.cta_coord_in_cluster()
-        load_a = self.operands.load_a(tma.a, sA, col, multicast_ctas_a(self.scheduler, row))
+        loads_a = tuple(
+            self.operands.load_a(a, sA, col, multicast_ctas_a(self.scheduler, row), index)
+            for index, a in enumerate((tma.a, b_up)[: self.num_a])
+        )
         loads_b = tuple(
             self.operands.load_b(b, sB, row, multicast_ctas_b(self.scheduler, col), index)
             for index, b in enumerate((tma.b, b_up)[: self.num_b])
@@ -239,7 +270,7 @@ class HopperGemm:
         start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
         for work_index in cutlass.range(start, end, stride):
             (i, j, batch), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
-            loads = ((load_a, i), *((load_b, j) for load_b in loads_b))
+            loads = (*((load_a, i) for load_a in loads_a), *((load_b, j) for load_b in loads_b))
             state = self.mainloop.load(loads, (batch,), barriers, state, work_k_range)
         if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
@@ -274,7 +305,7 @@ class HopperGemm:
         fragments = self.mainloop.fragments(self.operands, self.make_tiled_mma, smem_ab, idx_in_tile, self.acc)
         if cutlass.const_expr(scales is not None):
             fragments = fragments._replace(scales=self.mainloop.lane_scales(scales[1], idx_in_tile))
-        if cutlass.const_expr(self.fusion is not None and self.fusion.has_absmax):
+        if cutlass.const_expr(self.maximum is not None):
             ctx = dataclasses.replace(ctx, absmax=absmax_init())
         release = functools.partial(release_cluster, self.scheduler, threads=self.mainloop.releasing)
         c_phase, reduce_phase = Int32(0), Int32(0)
@@ -282,15 +313,18 @@ class HopperGemm:
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, schedule, num_k_tiles, idx)
         for work_index in cutlass.range(start, end, stride):
             coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
-            inputs = None
+            inputs, during = None, ()
             if cutlass.const_expr(self.epi_layout.reads_c):
-                if work_k_range.num_k_tiles > _FEW_K_TILES and warp_in_warpgroup() == 0:
-                    # The first k-tiles come before C.
-                    cute.arch.mbarrier_wait(barriers.full + state.stage, state.phase)
-                self.prefetch_c(ctx, coord)
+                # Of parts of K, C is added by the CTA that writes the tile.
+                writes = self.scheduler.has_last_part() if cutlass.const_expr(self.scheduler.requires_fixup) else True
+                c_tiles, origin = self.epilogue.c_tiles, self.epi_origin(coord, idx)
+                wait_for_first = functools.partial(self.mainloop.wait_full, barriers, state)
+                first = c_tiles.begin(ctx, origin, wait_for_first, work_k_range.num_k_tiles, writes)
+                if cutlass.const_expr(self.epi_layout.loads_c_during):
+                    during = (functools.partial(c_tiles.load_during, ctx, origin, first),)
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))
-            state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release)
+            state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release, *during)
             if cutlass.const_expr(self.pingpong):
                 # The other warpgroup consumes the k-tiles of the next work tile.
                 skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)
@@ -310,20 +344,9 @@ class HopperGemm:
                     c_phase = self.store_tile(ctx, c_phase, accumulators, coord, inputs)
             else:
                 c_phase = self.store_tile(ctx, c_phase, accumulators, coord, inputs)
-        if cutlass.const_expr(ctx.absmax is not None):
-            absmax_atomic_max(ctx.absmax, ctx.aux_args[-1])
+        if cutlass.const_expr(self.maximum is not None):
+            self.maximum.add_warp(ctx.maxima, ctx.absmax)
         self.epi_layout.end()
-
-    @cute.jit
-    def prefetch_c(self, ctx, coord):
-        """Issue the loads of C's epilogue tiles of a tile: of parts of K, by the CTA that writes it."""
-        # In a dynamic `if` the DSL would treat `self` as an SSA value: bind the method before it.
-        prefetch, origin = self.epilogue.c_tiles.prefetch, self.epi_origin(coord, ctx.warpgroup_idx)
-        if cutlass.const_expr(self.scheduler.requires_fixup):
-            if self.scheduler.has_last_part():
-                prefetch(ctx, origin)
-        else:
-            prefetch(ctx, origin)
 
     def store_tile(self, ctx: Any, c_phase: Any, accumulators: Any, coord: Any, inputs: Any) -> Any:
         """Run the epilogue of this warpgroup's part of a tile; return C's next phase."""
@@ -359,8 +382,10 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     acc = cute_type(types["acc"])
     kernel = HopperGemm(config, types)
     aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
-    workspaces = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.split_k else None
-    b_up = tensor("b") if kernel.num_b > 1 else None
+    workspaces: tuple[Any, ...] | None = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.split_k else None
+    if kernel.maximum is not None and kernel.maximum.clears:
+        workspaces = (*(workspaces or ()), tensor_1d("uint64"))
+    b_up = tensor("a") if kernel.num_a > 1 else tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
     scales = fake_scales(types)
     return Buildable(kernel, (matrices, Int32(1), (acc(1), acc(0)), aux_args, workspaces, b_up, scales))

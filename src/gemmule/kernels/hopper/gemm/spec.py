@@ -59,7 +59,7 @@ from gemmule.kernels.mma_sync.cost import is_faster
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
-from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import FLAG_BYTES, stream_k_workspaces
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig, search_space
@@ -78,6 +78,10 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
 }
 #: Operands that TMA loads or stores; the last is the second B of a gated epilogue.
 _BY_TMA = ("a", "b", "c", "d", SECOND)
+#: Bytes of operands beyond which they are not in the L2 cache, and elements of a tile that is not small.
+_STREAMED_BYTES, _LARGE_TILE = 40 << 20, 128 * 104
+#: Name of the flags that the absolute maximum is cleared.
+_FLAGS = "cleared"
 #: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
 _MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
@@ -113,9 +117,12 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
             return f"config {config}: {needed} bytes of shared memory with scales, of at most {MAX_SHARED_BYTES}"
     if num_b_of(problem.epilogue) > 1:
-        if config.split_k:
-            return "split_k=1 computes no gated epilogue"
-        return config.why_not_gated(problem.b.dtype.itemsize, not problem.b.has_contiguous_cols)
+        if reason := config.why_not_gated(problem.b.dtype.itemsize, not problem.b.has_contiguous_cols):
+            return reason
+        if (needed := _shared_bytes(problem, config)) > MAX_SHARED_BYTES:
+            return (
+                f"config {config}: {needed} bytes of shared memory with a gated epilogue, of at most {MAX_SHARED_BYTES}"
+            )
     return None
 
 
@@ -203,7 +210,17 @@ def signature(problem: GemmProblem, config: HopperGemmConfig) -> Signature:
     k_major_a, k_major_b = _k_major(problem, config)
     majors = "k" if k_major_a else "m", "k" if k_major_b else "n"
     plain = _signature((a.dtype, b.dtype), problem.d.dtype, majors, problem.c is not None)
-    return (*plain, *epilogue_signature(_epilogue(problem, config)))
+    return (*plain, *epilogue_signature(_epilogue(problem, config), clears=_clears(problem, config)))
+
+
+def _clears(problem: GemmProblem, config: HopperGemmConfig) -> bool:
+    """Return whether the kernel clears the absolute maximum, if there is one.
+
+    Where CTAs of small tiles stream operands from memory, the first one's fence took longer than a memset.
+    """
+    if problem.epilogue is None or not problem.epilogue.absmax or problem.epilogue.raises:
+        return False
+    return problem.bytes_min <= _STREAMED_BYTES or config.tile_elements >= _LARGE_TILE
 
 
 def _epilogue(problem: GemmProblem, config: HopperGemmConfig) -> Epilogue | None:
@@ -238,8 +255,9 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
     batch = problem.batch or (1,)
-    num_b = num_b_of(epilogue)
-    tiles = _tiles(a.rows, b.rows * num_b, batch[0], config)
+    pair = num_b_of(epilogue)
+    num_a, num_b = (pair, 1) if config.swap_ab else (1, pair)
+    tiles = _tiles(a.rows * num_a, b.rows * num_b, batch[0], config)
     clusters, parts = min(tiles, config.max_active_clusters), 1
     workspaces: tuple[Workspace, ...] = ()
     tensors: tuple[TensorParam, ...] = ()
@@ -247,14 +265,20 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         parts = int(parts_of_k(config.max_active_clusters, tiles, k_tiles_of(problem)))
         # The sums of the last part stay in registers.
         workspaces, tensors = _workspaces(max(clusters * (parts - 1), 1), config, problem.accumulator.itemsize)
+    absmax = epilogue is not None and epilogue.absmax
+    clears = _clears(problem, config)
+    if clears:
+        flags = clusters * config.cluster_size * parts
+        workspaces += (Workspace(_FLAGS, flags * FLAG_BYTES),)
+        tensors += (TensorParam(_FLAGS, (flags,), ()),)
     # Epilogue tiles are as long as rows of D allow.
     item = problem.d.dtype.itemsize
-    epi_tile_n = config.epi_tile_n(item, num_b)
+    epi_tile_n = config.epi_tile_n(item, pair)
     box = (K_BYTES // item, epi_tile_n) if config.swap_ab else (epi_tile_n, EPI_TILE_M)
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     promotion = promotion_for(min(problem.m, problem.n)) if a.dtype.itemsize <= MN_MAJOR_BYTES else None
     params = (
-        *operand_params(name_a, a, batch, config.tile_m, config.cluster_n, promotion),
+        *operand_params(name_a, a, batch, config.tile_m // num_a, config.cluster_n, promotion),
         *operand_params(name_b, b, batch, config.tile_n // num_b, config.cluster_m, promotion),
         *result_params(*c, batch, box, swap_ab=bool(config.swap_ab)),
         *result_params("d", problem.d, batch, box, swap_ab=bool(config.swap_ab)),
@@ -263,8 +287,11 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         *tensors,
     )
     if epilogue is not None and epilogue.second is not None:
-        second = epilogue.second.transposed()
-        params += operand_params(SECOND, second, batch, config.tile_n // num_b, config.cluster_m, promotion)
+        # It lies as the kernel's A with swap_ab, else as its B.
+        second, tile, ctas = epilogue.second.transposed(), config.tile_n // num_b, config.cluster_m
+        if config.swap_ab:
+            second, tile, ctas = epilogue.second, config.tile_m // num_a, config.cluster_n
+        params += operand_params(SECOND, second, batch, tile, ctas, promotion)
     if epilogue is not None:
         params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(
@@ -272,9 +299,11 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         block=(THREADS, 1, 1),
         shared_bytes=_shared_bytes(problem, config),
         cluster=(config.cluster_size, 1, 1),
-        overlaps=uses_pdl(problem, tiles, clusters * parts, config),
+        # PDL does not wait for a memset.
+        overlaps=(clears or not absmax) and uses_pdl(problem, tiles, clusters * parts, config),
         params=params,
         workspaces=workspaces,
+        clears_absmax=clears,
     )
 
 

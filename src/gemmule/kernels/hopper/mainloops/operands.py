@@ -99,9 +99,10 @@ class OperandStages:
     #: it, for all of them.
     multicast_size_a: int = 1
     multicast_size_b: int = 1
-    #: Matrices B whose tiles lie side by side in a stage: 2 for a gated form (dual GEMM), each with half of the
-    #: columns.
+    #: num_b, num_a: Matrices B whose tiles lie side by side in a stage, or matrices A: 2 for a gated form (dual GEMM),
+    #: each with half of the columns, or rows.
     num_b: int = 1
+    num_a: int = 1
 
     @property
     def stage_bytes(self) -> int:
@@ -112,19 +113,19 @@ class OperandStages:
 
     @property
     def tile_mk(self) -> tuple[int, int]:
-        """Extents of A's k-tile."""
-        return self.cta_tile_mnk[0], self.cta_tile_mnk[2]
+        """Extents of the k-tile of one A."""
+        return self.cta_tile_mnk[0] // self.num_a, self.cta_tile_mnk[2]
 
     @property
     def tile_nk(self) -> tuple[int, int]:
         """Extents of the k-tile of one B."""
         return self.cta_tile_mnk[1] // self.num_b, self.cta_tile_mnk[2]
 
-    def layout_a(self) -> Any:
-        """Return the shared-memory layout of all stages of A."""
-        return hopper_helpers.make_smem_layout_a(
-            _order(self.k_major[0]), self.cta_tile_mnk, self.elements[0], self.num_stages
-        )
+    def layout_a(self, num_a: int = 1) -> Any:
+        """Return the shared-memory layout of all stages of A, or of their part for one of `num_a`."""
+        m, n, k = self.cta_tile_mnk
+        tile = (m // num_a, n, k)
+        return hopper_helpers.make_smem_layout_a(_order(self.k_major[0]), tile, self.elements[0], self.num_stages)
 
     def layout_b(self, num_b: int = 1) -> Any:
         """Return the shared-memory layout of all stages of B, or of their part for one of `num_b`."""
@@ -133,8 +134,8 @@ class OperandStages:
         return hopper_helpers.make_smem_layout_b(_order(self.k_major[1]), tile, self.elements[1], self.num_stages)
 
     def tma_a(self, mA: Any) -> TmaTensor:
-        """Return the TMA load of A's k-tiles."""
-        return _tma(mA, self.layout_a(), self.tile_mk, self.multicast_size_a, self.elements[0])
+        """Return the TMA load of the k-tiles of A, or of one of two."""
+        return _tma(mA, self.layout_a(self.num_a), self.tile_mk, self.multicast_size_a, self.elements[0])
 
     def tma_b(self, mB: Any) -> TmaTensor:
         """Return the TMA load of the k-tiles of B, or of one of two."""
@@ -149,16 +150,22 @@ class OperandStages:
         )
         return a, b
 
-    def load_a(self, a: TmaTensor, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None) -> TmaLoad:
-        """Return this CTA's load of A's k-tiles into sA: with multicast its slice of each, to all that share it."""
+    def load_a(
+        self, a: TmaTensor, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0
+    ) -> TmaLoad:
+        """Return this CTA's load of A's k-tiles into sA: with multicast its slice of each, to all that share it.
+
+        `index` picks one of two A, and its half of sA.
+        """
+        smem = cute.local_tile(sA, self.tile_mk, (index, 0, None)) if self.num_a > 1 else sA
         tiles = cute.local_tile(a.tensor, self.tile_mk, (None,) * cute.rank(a.tensor))
-        parts = partitioned(a.atom, sA, tiles, multicast_slice, self.multicast_size_a)
+        parts = partitioned(a.atom, smem, tiles, multicast_slice, self.multicast_size_a)
         return TmaLoad(a.atom, *parts, multicast_ctas)
 
     def load_b(
         self, b: TmaTensor, sB: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0
     ) -> TmaLoad:
-        """Return this CTA's load of B, as `load_a`; `index` picks one of two B, and its half of sB."""
+        """Return this CTA's load of B, as `load_a`."""
         smem = cute.local_tile(sB, self.tile_nk, (index, 0, None)) if self.num_b > 1 else sB
         tiles = cute.local_tile(b.tensor, self.tile_nk, (None,) * cute.rank(b.tensor))
         parts = partitioned(b.atom, smem, tiles, multicast_slice, self.multicast_size_b)

@@ -50,6 +50,7 @@ class PromotedMainloop(Mainloop):
         Rows and columns of a tile.
     """
 
+    calls_during = False
     #: Whether one half of the columns may be promoted while the other is multiplied.
     overlapped = False
     #: K-tiles that an iteration of the loop multiplies.

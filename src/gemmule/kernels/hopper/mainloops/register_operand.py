@@ -42,6 +42,7 @@ class RegisterFragments(NamedTuple):
 class RegisterOperandMainloop(Mainloop):
     """As `Mainloop`, for MN-major A of 32-bit elements."""
 
+    calls_during = False
     # Every warp reads A by itself.
     releasing = 32
 

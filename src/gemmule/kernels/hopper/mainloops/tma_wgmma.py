@@ -41,6 +41,8 @@ class Mainloop(Pipeline):
     takes_turns = False
     #: Arrivals at the full barrier of a stage, and threads of a consumer of which one releases it.
     producer_arrivals, releasing = 1, WARPGROUP
+    #: Whether `multiply` takes a function to call during k-tiles.
+    calls_during = True
     #: Whether a tile may have no k-tile at all: its accumulators are zero then.
     may_be_empty = False
 
@@ -145,7 +147,7 @@ class Mainloop(Pipeline):
         return operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
 
     @cute.jit
-    def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
+    def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release, during=None):
         """Multiply k-tiles as they arrive, in ping-pong within the order barrier; return the next state.
 
         Parameters
@@ -162,6 +164,8 @@ class Mainloop(Pipeline):
             The warpgroup's index.
         release : callable
             ``release(empty, stage)`` arrives at the empty barriers of a stage.
+        during : callable, optional
+            ``during(k)`` is called while the tensor cores multiply the `k`-th of them, where `calls_during`.
         """
         mma, a, b, accumulators = fragments[:4]
         self.order_barrier_wait(warpgroup_idx)
@@ -174,6 +178,8 @@ class Mainloop(Pipeline):
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
             self.on_full(fragments, stage, num_k_tiles - k)
             issue_group(k_block_mmas(mma, a, b, stage), accumulators)
+            if cutlass.const_expr(during is not None):
+                during(k)
             # ACCUMULATE is loop-carried state, which the DSL tracks only if the loop body sets it.
             mma.set(warpgroup.Field.ACCUMULATE, True)
             # With one group in flight the one before it is complete.
@@ -190,6 +196,11 @@ class Mainloop(Pipeline):
         else:
             wait_group_and_release(0, release, barriers.empty, (release_stage,))
         return state
+
+    @cute.jit
+    def wait_full(self, barriers, state):
+        """Wait until the stage of a consumer's state is full."""
+        cute.arch.mbarrier_wait(barriers.full + state.stage, state.phase)
 
     @cute.jit
     def release_unread(self, barriers, state, num_k_tiles, release):
