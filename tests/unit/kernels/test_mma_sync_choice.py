@@ -20,6 +20,8 @@ from gemmule.kernels.mma_sync.spec import SPEC
 from gemmule.lab.products import LAYOUTS, gemm_problem
 
 NARROW = MmaSyncConfig(tile_m=32, tile_n=64, warps_m=1, stages=4)
+#: Warp tiles of 48 rows, of which the second would begin within a line of 32 words.
+OF_48_ROWS = MmaSyncConfig(tile_m=96, stages=4)
 HOPPER, AMPERE, ADA = map(Arch.parse, ("sm_90a", "sm_80", "sm_89"))
 
 
@@ -58,7 +60,8 @@ def test_no_config_of_the_search_sums_in_16_bits():
         (gemm(FLOAT16, FLOAT16, b=contiguous(BFLOAT16, 512, 512)), SPEC.default, "A is float16 and B is bfloat16"),
         (gemm(INT8, FLOAT32), SPEC.default, "the output is float32; from int8 this kernel makes int8 and int32"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT32, 512, 512), beta=1), SPEC.default, "C is float32"),
-        (gemm(INT8, INT32), NARROW, "tiles of int8 must be multiples of 64"),
+        (gemm(INT8, INT32), NARROW, "tiles of int8 must be multiples of 64 bytes"),
+        (gemm(FLOAT32, FLOAT32, precision=Precision.TF32), OF_48_ROWS, "warp tiles whole lines of 64 or 128 bytes"),
         (gemm(BFLOAT16, BFLOAT16), MmaSyncConfig(sum_bits=16), "accumulates in float16; from bfloat16"),
         (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, 1024, 2)), SPEC.default, "A has strides"),
         (gemm(FLOAT16, FLOAT16, c=contiguous(FLOAT16, 512, 512).transposed(), beta=1), SPEC.default, "layouts"),
@@ -173,7 +176,7 @@ def test_how_much_is_written_at_once(d, run):
 @pytest.mark.parametrize(
     "values",
     [
-        {"tile_m": 96},
+        {"tile_m": 80},
         {"tile_n": 160},
         {"k_bytes": 96},
         {"stages": 1},

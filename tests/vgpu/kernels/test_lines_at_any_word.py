@@ -22,7 +22,9 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 TILE = MmaSyncConfig(tile_m=64, tile_n=64, stages=4)
-CHOICES = [Choice(MMA_SYNC, TILE), Choice(SMALL, SmallMmaConfig())]
+#: Rows of a tile that are no power of two of vectors, and a share of each of two CTAs.
+OF_96_COLUMNS = MmaSyncConfig(tile_n=96, warps_m=4, warps_n=1, stages=4, cluster_k=2)
+CHOICES = [Choice(MMA_SYNC, TILE), Choice(MMA_SYNC, OF_96_COLUMNS), Choice(SMALL, SmallMmaConfig())]
 
 
 def integers(rng, shape):

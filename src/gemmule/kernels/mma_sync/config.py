@@ -14,8 +14,8 @@ COPIES = (16, 8, 4, 2, 1)
 #: Bytes of K of a fragment; rows and columns of a subtile, of which an epilogue writes two at once; and the bytes of
 #: shared memory that a warp needs for two of these: 16 rows of at most 80 words.
 FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
-#: Sides of tiles are multiples of the first, 64 bytes of the narrowest elements, or the second: 64 bytes of 16 bits.
-_TILE_UNIT, _NARROW, _LINE_BYTES = 64, 32, 64
+#: Sides of tiles are multiples of the first, 64 bytes of 16 bits; bytes of the lines of a tile.
+_TILE_UNIT, _LINE_BYTES, _LONG_LINE = 32, 64, 128
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class MmaSyncConfig(Config):
     Attributes
     ----------
     tile_m, tile_n : int
-        Elements, multiples of 64; or 32, where elements have 16 bits or more.
+        Elements, multiples of 32; of 64, where elements have 8 bits.
     k_bytes : int
         Depth of a k-tile in bytes, 64 or 128: 128 bytes are 64 elements of 16 bits.
     warps_m, warps_n : int
@@ -55,10 +55,7 @@ class MmaSyncConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unit_m, unit_n = (
-            math.lcm(_NARROW if side == _NARROW else _TILE_UNIT, unit)
-            for side, unit in ((self.tile_m, SUBTILE_M * self.warps_m), (self.tile_n, SUBTILE_N * self.warps_n))
-        )
+        unit_m, unit_n = (math.lcm(_TILE_UNIT, unit) for unit in (SUBTILE_M * self.warps_m, SUBTILE_N * self.warps_n))
         if self.tile_m % unit_m or self.tile_n % unit_n or self.stages < 2:
             raise ArgumentError(
                 f"config {self}: tile_m must be a multiple of {unit_m}, tile_n of {unit_n}, and stages 2 or more"
@@ -102,8 +99,13 @@ class MmaSyncConfig(Config):
         return self.tile_elements // (2 * SUBTILE_M * SUBTILE_N) * WARP_BYTES
 
     def takes(self, dtype: DType) -> bool:
-        """Return whether a tile has whole lines of 64 bytes of such elements."""
-        return all(side * dtype.itemsize % _LINE_BYTES == 0 for side in (self.tile_m, self.tile_n))
+        """Return whether tiles have whole lines of such elements, and warp tiles whole ones or equal parts of one."""
+        for side, warps in ((self.tile_m, self.warps_m), (self.tile_n, self.warps_n)):
+            nbytes, of_warp = side * dtype.itemsize, side // warps * dtype.itemsize
+            line = _LONG_LINE if nbytes % _LONG_LINE == 0 else _LINE_BYTES
+            if nbytes % line or (of_warp % line and line % of_warp):
+                return False
+        return True
 
     def depth(self, dtype: DType) -> int:
         """Return the elements of K in a k-tile."""

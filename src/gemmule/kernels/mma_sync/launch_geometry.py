@@ -37,11 +37,12 @@ def has_registers(config: MmaSyncConfig, problem: GemmProblem) -> bool:
     copied = min(copied_bytes(problem))
     if copied < WORD:
         return config.tile_elements <= TILE**2
-    if problem.a.has_contiguous_rows and problem.b.has_contiguous_cols:
-        # One distance leads from each line to the next, of both operands.
+    k_major = problem.a.has_contiguous_rows and problem.b.has_contiguous_cols
+    if copied > WORD or problem.a.dtype.itemsize == WORD or k_major:
+        # One distance leads from each line to the next, and of single elements a bit says which are inside.
         return True
     copies = (config.tile_m + config.tile_n) * config.k_bytes // (copied * config.threads)
-    return copied > WORD or config.tile_elements // config.threads + copies <= MAX_WORDS // 2
+    return config.tile_elements // config.threads + copies <= MAX_WORDS // 2
 
 
 @cache_last_call

@@ -65,9 +65,9 @@ class MmaSyncMainloop(WarpTileMainloop):
         super().__init__(config.stages, self.stageA.bytes + num_b * self.stageB.bytes, steps, steps - 1)
         self.copyA, self.copyB = (
             # A piece of one element is inside the matrix, or is not: a bit says which.
-            (MaskedCopies if int(types[size]) == itemsize == 4 else StageCopies)(
-                stage, int(types[size]), self.threads, self.copy_steps, whole
-            )
+            MaskedCopies(stage, itemsize, self.threads, self.copy_steps, whole, chained=True)
+            if int(types[size]) == itemsize == 4
+            else StageCopies(stage, int(types[size]), self.threads, self.copy_steps, whole)
             for stage, size in ((self.stageA, "a_copies"), (self.stageB, "b_copies"))
         )
         self.stores = self.copyA.by_element or self.copyB.by_element

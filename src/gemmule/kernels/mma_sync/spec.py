@@ -72,7 +72,10 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
     if config.sum_bits == 16 and (element := problem.a.dtype) != FLOAT16:
         return f"config {config} accumulates in float16; from {element} this kernel makes accumulators of 32 bits"
     if not config.takes(problem.a.dtype):
-        return f"config {config}: tiles of {problem.a.dtype} must be multiples of 64, so that lines are of 64 bytes"
+        return (
+            f"config {config}: tiles of {problem.a.dtype} must be multiples of 64 bytes, and warp tiles whole lines of "
+            "64 or 128 bytes, or parts of one that divide it"
+        )
     if reason := why_not_cluster(config, config.cluster_k, arch):
         return reason
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
@@ -184,9 +187,9 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
 
 
 #: Share of the predicted time that `mma_sync_small` must take less than where copies are of 16 bytes, assumed, and of
-#: TF32, of which its times are too short where K is long (record 20261129T180210), and where lines begin at any word
-#: (20261129T210838).
-_ALIGNED, _TF32, _WORDS = 0.8, 0.87, 0.92
+#: TF32, of which its times are too short where K is long (record 20261129T180210); where lines begin at any word, of a
+#: short K, of which this kernel's are too short, and of a long one (20261130T005152).
+_ALIGNED, _TF32, _WORDS, _LONG_K = 0.8, 0.87, (1.1, 0.92), 512
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -194,7 +197,8 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     if problem.a.dtype.itemsize == 2 and min(copied_bytes(launch_problem(problem))) == max(COPIES):
         cost *= _ALIGNED
     if problem.a.dtype == FLOAT32:
-        cost *= _WORDS if min(copied_bytes(launch_problem(problem))) == WORD else _TF32
+        any_word = min(copied_bytes(launch_problem(problem))) == WORD
+        cost *= _WORDS[problem.k >= _LONG_K] if any_word else _TF32
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost, gpu) else None
 
 

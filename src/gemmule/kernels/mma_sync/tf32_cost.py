@@ -21,8 +21,9 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 _K_BYTES, _SIDE = 128, 64
 #: Share of the SMs that clusters of 16 reach: 14 of them fit with two CTAs an SM.
 _LARGE_REACHED = 112 / 132
-#: The same of clusters by their CTAs, one an SM: of five, 20 clusters ran at once and 23 did not (20261129T213027).
-_REACHED = {3: 120 / 132, 4: 124 / 132, 5: 100 / 132, 8: 120 / 132}
+#: The same of clusters by their CTAs: of three 38 clusters ran at once and 40 did not, of four 30 and not 31
+#: (20261130T010817), of five 20 and not 23 (20261129T213027).
+_REACHED = {3: 114 / 132, 4: 120 / 132, 5: 100 / 132, 8: 120 / 132}
 #: Bytes of two words, and of one.
 _PAIR, _WORD = 8, 4
 #: Shared memory and registers of an SM, bytes of the former that each CTA takes besides its own, and registers besides
@@ -107,30 +108,29 @@ RATES = Tf32Rates(
     memory=0.6857,
     narrow=0.4275,
 )
-#: Where lines begin at any word. Fitted to two products of three of record 20261129T210838 and to 20261129T172616,
-#: 20261129T180210 and 20261129T182414 (an H200); `unaligned` is 0.25 less, as 20261129T210858 has it, for tiles that
-#: pass through shared memory at once.
+#: Where lines begin at any word, fitted to the products of records 20261130T005152 and 20261130T010817; `fewer_warps`
+#: is more than the fit has, as the one tile of 64 threads took longer.
 UNALIGNED_RATES = Tf32Rates(
-    launch=1.107,
-    reads=0.05738,
-    products=0.07159,
-    copies=0.01275,
+    launch=1.924,
+    reads=0.0534,
+    products=0.08245,
+    copies=0.007379,
     copies_of_8=0.05,
-    wait=0.1341,
-    alone=0.02406,
-    overlapped=1.241,
-    more_warps=1.11,
-    fewer_warps=1.793,
-    fitting=0.8952,
-    crowded=0.05301,
+    wait=0.04218,
+    alone=0.03574,
+    overlapped=1.207,
+    more_warps=1.051,
+    fewer_warps=1.85,
+    fitting=0.9171,
+    crowded=0.008861,
     write=1.247,
-    unaligned=2.26,
-    reduction=1.856,
-    partials=0.003905,
+    unaligned=1.574,
+    reduction=2.488,
+    partials=0.005301,
     reached=0.0,
-    l2=5.345e6,
-    memory=0.5331,
-    narrow=0.534,
+    l2=5.245e6,
+    memory=0.6971,
+    narrow=0.316,
 )
 
 

@@ -16,6 +16,8 @@ from gemmule.kernels.parts.cluster_reduction import sum_in_cluster
 
 #: Rows and columns of an mma.sync, and contiguous columns of a thread in one.
 _ROWS, _COLS, _PAIR = 16, 8, 2
+#: Vectors of a loop that is unrolled: the compiler warns of more.
+_UNROLLED = 32
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class StagedStore:
     Attributes
     ----------
     tile_m, tile_n : int
-        Rows and columns of the tile, powers of two.
+        Rows and columns of the tile.
     threads : int
         Threads of the CTA.
     vector : int
@@ -45,9 +47,14 @@ class StagedStore:
     epilogue: Any = None
 
     @property
+    def row_vectors(self) -> int:
+        """Vectors of a row: a power of two, of which those beyond the tile are not written."""
+        return 1 << (self.tile_n // self.vector - 1).bit_length()
+
+    @property
     def share(self) -> int:
         """Vectors that a CTA writes; where CTAs do not divide them, of whole rounds, and the last one has fewer."""
-        vectors = self.tile_m * self.tile_n // self.vector
+        vectors = self.tile_m * self.row_vectors
         if self.divides:
             return vectors // self.ctas
         return -(-vectors // (self.ctas * self.threads)) * self.threads
@@ -55,7 +62,7 @@ class StagedStore:
     @property
     def divides(self) -> bool:
         """Whether all CTAs have as many vectors."""
-        return self.tile_m * self.tile_n // self.vector % self.ctas == 0
+        return self.tile_m * self.row_vectors % self.ctas == 0
 
     @property
     def count(self) -> int:
@@ -65,7 +72,7 @@ class StagedStore:
     @property
     def rows(self) -> int:
         """Rows from one vector of a thread to the next."""
-        return self.threads * self.vector // self.tile_n
+        return self.threads // self.row_vectors
 
     @cute.jit
     def staged(self, staging):
@@ -134,35 +141,40 @@ class StagedStore:
     def write_vectors(self, gD: cute.Tensor, gC: cute.Tensor, sS: cute.Tensor, origin, scalars, first, inputs):
         """Write a thread's vectors, of which the first has that number in the tile, the others the same columns."""
         alpha, beta = scalars
-        shift = cutlass.const_expr((self.tile_n // self.vector).bit_length() - 1)
-        row, col = first >> shift, (first & (self.tile_n // self.vector - 1)) * self.vector
+        shift = cutlass.const_expr(self.row_vectors.bit_length() - 1)
+        row, col = first >> shift, (first & (self.row_vectors - 1)) * self.vector
         at = origin[0] + row, origin[1] + col
         # The rows from this one on that are inside.
         left = cutlass.select_(at[1] < gD.shape[1], gD.shape[0] - at[0], 0)
+        if cutlass.const_expr(self.row_vectors * self.vector > self.tile_n):
+            left = cutlass.select_(col < self.tile_n, left, 0)
+            col = cutlass.min(col, self.tile_n - self.vector)
         if cutlass.const_expr(not self.divides):
             left = cutlass.min(left, self.tile_m - row)
         addends = cute.make_rmem_tensor(cute.make_layout((self.vector, self.count)), gC.element_type)
         addends.fill(gC.element_type(0))
         if beta != 0:
             source = self.vectors_at(gC, at)
-            for number in cutlass.range_constexpr(self.count):
-                if left > number * self.rows:
-                    cute.autovec_copy(source[None, number], addends[None, number])
+            for start in cutlass.range_constexpr(0, self.count, _UNROLLED):
+                for number in cutlass.range_constexpr(start, min(start + _UNROLLED, self.count)):
+                    if left > number * self.rows:
+                        cute.autovec_copy(source[None, number], addends[None, number])
         target, staged = self.vectors_at(gD, at), self.vectors_at(sS[None, None, 0], (row, col))
-        for number in cutlass.range_constexpr(self.count):
-            partials = staged[None, number]
-            if cutlass.const_expr(not self.divides):
-                # Rows beyond the tile are not written.
-                inside = cutlass.min(row + number * self.rows, self.tile_m - 1)
-                partials = vector_at(sS[None, None, 0], (inside, col), self.vector)
-            sums, addend = self.sums(partials), addends[None, number]
-            if cutlass.const_expr(self.epilogue is None):
-                result = alpha * sums + beta * addend.load().to(Float32)
-            else:
-                place = at[0] + number * self.rows, at[1]
-                result = self.epilogue.values(sums, None, addend, inputs, place, gD, alpha, beta).load()
-            if left > number * self.rows:
-                target[None, number].store(result.to(gD.element_type))
+        for start in cutlass.range_constexpr(0, self.count, _UNROLLED):
+            for number in cutlass.range_constexpr(start, min(start + _UNROLLED, self.count)):
+                partials = staged[None, number]
+                if cutlass.const_expr(not self.divides):
+                    # Rows beyond the tile are not written.
+                    inside = cutlass.min(row + number * self.rows, self.tile_m - 1)
+                    partials = vector_at(sS[None, None, 0], (inside, col), self.vector)
+                sums, addend = self.sums(partials), addends[None, number]
+                if cutlass.const_expr(self.epilogue is None):
+                    result = alpha * sums + beta * addend.load().to(Float32)
+                else:
+                    place = at[0] + number * self.rows, at[1]
+                    result = self.epilogue.values(sums, None, addend, inputs, place, gD, alpha, beta).load()
+                if left > number * self.rows:
+                    target[None, number].store(result.to(gD.element_type))
 
     @cute.jit
     def vectors_at(self, tensor: cute.Tensor, at):
