@@ -33,7 +33,8 @@ from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import fp8_contention, promote_us
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import CONFIGS, offered_to
+from gemmule.kernels.hopper.gemm.config_lists import CONFIGS
+from gemmule.kernels.hopper.gemm.offers import offered_to
 from gemmule.lab.records import read_records
 
 #: Of each record every so many-th product is left out of the fit, the first one too.

@@ -74,6 +74,21 @@ def test_as_many_ctas_write_as_divide_the_rows_of_a_thread(ctas, writers):
     assert SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, cluster_k=ctas).writers == writers
 
 
+@pytest.mark.parametrize("extents", [(96, 64), (64, 96), (32, 32)])
+def test_rows_that_all_warps_copy_at_once_divide_a_side_or_all_panels(extents):
+    SimtConfig(tile_m=96, tile_n=96, tile_k=32, warps_m=3, warps_n=1, stages=3, warps_k=2)
+    with pytest.raises(ArgumentError, match="multiples of the 24 rows that all warps copy at once"):
+        SimtConfig(*extents, tile_k=48, warps_m=1, warps_n=1, stages=3, warps_k=6)
+
+
+def test_stages_that_other_gpus_have_no_room_for_are_refused():
+    config = SimtConfig(tile_m=96, tile_n=192, tile_k=32, warps_m=3, warps_n=2, stages=4, warps_k=2)
+    assert config in GEMM.configs
+    problem = gemm_problem(1536, 1536, 1536, "float32", "float32", "nt")
+    assert GEMM.why_not(problem, Arch.parse("sm_90a"), config) is None
+    assert "bytes of shared memory; a CTA on sm_86 has up to" in GEMM.why_not(problem, Arch.parse("sm_86"), config)
+
+
 @pytest.mark.parametrize(("tile_k", "warps_k"), [(16, 4), (32, 3)])
 def test_groups_of_warps_have_whole_octets_of_k(tile_k, warps_k):
     with pytest.raises(ArgumentError, match="tile_k must be 8 or 16 times warps_k"):

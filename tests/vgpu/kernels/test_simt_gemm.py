@@ -42,6 +42,8 @@ WIDE = SimtConfig(tile_m=64, tile_n=128, tile_k=32, warps_m=2, warps_n=2, stages
 HIGH = SimtConfig(tile_m=128, tile_n=64, tile_k=32, warps_m=4, warps_n=1, stages=3, warps_k=2)
 #: K-major operands pass through registers in small tiles.
 EARLY = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4, wide_copies=1)
+#: Three panels and six warps, two of each panel, in two groups; K-major operands pass through slots.
+PANELS = SimtConfig(tile_m=96, tile_n=96, tile_k=32, warps_m=3, warps_n=1, stages=3, warps_k=2)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
@@ -67,7 +69,7 @@ def in_groups(a, b, config):
 
 @pytest.mark.parametrize(
     "config",
-    [SMALL, DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (GROUPS, TALL, VECTORS, EARLY))],
+    [SMALL, DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (GROUPS, TALL, VECTORS, EARLY, PANELS))],
     ids=str,
 )
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
@@ -248,6 +250,29 @@ def test_alpha_scales_sums_and_not_their_parts(config):
     # 1e5 times alpha is infinite.
     multiply(a.T, b, out, alpha=1e34, config=config)
     assert (out == np.float32(1e34)).all()
+
+
+@pytest.mark.parametrize(
+    "config", [PANELS, pytest.param(SimtConfig(96, 192, 32, 3, 2, 4, warps_k=2), marks=pytest.mark.slow)], ids=str
+)
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+def test_lines_of_all_panels_are_copied_at_once(layout, config, rng):
+    # Aligned, in whole rows of the last tile but one panel; and by element.
+    for m, n, k in ((config.tile_m + 68, 36, 164), (99, config.tile_n + 7, 35)):
+        a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+        moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
+        d = multiply(*moved, poisoned(FLOAT32, (m, n)), config=config)
+        np.testing.assert_array_equal(d, in_groups(a, b, config))
+
+
+def test_a_narrow_k_major_operand_alone_passes_through_slots(rng):
+    a, b = random_matrix(rng, FLOAT32, (132, 100)), random_matrix(rng, FLOAT32, (100, 132))
+    for config, narrow in ((WIDE, (True, False)), (HIGH, (False, True))):
+        assert config.by_slots(narrow) == narrow
+        assert config.by_slots((True, True)) == config.by_slots(narrow[::-1]) == (False, False)
+        moved = a if narrow[0] else laid_out(a, "col"), laid_out(b, "col") if narrow[1] else b
+        d = multiply(*moved, poisoned(FLOAT32, (132, 132)), config=config)
+        np.testing.assert_array_equal(d, in_groups(a, b, config))
 
 
 @pytest.mark.slow

@@ -30,11 +30,19 @@ LARGEST = 128 * 256
 _LEAST_SIDE, _MANY_COPIES = 64, 16
 #: Elements of the largest tiles whose lanes are interleaved.
 _INTERLEAVED = 64 * 128
-#: Elements of tiles whose K-major operands may wait in slots.
-_SLOTTED = 32 * 64
+#: Elements of tiles whose K-major operands may wait in slots: both, and one alone.
+_SLOTTED, _SLOTTED_ALONE = 32 * 64, 64 * 128
 #: Registers of an SM, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
+
+
+def _is_copied(extent: int, threads: int) -> bool:
+    """Return whether all warps can copy lines of an operand at once: of one panel, or of all (`stage`)."""
+    if threads % 3:
+        return extent % (threads // 8) == 0
+    panels, warps = extent // PANEL, threads // 32
+    return panels % 3 == 0 and warps % panels == 0 and SECTOR % (warps // panels) == 0
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,11 @@ class SimtConfig(Config):
             raise ArgumentError(
                 f"config {self}: a k-tile must be a multiple of {copied} elements, {self.vector} a thread"
             )
+        if not (_is_copied(self.tile_m, self.threads) and _is_copied(self.tile_n, self.threads)):
+            raise ArgumentError(
+                f"config {self}: tile_m and tile_n must be multiples of the {self.threads // 8} rows that all warps "
+                f"copy at once; where warps are a multiple of three, panels of {PANEL} must be one too, and divide them"
+            )
         if max(self.tile_m, self.tile_n) * self.tile_k // self.threads > _MAX_COPIES:
             raise ArgumentError(
                 f"config {self}: a thread may copy at most {_MAX_COPIES} elements of an operand for a k-tile, one for "
@@ -182,6 +195,8 @@ class SimtConfig(Config):
         smallest tiles often are, waits longer for loads than for copies; `wide_copies` is for those that are not, and
         for a short K.
         """
+        if any(self.by_slots(k_major)):
+            return False, False
         if self.wide_copies:
             return k_major
         square = self.tile_m == self.tile_n == _LEAST_SIDE
@@ -198,11 +213,31 @@ class SimtConfig(Config):
     def by_slots(self, k_major: tuple[bool, bool]) -> tuple[bool, bool]:
         """Return which aligned K-major operands wait in slots of shared memory until they are stored transposed.
 
-        Both or none, of 32 x 64 and 64 x 32 in groups of warps: elsewhere one stage less in flight costs more.
+        All or none, in groups of warps: both of 32 x 64 and 64 x 32, the narrow one alone of 64 x 128 and 128 x 64, and
+        where warps are a multiple of three, which leaves the fewest registers, all but a narrow one alone. Elsewhere
+        one stage less in flight costs more.
         """
-        groups = self.warps_k > 1 and self.itemsize == FLOAT32.itemsize
-        slots = groups and self.tile_elements == _SLOTTED and all(k_major)
-        return slots, slots
+        if self.warps_k == 1 or self.itemsize != FLOAT32.itemsize:
+            return False, False
+        square, narrow = self.tile_m == self.tile_n, (self.tile_m < self.tile_n, self.tile_m > self.tile_n)
+        if self.threads % 3 == 0:
+            slots = square or k_major != narrow
+        elif self.tile_elements == _SLOTTED:
+            slots = all(k_major)
+        else:
+            slots = self.tile_elements == _SLOTTED_ALONE and not square and k_major == narrow
+        return (k_major[0], k_major[1]) if slots else (False, False)
+
+    def holds_columns(self, slots: bool) -> bool:
+        """Return whether successive FMAs share a column and not a row, where the compiler then makes the shorter loop.
+
+        `slots` says whether operands wait in slots.
+        """
+        if self.threads % 3 == 0:
+            return self.thread_n > self.thread_m
+        if self.warps_k > 1 and self.tile_elements == _SLOTTED_ALONE:
+            return slots
+        return self.lanes[0] > self.lanes[1]
 
     def interleaved(self, transposes: bool) -> bool:
         """Return whether lanes are interleaved (`lane_row`), where that was measured to be faster.

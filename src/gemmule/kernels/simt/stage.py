@@ -6,6 +6,9 @@ sectors of device memory, and with 4 elements of padding after each k all banks 
 registers: a warp loads vectors of 4 k, whole lines of the first-level cache where a k-tile has so many, and stores
 their elements one by one; padding follows each 4 k, as many elements as the warp loads rows. Or vectors are copied into
 slots, each read and stored by the thread that copied it: they take no register while they are in flight.
+
+Threads copy consecutive lines, from one panel to the next. Where their number is a multiple of three, so are panels,
+and a line of each is copied at once: else those of a thread would begin anywhere in a panel.
 """
 
 from __future__ import annotations
@@ -34,6 +37,10 @@ class SimtStage(StageLayout):
     itemsize: int = _ITEM
     #: Whether the operand, a K-major one, is loaded by vectors.
     by_vectors: bool = False
+
+    @property
+    def panels(self) -> int:
+        return self.extent // PANEL
 
     @property
     def line(self) -> int:
@@ -76,12 +83,10 @@ class SimtStage(StageLayout):
         return (row // PANEL * self.panel + along + row % PANEL) * self.itemsize
 
 
-class TransposingCopies(MaskedCopies):
-    """Copies of a K-major operand, which they transpose: each is one element."""
+class _PlacedCopies(MaskedCopies):
+    """Copies whose targets follow from the row and the k of a piece."""
 
-    def step(self, p: Any) -> tuple[Any, Any]:
-        line = p * self.lines
-        return line % self.stage.extent, line // self.stage.extent * (self.stage.line // self.stage.itemsize)
+    stage: SimtStage
 
     @cute.jit
     def target(self):
@@ -94,10 +99,43 @@ class TransposingCopies(MaskedCopies):
         return target + self.stage.offset(row, k)
 
 
+class PanelCopies(_PlacedCopies):
+    """Copies of an MN-major operand by a multiple of three threads: all panels of a k, then those of the next."""
+
+    @cute.jit
+    def origin(self):
+        line, along = self.place()
+        return line % self.stage.panels * PANEL + along // self.stage.itemsize, line // self.stage.panels
+
+    def step(self, p: Any) -> tuple[Any, Any]:
+        return 0, p * (self.lines // self.stage.panels)
+
+
+class TransposingCopies(_PlacedCopies):
+    """Copies of a K-major operand, which they transpose: each is one element."""
+
+    @property
+    def by_panels(self) -> bool:
+        """Whether lines of all panels are copied at once."""
+        return self.threads % 3 == 0
+
+    @cute.jit
+    def origin(self):
+        line, along = self.place()
+        if cutlass.const_expr(self.by_panels):
+            rows = cutlass.const_expr(_LANES * self.size // self.stage.line)
+            warp = line // rows
+            line = warp % self.stage.panels * PANEL + warp // self.stage.panels * rows + line % rows
+        return line, along // self.stage.itemsize
+
+    def step(self, p: Any) -> tuple[Any, Any]:
+        # Rows that are copied at once: of all panels, or of one.
+        extent, rows = (PANEL, self.lines // self.stage.panels) if self.by_panels else (self.stage.extent, self.lines)
+        return p * rows % extent, p * rows // extent * (self.stage.line // self.stage.itemsize)
+
+
 class VectorCopies(TransposingCopies):
     """Copies of an aligned K-major float32 operand through registers, in vectors along K."""
-
-    stage: SimtStage
 
     @cute.jit
     def registers(self):

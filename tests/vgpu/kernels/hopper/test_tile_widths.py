@@ -8,7 +8,7 @@ import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_LAYERS
+from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
@@ -46,6 +46,7 @@ CONFIGS = [
             HopperGemmConfig(tile_m=128, tile_n=104, stages=4, cluster_m=2, cluster_n=2),
             HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_n=2, cluster_m=1, swap_ab=1, side_by_side=1),
             *FOR_LAYERS,
+            *FOR_H200,
         )
     ),
 ]
@@ -63,6 +64,28 @@ def test_results(config, out, adds, rng):
     factors = (0.75, -1.5) if adds else (1, 0)
     d = multiply(SPEC, a, laid_out(b, "col"), poisoned(out, (m, n)), c, *factors, config=config)
     assert_product(d, a, b, *((c, *factors) if adds else ()))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SIDE_BY_SIDE_COLUMNS,
+        SIDE_BY_SIDE,
+        *(pytest.param(one, marks=SLOW) for one in FOR_H200),
+    ],
+    ids=str,
+)
+def test_an_mn_major_operand(config, rng):
+    # The kernel's A is MN-major: B of the product with swap_ab.
+    a, b = random_matrix(rng, BFLOAT16, (200, 200)), random_matrix(rng, BFLOAT16, (200, 144))
+    d = multiply(
+        SPEC,
+        laid_out(a, "row" if config.swap_ab else "col"),
+        laid_out(b, "row" if config.swap_ab else "col"),
+        poisoned(BFLOAT16, (200, 144)),
+        config=config,
+    )
+    assert_product(d, a, b)
 
 
 @pytest.mark.parametrize("config", [COLUMNS, pytest.param(dataclasses.replace(ROWS, tile_n=40), marks=SLOW)], ids=str)

@@ -16,6 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.gemm.offers import is_further
+from gemmule.kernels.parts.hopper_facts import SMS
+
 from .rates import Numbers, OperandLayout, Operation, TileRates
 
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
@@ -28,6 +32,8 @@ _LARGE = 2**30
 #: Fewest columns and k-tiles of a layer of a model, which is predicted by a network of its own, and the chip that its
 #: times were measured on.
 _LAYER_COLUMNS, _LAYER_K_TILES, _LAYER_CHIP = 2048, 32, "H200"
+#: Fewest k-tiles of a product that takes further configs.
+_FURTHER_K_TILES = 16
 #: A K-major operand whose lines begin at multiples of 128 bytes.
 _ALIGNED = OperandLayout(0, False)
 #: Numbers of a product among its features, which stand before how its operands lie.
@@ -85,7 +91,7 @@ class _Network:
 
 @functools.cache
 def _network(name: str = "network") -> _Network:
-    """Return the network of most products, or that of ``large`` ones or of ``layers``."""
+    """Return the network of most products, or that of ``large`` ones, of ``layers`` or of ``further`` configs."""
     content = json.loads(Path(__file__).with_name("correction.json").read_text(encoding="utf-8"))
     return _Network(content["chips"], content[name])
 
@@ -107,6 +113,20 @@ def is_layer(operation: Operation, chip: str) -> bool:
         and operation.batch == 1
         and operation.tiles is None
         and chip == _LAYER_CHIP
+    )
+
+
+def takes_further(operation: Operation, chip: str) -> bool:
+    """Return whether a product is of a kind that further configs were timed for: of 16-bit types, no layer."""
+    return (
+        operation.result_item == 2
+        and operation.k_tiles >= _FURTHER_K_TILES
+        and not operation.float8
+        and operation.batch == 1
+        and operation.tiles is None
+        and chip == _LAYER_CHIP
+        and not is_layer(operation, chip)
+        and not _is_large(operation)
     )
 
 
@@ -176,7 +196,25 @@ def correction(rates: TileRates, operation: Operation, quantities: Numbers, lead
         operation.float8,
     )
     given = rates.cached(layout, lambda: _given_of_each(net, rates, operation))
-    return net.factors(read_of(quantities, leading), given.take(leading, axis=0))
+    read = read_of(quantities, leading)
+    found = net.factors(read, given.take(leading, axis=0))
+    if takes_further(operation, rates.gpu.learned):
+        mn_major = operation.a.mn_major, operation.b.mn_major
+        further = rates.cached(("further", mn_major), lambda: _further(rates, mn_major)).take(leading)
+        if further.any():
+            net = _network("further")
+            given = rates.cached(("further", *layout[1:]), lambda: _given_of_each(net, rates, operation))
+            found[further] = net.factors(read[:, further], given.take(leading[further], axis=0))
+    return found
+
+
+def _further(rates: TileRates, mn_major: tuple[bool, bool]) -> Numbers:
+    """Return which configs a network of their own predicts."""
+
+    def value(config: HopperGemmConfig) -> bool:
+        return is_further(config.on(SMS), (not mn_major[config.swap_ab], not mn_major[1 - config.swap_ab]))
+
+    return rates.each(value, bool)
 
 
 def _given_of_each(net: _Network, rates: TileRates, operation: Operation) -> Numbers:

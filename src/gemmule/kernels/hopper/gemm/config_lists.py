@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from gemmule.core.dtype import FLOAT32, DType
-
 from .config import HopperGemmConfig
 
 #: Configs for FP8, most of them cooperative, where one warpgroup promotes accumulators while the other multiplies; the
@@ -184,6 +182,50 @@ FOR_LAYERS = (
     HopperGemmConfig(tile_m=128, tile_n=184, stages=5, pingpong=1, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=136, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=104, stages=7, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=256, tile_n=160, stages=3, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=192, tile_n=144, stages=5, cluster_m=1, cluster_n=2, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=104, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=192, tile_n=72, stages=5, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=216, stages=4, cluster_m=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=152, stages=6, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=120, stages=6, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=120, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, pingpong=1, cluster_m=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=152, stages=6, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=136, stages=6, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=88, stages=8, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=72, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=72, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=168, stages=6, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=2, cluster_n=4, split_k=1),
+    HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=1, cluster_n=4),
+    HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=4, swap_ab=1),
+)
+#: Configs that are offered to an H200's products of 16 bits that are no layers: of other chips none were timed.
+FOR_H200 = (
+    HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_m=1, cluster_n=2, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_m=2, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=192, stages=4, cluster_m=1, cluster_n=2, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=192, stages=4, cluster_m=2, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=176, stages=4, cluster_m=1, cluster_n=2, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=176, stages=4, cluster_m=2, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=1, cluster_n=2, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=2, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=1, cluster_n=2, swap_ab=1, side_by_side=1),
+    HopperGemmConfig(tile_m=192, tile_n=104, stages=5, pingpong=1, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=192, tile_n=96, stages=4, pingpong=1, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=208, stages=5, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=200, stages=4, cluster_m=1, cluster_n=2, swap_ab=1),
+    HopperGemmConfig(tile_m=128, tile_n=168, stages=5, pingpong=1, cluster_m=2, cluster_n=4),
+    HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
+    HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
 )
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.
@@ -318,22 +360,7 @@ CONFIGS = (
     *FOR_SHARED_ROWS,
     *FOR_SIDE_BY_SIDE,
     *FOR_LAYERS,
+    *FOR_H200,
     *FOR_LONG_K,
     *FOR_FLOAT8,
 )
-
-
-#: Every config is looked up in these at the first call of a process.
-SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
-LAYERS = frozenset(FOR_LAYERS)
-_FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
-_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS))
-
-
-def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
-    """Return whether the cost model offers a config, for the SMs of an H100, to elements of a type."""
-    if config in _FLOAT8:
-        return dtype.is_float8
-    if config in _LONG_K:
-        return dtype.itemsize == 2 or dtype == FLOAT32
-    return dtype.itemsize == 2 or config not in _16_BIT

@@ -12,7 +12,7 @@ from gemmule.core.dtype import FLOAT32, DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
-from gemmule.kernels.hopper.cost.correction import is_layer
+from gemmule.kernels.hopper.cost.correction import is_layer, takes_further
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import epilogue_us, fp8_contention, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, positions_among, times_at
@@ -22,7 +22,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig
-from .config_lists import LAYERS, SHARED_ROWS, offered_to
+from .offers import SHARED_ROWS, is_offered, offered_to
 
 #: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
 #: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
@@ -50,7 +50,8 @@ def costs_of_each(
     dtype = problem.a.dtype
     mn_major = operation.a.mn_major, operation.b.mn_major
     prepares = operation.prepared is not None
-    rates, positions = _offered(configs, gpu, dtype, mn_major, prepares, is_layer(operation, gpu.learned))
+    offers = is_layer(operation, gpu.learned), takes_further(operation, gpu.learned)
+    rates, positions = _offered(configs, gpu, dtype, mn_major, prepares, offers)
     if not rates.count:
         return [times_at((), one) for one in positions]
     times = times_us(operation, rates)
@@ -104,17 +105,18 @@ def _offered(
     dtype: DType,
     mn_major: tuple[bool, bool],
     prepares: bool,
-    layer: bool,
+    offers: tuple[bool, bool],
 ) -> _Offered:
     """Return the configs for a type, some of which are for 8-bit floats only, whatever the SMs of the GPU.
 
     `mn_major`: whether the operands that give a row-major result's rows and columns are MN-major; copies are not.
-    `layer`: whether the product is a layer of a model.
+    `offers`: whether the product is a layer of a model, and whether it takes further configs of an H200.
     """
+    layer, further = offers
 
     def supports(one: HopperGemmConfig, mn_major: tuple[bool, bool]) -> bool:
         k_major = not mn_major[one.swap_ab], not mn_major[1 - one.swap_ab]
-        if (one.on(SMS) in SHARED_ROWS and not all(k_major)) or (one.on(SMS) in LAYERS and not layer):
+        if not is_offered(one.on(SMS), k_major, layer=layer, further=further):
             return False
         return not why_not_columns(dtype, k_major, one) and offered_to(dtype, one.on(SMS))
 

@@ -52,7 +52,7 @@ class SimtGemm:
         interleaved = self.mainloop.interleaved
         # Where shared memory takes accumulators; with transposing copies it would cost larger tiles registers and time.
         rotated = self.rows or config.cluster_k * config.warps_k > 1
-        rotated = rotated and (interleaved or not self.mainloop.transposes)
+        rotated = rotated and (interleaved or not self.mainloop.transposes or config.threads % 3 == 0)
         self.epilogue = SimtEpilogue(
             config, int(types["d_vector"]), types["tiles"] == "whole", self.fused, rotated, interleaved
         )

@@ -13,7 +13,7 @@ from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies
 from gemmule.kernels.simt.config import LARGEST, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
-from gemmule.kernels.simt.stage import SimtStage, SlotCopies, TransposingCopies, VectorCopies
+from gemmule.kernels.simt.stage import PanelCopies, SimtStage, SlotCopies, TransposingCopies, VectorCopies
 from gemmule.kernels.simt.thread_tiles import lane_column, lane_row, multiply_fragments
 
 _ALIGNMENT = 1024
@@ -133,15 +133,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
             for one, size in zip(stages, allowed, strict=True)
         ]
         self.copyA, self.copyB = (
-            (
-                SlotCopies
-                if slots
-                else VectorCopies
-                if one.by_vectors
-                else TransposingCopies
-                if one.k_major
-                else MaskedCopies
-            )(one, size, config.threads, groups, whole)
+            _copies_of(one, slots, config.threads)(one, size, config.threads, groups, whole)
             for one, size, slots in zip(stages, sizes, by_slots, strict=True)
         )
 
@@ -376,14 +368,21 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
     def multiply_fragments(self, rA: Any, rB: Any, rC: Any) -> None:
         """Add the products of one k."""
-        lanes_m, lanes_n = self.config.lanes
-        if lanes_m > lanes_n:
-            # The order of a wide warp tile, mirrored.
+        if self.config.holds_columns(any(self.by_slots)):
             rows, cols = rC.shape
             mirrored = cute.make_tensor(rC.iterator, cute.make_layout((cols, rows), stride=(1, cols)))
             multiply_fragments(rB, rA, mirrored)
         else:
             multiply_fragments(rA, rB, rC)
+
+
+def _copies_of(stage: SimtStage, slots: bool, threads: int) -> type[MaskedCopies]:
+    """Return what copies the k-tiles of an operand."""
+    if not stage.k_major:
+        return PanelCopies if threads % 3 == 0 else MaskedCopies
+    if slots:
+        return SlotCopies
+    return VectorCopies if stage.by_vectors else TransposingCopies
 
 
 @cute.jit

@@ -26,7 +26,7 @@ from gemmule.kernels.parts.batched_launch import (
 )
 from gemmule.kernels.parts.leading_dimension import result_vector
 from gemmule.kernels.simt.config import VECTOR, VECTOR_BYTES, SimtConfig
-from gemmule.kernels.simt.cost import costs, costs_with_copies, operand_copies
+from gemmule.kernels.simt.cost import costs, costs_with_copies, operand_copies, operand_layouts
 
 #: Types that C and D may have.
 OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
@@ -60,6 +60,12 @@ def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:
     if reason := why_not_cluster(config, config.cluster_k, arch):
         return reason
     inner = inner_problem(problem, SPEC.batch_dims)
+    first, second = operand_layouts(inner)
+    slots = config.by_slots((first.k_major and not first.unaligned, second.k_major and not second.unaligned))
+    needed = config.shared_bytes(first.k_major, second.k_major, slots=any(slots))
+    most = arch.shared_bytes_per_block
+    if needed > most:
+        return f"config {config}: {needed} bytes of shared memory; a CTA on {arch} has up to {most}"
     oriented, _, _ = row_result(inner)
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
@@ -207,6 +213,10 @@ SPEC = KernelSpec(
         SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=8, warps_k=2),
         SimtConfig(tile_m=64, tile_n=128, tile_k=32, warps_m=2, warps_n=2, stages=3, warps_k=2),
         SimtConfig(tile_m=128, tile_n=64, tile_k=32, warps_m=4, warps_n=1, stages=3, warps_k=2),
+        SimtConfig(tile_m=96, tile_n=96, tile_k=32, warps_m=3, warps_n=1, stages=6, warps_k=4),
+        SimtConfig(tile_m=96, tile_n=96, tile_k=32, warps_m=3, warps_n=1, stages=6, cluster_k=2, warps_k=4),
+        SimtConfig(tile_m=96, tile_n=192, tile_k=32, warps_m=3, warps_n=2, stages=4, warps_k=2),
+        SimtConfig(tile_m=192, tile_n=96, tile_k=32, warps_m=2, warps_n=3, stages=4, warps_k=2),
     ),
     signatures=signatures,
     why_not=why_not,

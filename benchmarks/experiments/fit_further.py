@@ -1,0 +1,123 @@
+"""Fit the network that predicts further configs: those that only an H200's products of 16-bit types are offered.
+
+Reads records of `config_times.py`. Other configs of the same products, which the network of most products predicts,
+say how fast a product is beside its prediction; relative to that a further config's time counts. Products left out are
+those of `fit_cost_model.py`: what is chosen of them by a network that has not seen them is printed, then the network
+is fitted to all. Needs PyTorch, and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from continue_fit import not_trained
+from correction_networks import Training
+from fit_cost_model import Fit, Measured, read
+
+from gemmule.kernels.hopper.cost import correction as hopper_correction
+from gemmule.kernels.hopper.gemm.config_lists import CONFIGS
+from gemmule.kernels.hopper.gemm.offers import is_further, is_offered
+from gemmule.kernels.parts.hopper_facts import SMS
+
+_TRAINING = Training((128, 48), 1, 40, 128, 1e-3, 0.5)
+#: How fast a config's weight falls with its distance from the fastest, and the least.
+_NEAR, _LEAST_WEIGHT = 6.0, 0.05
+#: Places, from the last, of whether A and B are MN-major among the features of a product.
+_MN_MAJOR = (-7, -4)
+_REGISTERED = {dataclasses.replace(config, stages=2): config for config in CONFIGS}
+
+
+@dataclasses.dataclass
+class Pair:
+    """A product's configs that the network of most products predicts, and its further ones."""
+
+    known: Measured
+    further: Measured
+
+
+def parts_of(one: Measured) -> Pair | None:
+    """Return a product's registered configs in two parts, or None where one of them is empty."""
+    places: tuple[list[int], list[int]] = ([], [])
+    for place, config in enumerate(one.configs):
+        own = _REGISTERED.get(dataclasses.replace(config, stages=2))
+        a, b = (not one.features[place, at] for at in _MN_MAJOR)
+        if own is not None and is_offered(own.on(SMS), (a, b), layer=False, further=True):
+            places[is_further(own.on(SMS), (a, b))].append(place)
+    return Pair(*(part(one, some) for some in places)) if all(places) else None
+
+
+def part(one: Measured, places: list[int]) -> Measured:
+    """Return a product with some of its configs."""
+    arrays = {name: getattr(one, name)[places] for name in ("times", "expected", "features")}
+    return dataclasses.replace(one, configs=[one.configs[place] for place in places], **arrays)
+
+
+def weights_of(times: Any, least: float) -> Any:
+    """Return what configs count."""
+    return np.maximum(np.exp(-_NEAR * (times / least - 1)), _LEAST_WEIGHT)
+
+
+def targets_of(before: Fit, one: Pair) -> tuple[Any, Any]:
+    """Return the logarithms that the network is to give for the further configs, and what these count."""
+    least = min(one.known.times.min(), one.further.times.min())
+    differences = one.known.wanted - before.logs(one.known)
+    slower = np.average(differences, weights=weights_of(one.known.times, least))
+    return one.further.wanted - slower, weights_of(one.further.times, least)
+
+
+def fitted(products: Sequence[Pair], before: Fit, chips: Sequence[str], network: dict[str, Any]) -> Fit:
+    """Return the network fitted to products, from that of most products on."""
+    targets = [targets_of(before, one) for one in products]
+    return Fit([one.further for one in products], chips, _TRAINING, targets, network)
+
+
+def judged(products: Sequence[Pair], before: Fit, after: Fit) -> str:
+    """Say how good choices are without further configs, and with them."""
+    ratios: tuple[list[float], list[float]] = ([], [])
+    changed = []
+    for one in products:
+        assert one.known.cublaslt is not None
+        known, further = before.expected(one.known), after.expected(one.further)
+        us = [one.known.times[known.argmin()]]
+        us.append(one.further.times[further.argmin()] if further.min() < known.min() else us[0])
+        for found, time in zip(ratios, us, strict=True):
+            found.append(one.known.cublaslt / time)
+        changed += [us[0] / us[1]] if us[0] != us[1] else []
+    texts = [f"{statistics.geometric_mean(x):.4f}, {sum(y < 0.95 for y in x)} below 0.95" for x in ratios]
+    text = f"{len(products)} products, of cuBLASLt's top heuristic: {' and now '.join(texts)}"
+    return f"{text}; {len(changed)} changed, {statistics.geometric_mean(changed or [1.0]):.4f} times as fast"
+
+
+def pairs(paths: Sequence[Path]) -> Iterator[Pair]:
+    """Yield the products of records that are no layers, in two parts."""
+    for one in read(paths):
+        found = parts_of(one) if one.dtype.itemsize == 2 and not one.is_layer and one.cublaslt else None
+        if found is not None:
+            yield found
+
+
+def main() -> None:
+    """Fit, say how good the choices are, and write the data that the cost model reads."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", type=Path, nargs="+", help="record files")
+    given = parser.parse_args()
+    path = Path(hopper_correction.__file__).with_name("correction.json")
+    content = json.loads(path.read_text())
+    chips, network = content["chips"], content["network"]
+    products = list(pairs(given.records))
+    before = not_trained([one.known for one in products], chips, network)
+    some = fitted([one for one in products if not one.known.held_out], before, chips, network)
+    print(f"left out: {judged([one for one in products if one.known.held_out], before, some)}", flush=True)
+    every = fitted(products, before, chips, network)
+    path.write_text(json.dumps(content | {"further": every.network()}, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()

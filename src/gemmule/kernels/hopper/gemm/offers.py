@@ -1,0 +1,52 @@
+"""Which configs of hopper_gemm the cost model offers to a product, by its type, its operands and the chip."""
+
+from __future__ import annotations
+
+from gemmule.core.dtype import FLOAT32, DType
+
+from .config import HopperGemmConfig
+from .config_lists import (
+    FOR_16_BIT,
+    FOR_ANY_ROWS,
+    FOR_FLOAT8,
+    FOR_H200,
+    FOR_LAYERS,
+    FOR_LONG_K,
+    FOR_SHARED_ROWS,
+    FOR_SIDE_BY_SIDE,
+)
+
+#: Every config is looked up in these at the first call of a process.
+SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
+LAYERS = frozenset(FOR_LAYERS)
+_H200 = frozenset(FOR_H200)
+_FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
+_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *FOR_H200))
+
+
+def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
+    """Return whether the cost model offers a config, for the SMs of an H100, to elements of a type."""
+    if config in _FLOAT8:
+        return dtype.is_float8
+    if config in _LONG_K:
+        return dtype.itemsize == 2 or dtype == FLOAT32
+    return dtype.itemsize == 2 or config not in _16_BIT
+
+
+def is_offered(config: HopperGemmConfig, k_major: tuple[bool, bool], *, layer: bool, further: bool) -> bool:
+    """Return whether a config is offered to a product, by the kernel's A and B.
+
+    `layer` and `further`: whether the product is a layer of a model, and one that further configs are offered to.
+    """
+    if not is_further(config, k_major):
+        return config not in SHARED_ROWS or all(k_major)
+    if config in LAYERS:
+        return layer or (further and all(k_major) and not config.split_k)
+    return further and (bool(config.side_by_side) or not k_major[0])
+
+
+def is_further(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> bool:
+    """Return whether a config is none that all chips' products with such A and B are offered."""
+    if config.side_by_side and config in SHARED_ROWS:
+        return not all(k_major)
+    return config in LAYERS or config in _H200
