@@ -119,18 +119,18 @@ class GemmReference:
                                     rU[i, j, None], sA[row + _LANES * i, k, None], sU[col + _LANES * j, k, None]
                                 )
                 cute.arch.sync_threads()
-            # All loads of C and of inputs come before the stores, those beyond the edges of the last elements.
+            # Loads of C that a row of elements needs come before their uses, and all before the stores.
             for i in cutlass.range_constexpr(rows):
-                rE = cute.make_rmem_tensor(cute.make_layout((cols, self.parts)), acc)
-                rE.fill(acc(0))
+                rE = cute.make_rmem_tensor(cute.make_layout((cols, self.parts)), mC.element_type)
+                rE.fill(mC.element_type(0))
                 if not self.is_zero(beta):
                     for j in cutlass.range_constexpr(cols):
                         m, n = m0 + row + _LANES * i, n0 + col + _LANES * j
-                        at = cutlass.min(m, M - 1), cutlass.min(n, N - 1), l0, l1
-                        if cutlass.const_expr(cute.rank(mC) > _RANK):
-                            rE[j, 0], rE[j, 1] = mC[(*at, 0)].to(acc), mC[(*at, 1)].to(acc)
-                        else:
-                            rE[j, 0] = mC[at].to(acc)
+                        if m < M and n < N:
+                            if cutlass.const_expr(cute.rank(mC) > _RANK):
+                                rE[j, 0], rE[j, 1] = mC[m, n, l0, l1, 0], mC[m, n, l0, l1, 1]
+                            else:
+                                rE[j, 0] = mC[m, n, l0, l1]
                 for j in cutlass.range_constexpr(cols):
                     m, n = m0 + row + _LANES * i, n0 + col + _LANES * j
                     if cutlass.const_expr(self.parts > 1):
@@ -138,11 +138,11 @@ class GemmReference:
                     else:
                         value = alpha * rC[i, j, 0]
                         if beta != acc(0):
-                            value += beta * rE[j, 0]
-                        if cutlass.const_expr(self.epilogue is not None):
-                            up = alpha * rU[i, j, 0]
-                            at = cutlass.min(m, M - 1), cutlass.min(n, N - 1), l0, l1
-                            value = self.epilogue.value(value, up, mC, extras, at, mD.element_type)
+                            value += beta * rE[j, 0].to(acc)
+                        if cutlass.const_expr(self.epilogue is not None):  # noqa: SIM102
+                            if m < M and n < N:
+                                up = alpha * rU[i, j, 0]
+                                value = self.epilogue.value(value, up, mC, extras, (m, n, l0, l1), mD.element_type)
                         if cutlass.const_expr(self.has_absmax):
                             absmax_update(largest, value, (m < M) & (n < N))
                         rC[i, j, 0] = value
@@ -185,7 +185,7 @@ class GemmReference:
         """Scale a complex element and add C; a real scalar multiplies the parts alone."""
         values = scaled(alpha, sums[0], sums[1])
         if not self.is_zero(beta):
-            more = scaled(beta, addends[0], addends[1])
+            more = scaled(beta, addends[0].to(self.acc), addends[1].to(self.acc))
             values = values[0] + more[0], values[1] + more[1]
         for p in cutlass.range_constexpr(2):
             sums[p] = values[p]
