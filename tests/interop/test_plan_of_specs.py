@@ -72,3 +72,16 @@ def test_scaled_and_grouped_products_and_quantisation():
 
     for spec in (meta, lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype)):
         assert [str(plan) for plan in planned(spec)] == [str(plan) for plan in wanted]
+
+
+def test_c_in_any_layout_and_type():
+    a, b = (torch.empty(K, K, dtype=torch.bfloat16, device="meta") for _ in "ab")
+    plain = gm.gemm.plan(a, b, torch.empty_like(a), beta=1, chip="h200")
+    for c in (torch.empty_like(a).T, torch.empty_like(a)[:1].expand(K, K), torch.empty_like(a, dtype=torch.float32)):
+        plan = gm.gemm.plan(a, b, c, beta=1, chip="h200")
+        assert (plain.form, plan.kernel) == ("", plain.kernel)
+        assert plan.form.endswith("it is an input of the epilogue")
+    a, b, c = torch.randn(24, 40), torch.randn(40, 16), torch.randn(16, 24)
+    for addend in (c.T, c[:, :1].T.expand(24, 16), c.T.to(torch.float16)):
+        found = gm.gemm(a, b, addend, beta=2.0, executor="vgpu")
+        torch.testing.assert_close(found, torch.addmm(addend.float(), a, b, beta=2.0))

@@ -187,7 +187,8 @@ def gemm(
     a, b : array
         Operands, as of `matmul`.
     c : array, shape of the result, optional
-        Matrix to add; required if `beta` is not 0. Without `beta`, `epilogue` must have a parameter ``c``.
+        Matrix to add, of any strides and a type that the result or the accumulators hold; required if `beta` is not 0.
+        Without `beta`, `epilogue` must have a parameter ``c``.
     alpha, beta : number
         Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0. 0-d
         arrays and tensors count as numbers, if they are not on a GPU, where reading them would synchronise.

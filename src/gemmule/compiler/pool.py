@@ -15,7 +15,7 @@ from gemmule.core.config import Config
 from gemmule.core.cpus import usable_cpus
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import CompileError
-from gemmule.core.problem import Problem
+from gemmule.core.problem import Problem, inner_problem
 from gemmule.core.spec import Choice, KernelSpec, Signature
 
 from .artifact import Artifact
@@ -41,11 +41,14 @@ class Job:
 
 
 def jobs_of(choice: Choice, problem: Problem, arch: Arch) -> Iterator[Job]:
-    """Yield the compilations of a choice for a problem: its kernel, then the next ones."""
+    """Yield the compilations of a choice for a problem: its kernel, then the next ones, then that of its form."""
     yield Job(choice.spec, choice.config, choice.signature(problem), arch)
     then = choice.next_kernel(problem)
     for one in then.chain() if then is not None else ():
         yield Job(one.spec, one.config, one.spec.signature(one.problem, one.config), arch)
+    further = choice.further(inner_problem(problem, choice.spec.batch_dims))
+    if further is not None:
+        yield Job(further.spec, further.config, further.spec.signature(further.problem, further.config), arch)
 
 
 def compile_all(jobs: Iterable[Job], workers: int | None = None) -> Iterator[tuple[Job, Artifact | CompileError]]:

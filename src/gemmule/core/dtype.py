@@ -57,6 +57,13 @@ class DType:
         """Type of the real and the imaginary part; real types are their own."""
         return {"complex64": FLOAT32, "complex128": FLOAT64}.get(self.name, self)
 
+    def holds(self, other: DType) -> bool:
+        """Return whether every value of another type is one of this."""
+        kinds = (Kind.INTEGER, Kind.FLOAT, Kind.COMPLEX)
+        if kinds.index(other.kind) > kinds.index(self.kind):
+            return False
+        return other.significand <= self.significand and other.max_value <= self.max_value
+
     def numpy(self) -> np.dtype[Any]:
         """Return the NumPy dtype, native byte order."""
         return numpy_dtype(self.name)

@@ -24,7 +24,7 @@ class StridedMatrix:
     #: Elements from one matrix to the next, for each batch dimension of the problem.
     batch_strides: tuple[int, ...] = ()
     alignment: int = 16  #: Alignment in bytes of the address of element (0, 0) of the first matrix.
-    #: Whether memory after each line, up to where the next would begin, may be read: that of workspaces.
+    #: Whether memory after each line, up to where the next would begin, may be read and written: that of workspaces.
     padded: bool = dataclasses.field(default=False, kw_only=True)
     #: Whether the matrix is the complex conjugate of what is in memory.
     conj: bool = dataclasses.field(default=False, kw_only=True)

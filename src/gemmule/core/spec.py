@@ -7,7 +7,7 @@ import functools
 import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from gemmule.core.dataclass import dataclass
 
@@ -278,6 +278,31 @@ class ChainedLaunch:
     beyond: Mapping[str, int]
 
 
+class ProductForm(Protocol):
+    """A form in which a product is computed, where not as it is: those of `core.product_forms`."""
+
+    @property
+    def step(self) -> tuple[KernelSpec, Config] | None:
+        """Kernel and config of a launch beside those of the product."""
+
+    @property
+    def name(self) -> str:
+        """Which form it is."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether that launch follows the product."""
+
+    def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
+        """Return the problem of the kernel, and the names of operands by its own, where they differ."""
+
+    def further(self, inner: GemmProblem) -> tuple[Problem, dict[str, str]]:
+        """Return the problem of the further launch, and the names of operands by its own."""
+
+    def workspaces(self, inner: GemmProblem) -> dict[str, int]:
+        """Return the bytes of the form's own workspaces by name."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """A kernel chosen for a problem."""
@@ -293,21 +318,39 @@ class Choice:
     predicted_us: float | None = None  #: Measured or predicted time in microseconds, if there is one.
     source: str = ""  #: Source of a tuned config; of a packed kernel, the one that is missing; empty for others.
     gpu: GpuRates = H200_RATES  #: Rates of the GPU of the choice, by which the next kernel is chosen too.
+    form: ProductForm | None = None  #: The form in which the kernel computes a product; None for the product as it is.
+    #: Returns why the reference kernel was chosen; None where another one was.
+    why_reference: Callable[[], str | None] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def refused(self) -> tuple[tuple[str, str], ...]:
         """Kernels of higher rank, and why they were not chosen."""
         return reasons_of(self.refusals)
 
+    def product(self, problem: Problem) -> tuple[Problem, dict[str, str]]:
+        """Return the problem that the kernel computes, and the given operands' names by its own, where they differ."""
+        if self.form is None or not isinstance(problem, GemmProblem):
+            return problem, {}
+        return self.form.product(problem)
+
+    def further(self, inner: Problem) -> ChainedLaunch | None:
+        """Return the launch beside those of the product, which its form takes, or None."""
+        if self.form is None or self.form.step is None or not isinstance(inner, GemmProblem):
+            return None
+        spec, config = self.form.step
+        problem, operands = self.form.further(inner)
+        problem = inner_problem(problem, spec.batch_dims)
+        return ChainedLaunch(spec, config, problem, spec.launch(problem, config), operands, {})
+
     def signature(self, problem: Problem) -> Signature:
         """Return the kernel's specialisation for a problem."""
-        return self.spec.signature(problem, self.config)
+        return self.spec.signature(self.product(problem)[0], self.config)
 
     def next_kernel(self, problem: Problem) -> NextKernel | None:
         """Return the kernel launched after this one, for a problem with any batch, or None."""
         if self.spec.next_kernel is None:
             return None
-        inner = inner_problem(problem, self.spec.batch_dims)
+        inner, _ = self.product(inner_problem(problem, self.spec.batch_dims))
         return self.spec.next_kernel(inner, self.config, self.gpu)
 
     def launches(self, inner: Problem) -> tuple[tuple[ChainedLaunch, ...], dict[str, int]]:
@@ -321,14 +364,21 @@ class Choice:
         inner : GemmProblem or TransposeProblem
             A problem of at most `spec.batch_dims` batch dimensions.
         """
-        chain = [ChainedLaunch(self.spec, self.config, inner, self.spec.launch(inner, self.config), {}, {})]
+        product, given = self.product(inner)
+        chain = [ChainedLaunch(self.spec, self.config, product, self.spec.launch(product, self.config), given, {})]
         workspaces: dict[str, int] = {}
         if self.spec.next_kernel is not None:
-            then = self.spec.next_kernel(inner, self.config, self.gpu)
+            then = self.spec.next_kernel(product, self.config, self.gpu)
             workspaces.update(then.workspaces)
             for one in then.chain():
                 recipe = one.spec.launch(one.problem, one.config)
-                chain.append(ChainedLaunch(one.spec, one.config, one.problem, recipe, one.operands, one.beyond))
+                operands = {**given, **{name: given.get(of, of) for name, of in one.operands.items()}}
+                chain.append(ChainedLaunch(one.spec, one.config, one.problem, recipe, operands, one.beyond))
+        if (further := self.further(inner)) is not None:
+            assert self.form is not None
+            assert isinstance(inner, GemmProblem)
+            workspaces |= self.form.workspaces(inner)
+            chain.insert(len(chain) if self.form.is_last else 0, further)
         if 0 in chain[-1].launch.grid:
             return (), {}
         launches = tuple(one for one in chain if 0 not in one.launch.grid)

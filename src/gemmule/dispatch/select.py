@@ -14,6 +14,7 @@ from gemmule.core.dtype import COMPLEX128, FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, contiguous_gemm, split_batch
+from gemmule.core.product_forms import SUMS
 from gemmule.core.spec import Choice, KernelSpec, Reason, reasons_of, why_not_epilogue
 
 from .choices.candidates import (
@@ -29,6 +30,7 @@ from .choices.candidates import (
 )
 from .choices.choice_cache import MOST_CHOICES, clear_choices, generation, register_clear
 from .choices.config_choice import config_for, is_less
+from .choices.form_choice import GEMM_REFERENCE, Choose, best_form, choices_of_forms
 from .choices.packed_choice import best_compiled, is_choice_compiled, warn_of_packed
 from .problem_key import key_of
 from .rates_table import rates_for
@@ -76,6 +78,27 @@ def choose(
     return _chosen(problem, arch, multiprocessors, chip, tuned, generation())
 
 
+def choose_forms(
+    problem: GemmProblem,
+    arch: Arch,
+    registry: Sequence[KernelSpec] | None = None,
+    *,
+    multiprocessors: int | None = None,
+    chip: str | None = None,
+    tuned: bool = True,
+) -> list[Choice]:
+    """Return the choice of each form of a product, the best first.
+
+    Parameters and errors as of `choose`.
+    """
+    gpu = rates_for(chip, multiprocessors) if multiprocessors is not None else None
+
+    def choose_own(one: Problem, among: Sequence[KernelSpec]) -> Choice:
+        return _choose(one, arch, among, multiprocessors, chip, tuned)
+
+    return choices_of_forms(problem, kernels_of("gemm") if registry is None else registry, choose_own, gpu)
+
+
 def choose_streamed(
     problem: Problem,
     arch: Arch,
@@ -87,14 +110,18 @@ def choose_streamed(
     """Return the choice for a product whose memory is planned: of float32, float64 and complex128 without workspaces.
 
     Float32 operands that are copied save percents of a product's time, and take as much memory again; so do partial
-    sums of stream-K. Parameters as of `choose`.
+    sums of stream-K, and sums of which the rest is computed. Parameters as of `choose`.
     """
     if registry is None and isinstance(problem, GemmProblem) and problem.precision is Precision.IEEE:
         if problem.a.dtype == FLOAT32:
             registry = _single_kernels()
         elif problem.a.dtype in (FLOAT64, COMPLEX128):
             registry = _unshared_kernels()
-    return choose(problem, arch, registry, multiprocessors=multiprocessors, chip=chip)
+    choice = choose(problem, arch, registry, multiprocessors=multiprocessors, chip=chip)
+    if not isinstance(problem, GemmProblem) or choice.form is None or choice.form.name != SUMS:
+        return choice
+    forms = choose_forms(problem, arch, registry, multiprocessors=multiprocessors, chip=chip)
+    return next((one for one in forms if one.form is None or one.form.name != SUMS), choice)
 
 
 @functools.cache
@@ -157,17 +184,50 @@ def _runnable(
 
     If nothing compiled supports the problem, the choice is unchanged, and fails when it runs.
     """
-    choice = _choose(problem, arch, registry, multiprocessors, chip, tuned)
+    gpu = rates_for(chip, multiprocessors) if multiprocessors is not None else None
+
+    def choose_own(one: Problem, among: Sequence[KernelSpec]) -> Choice:
+        return _choose(one, arch, among, multiprocessors, chip, tuned)
+
+    choice = best_form(problem, registry, choose_own, gpu)
+    if choice.spec.name == GEMM_REFERENCE and isinstance(problem, GemmProblem):
+        choice = dataclasses.replace(choice, why_reference=functools.partial(_why_reference, problem, choose_own, arch))
     if compiler_installed() or is_choice_compiled(choice, problem, arch):
         return choice
-    gpu = choice.gpu if multiprocessors is not None else None
-    found = best_compiled(problem, arch, registry, gpu)
-    if found is None:
+
+    def choose_compiled(one: Problem, among: Sequence[KernelSpec]) -> Choice:
+        found = best_compiled(one, arch, among, gpu)
+        if found is None:
+            raise NoKernelError(())
+        return found
+
+    try:
+        found = best_form(problem, registry, choose_compiled, gpu)
+    except NoKernelError:
         return choice
     lacking = f"supported, but its compiled kernel ({choice.config}) is in no pack"
     refused = ((choice.spec.name, lacking), *choice.refusals)
     warn_of_packed(choice, problem, found)
     return dataclasses.replace(found, refusals=refused, source=f"{choice.spec.name} [{choice.config}] is in no pack")
+
+
+def _why_reference(problem: GemmProblem, choose_one: Choose, arch: Arch) -> str | None:
+    """Return why the kernel of the same product of contiguous matrices, without C or epilogue, does not compute it."""
+    types = problem.types
+    m, n, k = (max(extent, 1) for extent in (problem.m, problem.n, problem.k))
+    plain = contiguous_gemm(
+        m,
+        n,
+        k,
+        (types.a.name, types.b.name, types.d.name),
+        batch=problem.batch,
+        precision=problem.precision,
+    )
+    usual = best_form(plain, kernels_of("gemm"), choose_one, None)
+    if usual.spec.name == GEMM_REFERENCE:
+        return f"no other kernel takes {types.a} x {types.b} into {types.d}"
+    reason = usual.spec.why_not(problem, arch, usual.config) or "it is predicted to be slower"
+    return f"{usual.spec.name}, the kernel of such types, does not run: {reason}"
 
 
 def _choose(

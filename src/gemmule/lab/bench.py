@@ -140,7 +140,7 @@ class Bench(abc.ABC, Generic[P, PointT]):
         taken: list[tuple[P, Choice]] = []
         for choice in self._choices(problem):
             own = self._variant(problem, choice)
-            if reason := choice.spec.why_not(own, self._device.arch, choice.config):
+            if reason := choice.spec.why_not(choice.product(own)[0], self._device.arch, choice.config):
                 yield skipped(self.operation, own, choice, reason)
             else:
                 taken.append((own, choice))

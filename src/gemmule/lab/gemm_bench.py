@@ -228,7 +228,7 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         plain = gemm_problem(edge, edge, edge, first.a.dtype.name, first.d.dtype.name, first.layout)
         problem = dataclasses.replace(plain, precision=first.precision)
         every = (*self._plan.choices, *([self._plan.chosen(problem)] if self._plan.chosen else []))
-        choices = [c for c in every if c.spec.why_not(problem, self._device.arch, c.config) is None]
+        choices = [c for c in every if c.spec.why_not(c.product(problem)[0], self._device.arch, c.config) is None]
         if not choices or problem.bytes_min > self._device.memory_free():
             return
         inputs = random_inputs(problem, self._plan.seed)

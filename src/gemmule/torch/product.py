@@ -30,11 +30,9 @@ def compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, p
     addend, role = _plain(c), bias_role(a.is_cuda, a.dtype, precision)
     if beta == 1 and addend.shape != shape and role == "bias":
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision, bias=addend)
-    in_place = addend.is_cuda and addend.dtype == dtype and addend.shape[-1:] == shape[-1:] and addend.stride(-1) == 1
-    if role == "c" and in_place:
-        rows = addend.expand(shape)
-        return gm.gemm(a, b, rows, alpha=alpha, beta=beta, out_dtype=out_dtype, precision=precision)
-    # Otherwise what is broadcast is laid out in the output first and read there as C: the sum is rounded once, too.
+    if addend.is_cuda and addend.dtype == dtype and (dtype.is_floating_point or dtype.is_complex):
+        return gm.gemm(a, b, addend.expand(shape), alpha=alpha, beta=beta, out_dtype=out_dtype, precision=precision)
+    # What is broadcast on the host is laid out in the output first and read there as C: the sum is rounded once, too.
     out = torch.empty(shape, dtype=dtype, device=a.device)
     if addend.shape != out.shape or not addend.is_contiguous():
         # A copy would cross devices.
@@ -46,7 +44,7 @@ def compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, p
 def bias_role(is_cuda: bool, dtype: Any, precision: str | None) -> Literal["bias", "c", ""]:
     """Return as what the kernels for a type read a bias: as one, or as a C whose rows are one row; empty as neither.
 
-    Kernels of 16-bit types and TF32 load C by TMA, which takes no stride of 0.
+    Kernels of 16-bit types and TF32 load C by TMA, which takes no stride of 0: it would be an input of the epilogue.
     """
     if is_cuda and (dtype.itemsize == 2 or (dtype == torch.float32 and precision == "tf32")):
         return "bias"

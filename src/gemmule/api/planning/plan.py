@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision
-from gemmule.core.problem import GemmProblem, Problem, split_batch
+from gemmule.core.problem import GemmProblem, Problem
+from gemmule.core.product_forms import COPY, INPUT, is_read_in_place
 from gemmule.core.quantities import duration, flop_rate, short_quantity
 from gemmule.core.spec import Choice, Reason, reasons_of
+from gemmule.dispatch.choices.config_choice import predicted_us
 from gemmule.runtime.arrays import ArrayView
 
 from ..validation.operands import least_seconds
@@ -81,6 +83,11 @@ class Plan:
         Time of the kernels in microseconds, from a tuned table or predicted; None without either.
     epilogue : str
         Function of each element, applied before rounding; empty without one.
+    form : str
+        How the kernel is given a `c` in another layout or type than the result, or where an epilogue that it does not
+        compute runs; empty elsewhere.
+    why_reference : str
+        Why the slow reference kernel runs; empty where another one does.
     precision : str
         Whether the kernel uses the `precision` of the call; empty for ``'ieee'``.
     """
@@ -102,6 +109,8 @@ class Plan:
     chosen_from: str = ""
     predicted_us: float | None = None
     epilogue: str = ""
+    form: str = ""
+    why_reference: str = ""
     precision: str = ""
     # For gemmule's own modules, not part of the public interface:
     #: The kernel and its config as the registry has them; None where no kernel takes part.
@@ -206,6 +215,8 @@ class Plan:
         lines = [f"next kernel: {self.next_kernel}"] if self.next_kernel else []
         lines += [f"workspace: {short_quantity(memory, 'B')}"] if memory else []
         lines += [f"epilogue: {self.epilogue}"] if self.epilogue else []
+        lines += [f"form: {self.form}"] if self.form else []
+        lines += [f"reference kernel: {self.why_reference}"] if self.why_reference else []
         return lines + ([f"precision: {self.precision}"] if self.precision else [])
 
     def _work_line(self) -> str:
@@ -256,6 +267,7 @@ def planned(
     if is_complex(product.out_dtype):
         factors *= 4
     on_host = product.operands.device is None
+    written = math.prod(shape.result)
     then = choice.next_kernel(problem) if executor != "cpu" and choice and problem else None
     return Plan(
         operation=product.operation,
@@ -273,8 +285,10 @@ def planned(
         next_kernel=", ".join(dict.fromkeys(f"{one.spec.name} [{one.config}]" for one in then.chain())) if then else "",
         chosen_by=choice.chosen_by if executor != "cpu" and choice else "",
         chosen_from=choice.source if executor != "cpu" and choice else "",
-        predicted_us=_predicted_us(choice, problem) if executor == "gpu" and choice and problem else None,
+        predicted_us=predicted_us(choice, problem) if executor == "gpu" and choice and problem and written else None,
         epilogue=product.ending.text if product.ending is not None else "",
+        form=_form_text(choice, problem) if executor != "cpu" and choice and problem else "",
+        why_reference=choice.why_reference() or "" if executor != "cpu" and choice and choice.why_reference else "",
         precision=_precision_text(product.precision, executor, choice, problem),
         choice=choice,
     )
@@ -287,24 +301,30 @@ def _bytes_min(product: Product) -> int:
     return result + sum(math.prod(view.shape) * view.itemsize for view in inputs)
 
 
-def _predicted_us(choice: Choice, problem: GemmProblem) -> float | None:
-    """Return the time of a choice, of a config that was tuned for another chip by the cost model, if that has one."""
-    spec = choice.spec
-    if not (problem.m and problem.n):
-        return None
-    if choice.predicted_us is not None or choice.chosen_by != "tuned" or spec.cost is None or not spec.cost_in_us:
-        return choice.predicted_us
-    inner, outer, _ = split_batch(problem, spec.batch_dims)
-    predicted = spec.cost(inner, choice.config, choice.gpu) * math.prod(outer)
-    return predicted if math.isfinite(predicted) else None
-
-
 def kernel_fields(choice: Choice, problem: Any) -> dict[str, Any]:
     """Return the fields of a plan that say which kernel runs."""
     return {
         "kernel": choice.spec.name, "config": choice.config.as_dict(), "problem": problem, "choice": choice,
         "chosen_by": choice.chosen_by, "predicted_us": choice.predicted_us,
     }  # fmt: skip
+
+
+def _form_text(choice: Choice, problem: GemmProblem) -> str:
+    """Return the form in which a product is computed; empty where it is computed as it is."""
+    form = choice.form
+    if form is None:
+        return ""
+    c = ""
+    if problem.c is not None and not is_read_in_place(problem):
+        same = problem.c.dtype == problem.d.dtype
+        c = "c has another layout than the result" if same else f"c is {problem.c.dtype}, the result {problem.d.dtype}"
+    if form.name == INPUT:
+        return f"{c}; it is an input of the epilogue"
+    by = f"{form.step[0].name} [{form.step[1]}]" if form.step is not None else ""
+    if form.name == COPY:
+        return f"{c}; it is copied into the result first, by {by}"
+    c = c or f"the kernel {'computes no such epilogue' if problem.epilogue else 'writes no such result'}"
+    return f"{c}; the rest is computed of its sums, by {by}"
 
 
 def _precision_text(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:
@@ -314,7 +334,7 @@ def _precision_text(precision: Precision, executor: str, choice: Choice | None, 
     name = repr(precision.value)
     if executor == "cpu" or choice is None or problem is None:
         return f"{name} is allowed, but unused: the host computes as with 'ieee'"
-    exact = dataclasses.replace(problem, precision=Precision.IEEE)
+    exact, _ = choice.product(dataclasses.replace(problem, precision=Precision.IEEE))
     spec = choice.spec
     if any(spec.why_not(exact, arch, choice.config) is None for arch in spec.archs):
         # It would run without being allowed to.

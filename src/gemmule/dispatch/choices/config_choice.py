@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.config import Config
 from gemmule.core.gpu_rates import GpuRates
-from gemmule.core.problem import Problem
+from gemmule.core.problem import Problem, split_batch
 from gemmule.core.spec import Choice, KernelSpec
 
 
@@ -67,3 +67,13 @@ def _by_size(ctas: Sequence[int], configs: Sequence[Config], gpu: GpuRates) -> l
 def is_less(cost: float | None, other: Choice) -> bool:
     """Return whether a kernel's predicted time is less than that of a choice, which is measured if it is tuned."""
     return cost is not None and (other.predicted_us is None or cost < other.predicted_us)
+
+
+def predicted_us(choice: Choice, problem: Problem) -> float | None:
+    """Return the time of a choice, of a config that was tuned for another chip by the cost model, if that has one."""
+    spec = choice.spec
+    if choice.predicted_us is not None or choice.chosen_by != "tuned" or spec.cost is None or not spec.cost_in_us:
+        return choice.predicted_us
+    inner, outer, _ = split_batch(problem, spec.batch_dims)
+    predicted = spec.cost(inner, choice.config, choice.gpu) * math.prod(outer)
+    return predicted if math.isfinite(predicted) else None

@@ -51,7 +51,7 @@ def why_not_stored(matrix: StridedMatrix) -> str | None:
     It writes whole chunks of 16 bytes, also where a line ends within one.
     """
     size = (matrix.cols if matrix.is_row_major else matrix.rows) * matrix.dtype.itemsize
-    if beyond := -size % MAP_ALIGNMENT:
+    if not matrix.padded and (beyond := -size % MAP_ALIGNMENT):
         return (
             f"D has lines of {size} bytes; TMA writes whole {MAP_ALIGNMENT} bytes, here {beyond} after the end of each "
             "line, which may belong to another array"

@@ -11,15 +11,18 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
-from gemmule.core.row_major import row_result
+from gemmule.core.row_major import is_vectorised, row_result
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
 
-from .config import VECTOR, VECTOR_BYTES, SimtConfig
+from .config import LARGEST, VECTOR, VECTOR_BYTES, SimtConfig
 from .rates import RATES
 from .work import OperandLayout, SimtWork, facts_of, work_of
 
 #: How MN-major copies in workspaces lie.
 _COPY = OperandLayout(k_major=False, unaligned=False)
+#: Microseconds on an H200 that a wave of the largest tiles takes longer with C, or an input of the epilogue, that is
+#: read by element: in columns, and otherwise. Smaller tiles hide it (records 20261130T001854 and 20261130T005355).
+_BY_COLUMNS, _BY_ROWS = 10.0, 45.0
 
 
 def limits(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> SimtWork:
@@ -68,7 +71,19 @@ def operand_copies(matrix: StridedMatrix) -> LeadingDimension:
 
 def costs(problem: GemmProblem, configs: Sequence[SimtConfig], gpu: GpuRates) -> Any:
     """Return roughly the times in microseconds of `simt_gemm`."""
-    return _predicted(_limits(problem, (operand_layouts(problem),), configs, gpu))
+    return _predicted(_limits(problem, (operand_layouts(problem),), configs, gpu), _by_element_us(problem) * gpu.load)
+
+
+def _by_element_us(problem: GemmProblem) -> float:
+    """Return how much longer a wave of the largest tiles takes with matrices that are read by element."""
+    oriented, _, _ = row_result(problem)
+    found, inputs = 0.0, [] if oriented.epilogue is None else [*oriented.epilogue.matrices]
+    if oriented.c is not None and not is_vectorised(oriented.c, row_major=True):
+        inputs.append(oriented.c)
+    for one in inputs:
+        if one.row_stride and one.col_stride:
+            found += _BY_COLUMNS if abs(one.row_stride) < abs(one.col_stride) else _BY_ROWS
+    return found
 
 
 def costs_with_copies(
@@ -78,13 +93,16 @@ def costs_with_copies(
     _, *names = row_result(problem)
     layouts = operand_layouts(problem)
     first, second = (_COPY if name in copied else one for name, one in zip(names, layouts, strict=True))
-    own, others = _predicted(_limits(problem, (layouts, (first, second)), configs, gpu)).reshape(2, -1)
+    work = _limits(problem, (layouts, (first, second)), configs, gpu)
+    own, others = _predicted(work, _by_element_us(problem) * gpu.load).reshape(2, -1)
     return own, others
 
 
-def _predicted(work: SimtWork) -> Any:
+def _predicted(work: SimtWork, by_element_us: float = 0.0) -> Any:
     found = work.predicted_us(RATES)
     found *= work.facts.factor
+    if by_element_us:
+        found += by_element_us * (work.waves + 1) * (work.facts.tile_m * work.facts.tile_n >= LARGEST)
     return found
 
 

@@ -92,22 +92,28 @@ class SimtEpilogue:
                     if self.inside(gC, at):
                         vector = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
                         cute.autovec_copy(self.vector_at(gC, at), vector)
-            for j in cutlass.range_constexpr(0, cols, self.vector):
-                at = row, corner[1] + (j // VECTOR * (lanes_n * VECTOR) + j % VECTOR)
-                if cutlass.const_expr(self.fused is None):
-                    if self.inside(gD, at):
-                        vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
-                        for v in cutlass.range_constexpr(self.vector):
-                            vector[v] = alpha * rC[i, self.place(j + v)] + beta * addends[j + v].to(Float32)
-                        self.store(gD, at, vector)
-                else:
+            values = cute.make_rmem_tensor(cute.make_layout(cols), Float32)
+            if cutlass.const_expr(self.fused is not None):
+                # So are those of inputs.
+                for j in cutlass.range_constexpr(0, cols, self.vector):
+                    at = row, corner[1] + (j // VECTOR * (lanes_n * VECTOR) + j % VECTOR)
                     products = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
                     for v in cutlass.range_constexpr(self.vector):
                         products[v] = rC[i, self.place(j + v)]
                     addend = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
-                    vector = self.fused.values(products, None, addend, extras, at, gD, alpha, beta)
-                    if self.inside(gD, at):
-                        self.store(gD, at, vector)
+                    found = self.fused.values(products, None, addend, extras, at, gD, alpha, beta)
+                    for v in cutlass.range_constexpr(self.vector):
+                        values[j + v] = found[v]
+            for j in cutlass.range_constexpr(0, cols, self.vector):
+                at = row, corner[1] + (j // VECTOR * (lanes_n * VECTOR) + j % VECTOR)
+                if self.inside(gD, at):
+                    written = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
+                    for v in cutlass.range_constexpr(self.vector):
+                        if cutlass.const_expr(self.fused is None):
+                            written[v] = alpha * rC[i, self.place(j + v)] + beta * addends[j + v].to(Float32)
+                        else:
+                            written[v] = values[j + v]
+                    self.store(gD, at, written)
 
     @cute.jit
     def write_rows(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, tile, first, staging, scalars, extras=None):
@@ -166,6 +172,15 @@ class SimtEpilogue:
                             at = row_1 + (lane_m * VECTOR + i), col_0 + p * _LANES
                             if self.inside(gC, at):
                                 addends[p, i] = gC[at]
+                if cutlass.const_expr(self.fused is not None):
+                    for i in cutlass.range_constexpr(together):
+                        for p in cutlass.range_constexpr(pieces):
+                            at = row_1 + (lane_m * VECTOR + i), col_0 + p * _LANES
+                            number = cutlass.const_expr(i * pieces + p)
+                            product = cute.make_tensor(products.iterator + number, cute.make_layout(1))
+                            addend = cute.make_tensor(addends.iterator + number, cute.make_layout(1))
+                            found = self.fused.values(product, None, addend, extras, at, gD, alpha, beta)
+                            products[p, i] = found[0]
                 for i in cutlass.range_constexpr(together):
                     row = cutlass.const_expr(lane_m * VECTOR + i)
                     for p in cutlass.range_constexpr(pieces):
@@ -173,9 +188,6 @@ class SimtEpilogue:
                         value = cute.make_tensor(products.iterator + (i * pieces + p), cute.make_layout(1))
                         if cutlass.const_expr(self.fused is None):
                             value[0] = alpha * value[0] + beta * addends[p, i].to(Float32)
-                        else:
-                            addend = cute.make_tensor(addends.iterator + (i * pieces + p), cute.make_layout(1))
-                            value = self.fused.values(value, None, addend, extras, at, gD, alpha, beta)
                         if cutlass.const_expr(gD.element_type is Float32):
                             _store_if_left(place, p * _LANES * _ITEM, value[0], left[p], row)
                         elif row < left[p]:

@@ -107,7 +107,7 @@ def is_layer(operation: Operation, chip: str) -> bool:
         operation.cols >= _LAYER_COLUMNS
         and operation.k_tiles >= _LAYER_K_TILES
         and operation.a == operation.b == _ALIGNED
-        and operation.result_item == 2
+        and operation.learned_item == 2
         and operation.result_begin == 0
         and not operation.float8
         and operation.batch == 1
@@ -150,7 +150,7 @@ def product_numbers(operation: Operation) -> tuple[float, ...]:
 def _lines(operation: Operation, swap_ab: int) -> tuple[float, ...]:
     """Return the features of how operands and the result lie."""
     a, b = (operation.b, operation.a) if swap_ab else (operation.a, operation.b)
-    result = operation.result_begin in (1, 2), operation.result_begin == 3, operation.result_item / 2 - 1
+    result = operation.result_begin in (1, 2), operation.result_begin == 3, operation.learned_item / 2 - 1
     return *_of_lines(a), *_of_lines(b), *result
 
 
@@ -192,7 +192,7 @@ def correction(rates: TileRates, operation: Operation, quantities: Numbers, lead
         operation.b,
         operation.prepared,
         operation.result_begin,
-        operation.result_item,
+        operation.learned_item,
         operation.float8,
     )
     given = rates.cached(layout, lambda: _given_of_each(net, rates, operation))

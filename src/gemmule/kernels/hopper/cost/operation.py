@@ -23,6 +23,8 @@ def why_not_split(problem: GemmProblem, cluster_k: int) -> str | None:
     return None
 
 
+#: Bytes of operands that the correction knows with results of their own type only.
+_HALF_BYTES = 2
 #: How K-major copies of operands lie.
 _COPY = OperandLayout(0, False)
 
@@ -48,6 +50,7 @@ def operation_of(problem: GemmProblem, *, prepares: bool = False) -> Operation:
         last=problem.k * item / K_BYTES - (k_tiles - 1),
         result_begin=_begin(d, d.has_contiguous_rows),
         result_item=problem.d.dtype.itemsize,
+        learned_item=item if item == _HALF_BYTES else problem.d.dtype.itemsize,
         read=problem.bytes_min - written,
         written=written,
         prepared=(_COPY if a.mn_major else a, _COPY if b.mn_major else b) if prepares else None,

@@ -98,6 +98,8 @@ class Operation(NamedTuple):
         How much of the last k-tile K fills.
     result_begin, result_item : int
         Where its lines begin, as of `OperandLayout`, and bytes of an element.
+    learned_item : int
+        The same of results that the correction was fitted to with such operands: of 16-bit ones only those of 16 bits.
     read, written : int
         Fewest bytes to move from memory, and to memory.
     tiles : sequence of int or None
@@ -119,6 +121,7 @@ class Operation(NamedTuple):
     last: float
     result_begin: int
     result_item: int
+    learned_item: int
     read: int
     written: int
     tiles: Sequence[int] | None = None

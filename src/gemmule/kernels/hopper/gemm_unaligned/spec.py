@@ -109,6 +109,8 @@ _NARROW = 1.87
 _WRITE, _SHARED, _FEW_REGISTERS, _BYTES = 1.06, 0.885, 1.56, 1.95e6
 #: Columns of 64 rows of accumulators: 128 a thread.
 _FEW = 256
+#: Reading C, and 128 x 128 of it: of record 20261130T001854, five products in a wave of tiles and in several.
+_READ_C = 3.5, 6.0
 #: The start of a cluster; exchanging partial sums, and 64 x 64 of them.
 _CLUSTER, _EXCHANGE, _SUMS = 0.136, 0.139, 0.851
 
@@ -123,14 +125,15 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     if not problem.d.is_row_major:
         m, n, a_major, b_major = n, m, b_major, a_major
     k_tiles, a_load, b_load = k_tiles_of(problem), 1 + _MN_MAJOR * a_major, 1 + _MN_MAJOR * b_major
-    # Words of float32 are written as fast as pairs of 16 bits. C, which is read as D is written, is not measured.
+    # Words of float32 are written as fast as pairs of 16 bits.
     launched, writes, found = gpu.launch * _LAUNCH, 1 if problem.c is None else 2, []
     least = (launched + gpu.moved_us(writes * m * n * batch * problem.d.dtype.itemsize, _BYTES)) ** 6
     for one in _tiles(configs, gpu):
         waves = -(-(-(-m // one.shape[0]) * -(-n // one.shape[1]) * batch) // one.clusters)
         load = one.load_a * a_load + one.load_b * (_NARROW if b_major and one.narrow else b_load)
         k_tile = (one.multiply + load**4) ** 0.25
-        products, written = k_tile * -(-k_tiles // one.cluster_k) + one.exchanged, one.write * writes
+        products = k_tile * -(-k_tiles // one.cluster_k) + one.exchanged
+        written = one.write + (one.read_c if problem.c is not None else 0.0)
         if one.pingpong:
             tile = (products**4 + ((products + written + one.next_tile) / 2) ** 4) ** 0.25
             total = launched + waves * (tile + one.next_tile) + written
@@ -152,6 +155,7 @@ class _Tile(NamedTuple):
     load_a: float
     load_b: float
     write: float
+    read_c: float  #: Reading C before it is written.
     next_tile: float
     exchanged: float  #: Exchanging partial sums.
     cluster: float  #: Starting a cluster.
@@ -175,6 +179,7 @@ def _tile_of(one: UnalignedGemmConfig, gpu: GpuRates) -> _Tile:
         load_a=gpu.load * _LOAD * one.tile_m * _shared(one.cluster_n) / 256,
         load_b=gpu.load * _LOAD * one.tile_n * _shared(one.cluster_m) / 256,
         write=gpu.load * _WRITE * share / k * (_FEW_REGISTERS if one.mma_tiles_m * one.columns > _FEW else 1.0),
+        read_c=gpu.load * (_READ_C[0] + _READ_C[1] * share / k),
         next_tile=gpu.load * _NEXT,
         exchanged=gpu.load * exchanged,
         cluster=gpu.load * _CLUSTER if one.cluster_size > 1 else 0.0,

@@ -16,8 +16,9 @@ from .config import ReferenceConfig
 _K_TILE_US = {
     FLOAT32: (3.9, 1.16), INT32: (3.9, 1.16), FLOAT64: (4.4, 1.39), COMPLEX64: (5.7, 2.37), COMPLEX128: (7.0, 2.8),
 }  # fmt: skip
-#: Microseconds of a launch, a CTA's start and its epilogue; CTAs of an SM; bytes to and from memory in a microsecond.
-_LAUNCH_US, _RESIDENT, _BYTES = 4.0, 4, 2.7e6
+#: Microseconds of a launch, a CTA's start and its epilogue; CTAs of an SM; bytes to and from memory in a microsecond,
+#: and elements that are written in one, with C (record 20261130T005355).
+_LAUNCH_US, _RESIDENT, _BYTES, _WRITTEN = 4.0, 4, 2.7e6, 3.2e5
 
 
 def cost(problem: GemmProblem, config: ReferenceConfig, gpu: GpuRates) -> float:
@@ -27,4 +28,7 @@ def cost(problem: GemmProblem, config: ReferenceConfig, gpu: GpuRates) -> float:
     waves, rest = divmod(-(-tiles // gpu.multiprocessors), _RESIDENT)
     k_tile_us = waves * max(alone, _RESIDENT * among) + (max(alone, rest * among) if rest else 0.0)
     k_tiles = -(-problem.k // config.tile_k) * (1 + num_b_of(problem.epilogue)) / 2
-    return _LAUNCH_US * gpu.launch + max(k_tiles * k_tile_us * gpu.load, gpu.moved_us(problem.bytes_min, _BYTES))
+    moved = gpu.moved_us(problem.bytes_min, _BYTES)
+    if problem.c is not None:
+        moved = max(moved, gpu.load * problem.m * problem.n * math.prod(problem.batch) / _WRITTEN)
+    return _LAUNCH_US * gpu.launch + max(k_tiles * k_tile_us * gpu.load, moved)

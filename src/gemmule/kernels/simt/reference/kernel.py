@@ -119,22 +119,42 @@ class GemmReference:
                                     rU[i, j, None], sA[row + _LANES * i, k, None], sU[col + _LANES * j, k, None]
                                 )
                 cute.arch.sync_threads()
+            # Loads of C that a row of elements needs come before their uses, and all before the stores.
             for i in cutlass.range_constexpr(rows):
+                rE = cute.make_rmem_tensor(cute.make_layout((cols, self.parts)), mC.element_type)
+                rE.fill(mC.element_type(0))
+                if not self.is_zero(beta):
+                    for j in cutlass.range_constexpr(cols):
+                        m, n = m0 + row + _LANES * i, n0 + col + _LANES * j
+                        if m < M and n < N:
+                            if cutlass.const_expr(cute.rank(mC) > _RANK):
+                                rE[j, 0], rE[j, 1] = mC[m, n, l0, l1, 0], mC[m, n, l0, l1, 1]
+                            else:
+                                rE[j, 0] = mC[m, n, l0, l1]
                 for j in cutlass.range_constexpr(cols):
                     m, n = m0 + row + _LANES * i, n0 + col + _LANES * j
                     if cutlass.const_expr(self.parts > 1):
-                        if m < M and n < N:
-                            self.write_parts(mD, mC, rC[i, j, None], (m, n, l0, l1), alpha, beta)
-                    elif m < M and n < N:
+                        self.add_parts(rC[i, j, None], rE[j, None], alpha, beta)
+                    else:
                         value = alpha * rC[i, j, 0]
                         if beta != acc(0):
-                            value += beta * mC[m, n, l0, l1].to(acc)
-                        if cutlass.const_expr(self.epilogue is not None):
-                            up = alpha * rU[i, j, 0]
-                            value = self.epilogue.value(value, up, mC, extras, (m, n, l0, l1), mD.element_type)
+                            value += beta * rE[j, 0].to(acc)
+                        if cutlass.const_expr(self.epilogue is not None):  # noqa: SIM102
+                            if m < M and n < N:
+                                up = alpha * rU[i, j, 0]
+                                value = self.epilogue.value(value, up, mC, extras, (m, n, l0, l1), mD.element_type)
                         if cutlass.const_expr(self.has_absmax):
-                            absmax_update(largest, value, True)
-                        mD[m, n, l0, l1] = value.to(mD.element_type)
+                            absmax_update(largest, value, (m < M) & (n < N))
+                        rC[i, j, 0] = value
+            for i in cutlass.range_constexpr(rows):
+                for j in cutlass.range_constexpr(cols):
+                    m, n = m0 + row + _LANES * i, n0 + col + _LANES * j
+                    if m < M and n < N:
+                        if cutlass.const_expr(self.parts > 1):
+                            for p in cutlass.range_constexpr(2):
+                                mD[m, n, l0, l1, p] = rC[i, j, p].to(mD.element_type)
+                        else:
+                            mD[m, n, l0, l1] = rC[i, j, 0].to(mD.element_type)
             tile += ctas
         if cutlass.const_expr(self.has_absmax):
             absmax_atomic_max(largest, extras[-1])
@@ -161,14 +181,14 @@ class GemmReference:
             rC[1] += sA[1] * sB[0]
 
     @cute.jit
-    def write_parts(self, mD: cute.Tensor, mC: cute.Tensor, products: cute.Tensor, at, alpha, beta):
-        """Write a complex element; a real scalar multiplies the parts alone."""
-        values = scaled(alpha, products[0], products[1])
+    def add_parts(self, sums: cute.Tensor, addends: cute.Tensor, alpha, beta):
+        """Scale a complex element and add C; a real scalar multiplies the parts alone."""
+        values = scaled(alpha, sums[0], sums[1])
         if not self.is_zero(beta):
-            addends = scaled(beta, mC[(*at, 0)].to(self.acc), mC[(*at, 1)].to(self.acc))
-            values = values[0] + addends[0], values[1] + addends[1]
+            more = scaled(beta, addends[0].to(self.acc), addends[1].to(self.acc))
+            values = values[0] + more[0], values[1] + more[1]
         for p in cutlass.range_constexpr(2):
-            mD[(*at, p)] = values[p].to(mD.element_type)
+            sums[p] = values[p]
 
     @cute.jit
     def stage(self, sX: cute.Tensor, mX: cute.Tensor, row0, k0, l0, l1, name: cutlass.Constexpr[str]):

@@ -50,12 +50,13 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
         if dtype not in DTYPES:
             return f"inputs of {dtype} are not supported; choose among {', '.join(map(str, DTYPES))}"
     outputs = OUTPUTS[problem.accumulator]
-    for dtype in dtypes[2:]:
-        if dtype not in outputs:
-            return (
-                f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}, which C and the output "
-                f"cannot hold as {dtype}; choose among {', '.join(map(str, outputs))}"
-            )
+    if problem.d.dtype not in outputs:
+        return (
+            f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}, which the output cannot hold "
+            f"as {problem.d.dtype}; choose among {', '.join(map(str, outputs))}"
+        )
+    if problem.c is not None and not problem.accumulator.holds(problem.c.dtype):
+        return f"C is {problem.c.dtype}, which {problem.accumulator}, the type of the accumulators, does not hold"
     if problem.epilogue is not None:
         if problem.accumulator.kind is not Kind.FLOAT:
             types = f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}"

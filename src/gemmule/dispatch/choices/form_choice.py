@@ -1,0 +1,134 @@
+"""The choice among the forms of a product whose C or epilogue its kernels do not take as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from gemmule.core.errors import NoKernelError
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.problem import GemmProblem, Problem, split_batch
+from gemmule.core.product_forms import (
+    COPY,
+    INPUT,
+    SUMS,
+    Form,
+    copy_of_c,
+    epilogue_of_sums,
+    has_sums,
+    is_read_in_place,
+    sum_of_c,
+    with_c_as_input,
+)
+from gemmule.core.spec import Choice, KernelSpec
+
+from ..registry import kernels_of
+from .candidates import part_of
+from .config_choice import predicted_us
+
+#: ``choose(problem, registry)`` is the choice for a problem, as it is, among kernels, the best first.
+Choose = Callable[[Problem, Sequence[KernelSpec]], Choice]
+#: Bytes that a further launch moves in a microsecond on an H200 where its kernel predicts no time.
+_MOVED = 2.7e6
+#: The kernel that takes every problem, slowly.
+GEMM_REFERENCE = "gemm_reference"
+#: The transpose of any strides, which takes ten times as long as a product of K = 0: 1.9 ms of 4096 x 4096 elements, of
+#: which every other one is read (record 20261130T001854).
+_SLOW_TRANSPOSE = "transpose_reference"
+#: Kernels that compute epilogues, and write results of other types and strides, of products which faster ones compute.
+_LAST_RESORTS = (GEMM_REFERENCE, "mma_sync_gemm", "simt_batched")
+
+
+def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates | None) -> Choice:
+    """Return the choice for a problem as it is, or in the form that is predicted to take less time.
+
+    Parameters and errors as of `choices_of_forms`.
+    """
+    if not isinstance(problem, GemmProblem):
+        return choose(problem, registry)
+    if is_read_in_place(problem):
+        d = problem.d
+        others = problem.epilogue is not None or d.dtype != problem.a.dtype or not (d.is_row_major or d.is_col_major)
+        others = others and has_sums(problem)
+        try:
+            choice = choose(problem, registry)
+        except NoKernelError:
+            if not others:
+                raise
+        else:
+            if not others or choice.spec.name not in _LAST_RESORTS:
+                return choice
+    return choices_of_forms(problem, registry, choose, gpu)[0]
+
+
+def choices_of_forms(
+    problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates | None
+) -> list[Choice]:
+    """Return the choice of each form of a product, the best first.
+
+    Parameters
+    ----------
+    registry : sequence of KernelSpec
+        The kernels of the product.
+    choose : callable
+        Chooses for one form; it raises a NoKernelError where no kernel supports that.
+    gpu : GpuRates or None
+        Rates of the GPU, for the order by predicted time; without them it is by the order of the kernels.
+
+    Raises
+    ------
+    NoKernelError
+        If no kernel supports any form: that of the product as it is.
+    """
+    found: list[tuple[tuple[float, int], Choice]] = []
+    errors: list[NoKernelError] = []
+    ranks = {spec.name: rank for rank, spec in enumerate(registry)}
+    for one in _forms(problem):
+        form = one
+        try:
+            product = problem if form is None else form.product(problem)[0]
+            choice = choose(product, registry)
+            us = predicted_us(choice, product)
+            if form is not None and form.name != INPUT:
+                inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
+                step, step_us = _further(form, inner, choose, gpu)
+                form = Form(form.name, (step.spec, step.config))
+                us = None if us is None else us + step_us * math.prod(outer)
+        except NoKernelError as error:
+            errors.append(error)
+            continue
+        key = (math.inf if us is None or gpu is None else us, ranks[choice.spec.name])
+        found.append((key, dataclasses.replace(choice, form=form, predicted_us=us)))
+    if not found:
+        raise errors[0]
+    return [choice for _, choice in sorted(found, key=lambda one: one[0])]
+
+
+def _forms(problem: GemmProblem) -> Iterator[Form | None]:
+    """Yield the forms of a product, that of the product as it is first, without the kernels of further launches."""
+    yield None
+    c = problem.c
+    if c is not None and not is_read_in_place(problem):
+        if with_c_as_input(problem) is not None:
+            yield Form(INPUT)
+        # Inputs of an epilogue may lie where the result does.
+        if problem.epilogue is None and problem.d.dtype.holds(c.dtype):
+            yield Form(COPY)
+            # Which takes no workspace.
+            return
+    if has_sums(problem) and problem.needed is None:
+        yield Form(SUMS)
+
+
+def _further(form: Form, inner: GemmProblem, choose: Choose, gpu: GpuRates | None) -> tuple[Choice, float]:
+    """Return the choice of a form's further launch, and its predicted microseconds."""
+    reference = [spec for spec in kernels_of("gemm") if spec.name == GEMM_REFERENCE]
+    problem = epilogue_of_sums(inner)[0] if form.name == SUMS else copy_of_c(inner)
+    found = choose(problem, reference if isinstance(problem, GemmProblem) else kernels_of("transpose"))
+    if part_of(problem, found.spec)[1] > 1 or found.spec.name == _SLOW_TRANSPOSE:
+        problem = sum_of_c(inner)
+        found = choose(problem, reference)
+    if gpu is None:
+        return found, 0.0
+    return found, predicted_us(found, problem) or gpu.moved_us(problem.bytes_min, _MOVED) + gpu.launch
