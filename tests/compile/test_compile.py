@@ -61,12 +61,17 @@ PRECISIONS = {
 
 @functools.cache
 def products(types):
-    """Products of every precision, extent and layout, with and without C."""
+    """Products of every precision, extent and layout, with and without C, and of strided operands."""
     a, b, c, d = map(dtype_named, types)
     precisions = (Precision.IEEE, *((Precision.FLOAT8,) if a.is_float8 else PRECISIONS.get(a.name, ())))
 
     def matrix(dtype, rows, cols, row_major):
         return contiguous(dtype, rows, cols) if row_major else contiguous(dtype, cols, rows).transposed()
+
+    def spread(matrix):
+        """Every other element of every other row."""
+        strides = {name: 2 * getattr(matrix, name) for name in ("row_stride", "col_stride")}
+        return dataclasses.replace(matrix, **strides, alignment=matrix.dtype.itemsize)
 
     def every():
         for exact, (m, n, k), a_rows, b_rows in itertools.product(precisions, EXTENTS, (True, False), (True, False)):
@@ -74,6 +79,7 @@ def products(types):
             problem = GemmProblem(m, n, k, (), *operands, 1, 1, exact)
             alone = dataclasses.replace(problem, c=None, beta=0)
             yield from (problem, alone)
+            yield from (dataclasses.replace(alone, a=spread(alone.a), b=b) for b in (alone.b, spread(alone.b)))
             found = [alone]
             for conj in ("a", "b", "ab") if a.kind is Kind.COMPLEX else ():
                 lazy = {name: dataclasses.replace(getattr(problem, name), conj=True) for name in conj}

@@ -290,8 +290,10 @@ def test_a_kernel_is_always_found():
     for element, out in kinds:
         a, d = contiguous(dtype_named(element), 9, 9), contiguous(dtype_named(out), 9, 9)
         bias = Epilogue(BIASED.expression, (contiguous(dtype_named(out), 9, 9),))
-        choice = choose(GemmProblem(9, 9, 9, (), a, a, None, d, epilogue=bias), REGISTRY[0].archs[0])
-        assert choice.spec.epilogues
+        problem = GemmProblem(9, 9, 9, (), a, a, None, d, epilogue=bias)
+        *_, last = choose(problem, REGISTRY[0].archs[0]).launches(problem)[0]
+        assert last.spec.epilogues
+        assert last.problem.epilogue == bias
 
 
 def test_warpgroups_take_turns_where_an_epilogue_would_wait():
