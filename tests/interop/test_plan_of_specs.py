@@ -52,7 +52,7 @@ def test_calls_need_memory():
 def test_scaled_and_grouped_products_and_quantisation():
     a, b, offsets = np.empty((M, K), np.float16), np.empty((4, K, N), np.float16), np.zeros(4, np.int32)
     x, y = (np.empty(shape, numpy_dtype("float8_e4m3fn")) for shape in ((M, K), (K, N)))
-    rows, blocks = np.empty((M, K // 128), np.float32), np.empty((K // 128, N // 128), np.float32)
+    rows, blocks = np.ones((M, K // 128), np.float32), np.ones((K // 128, N // 128), np.float32)
     exponents = numpy_dtype("float8_e8m0fnu")
     wanted = [
         gm.grouped_gemm.plan(a, b, offsets, chip="h100"),

@@ -343,8 +343,8 @@ class Choice:
         return ChainedLaunch(spec, config, problem, spec.launch(problem, config), operands, {})
 
     def signature(self, problem: Problem) -> Signature:
-        """Return the kernel's specialisation for a problem."""
-        return self.spec.signature(self.product(problem)[0], self.config)
+        """Return the kernel's specialisation for a problem, that of each launch."""
+        return self.spec.signature(self.product(inner_problem(problem, self.spec.batch_dims))[0], self.config)
 
     def next_kernel(self, problem: Problem) -> NextKernel | None:
         """Return the kernel launched after this one, for a problem with any batch, or None."""

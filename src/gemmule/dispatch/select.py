@@ -191,7 +191,10 @@ def _runnable(
 
     choice = best_form(problem, registry, choose_own, gpu)
     if choice.spec.name == GEMM_REFERENCE and isinstance(problem, GemmProblem):
-        choice = dataclasses.replace(choice, why_reference=functools.partial(_why_reference, problem, choose_own, arch))
+        why = (
+            functools.partial(_why_reference, problem, choose_own, arch) if len(registry) > 1 else lambda: "it is named"
+        )
+        choice = dataclasses.replace(choice, why_reference=why)
     if compiler_installed() or is_choice_compiled(choice, problem, arch):
         return choice
 
@@ -227,7 +230,7 @@ def _why_reference(problem: GemmProblem, choose_one: Choose, arch: Arch) -> str 
     if usual.spec.name == GEMM_REFERENCE:
         return f"no other kernel takes {types.a} x {types.b} into {types.d}"
     reason = usual.spec.why_not(problem, arch, usual.config) or "it is predicted to be slower"
-    return f"{usual.spec.name}, the kernel of such types, does not run: {reason}"
+    return f"{usual.spec.name}, the usual kernel for these types, does not run: {reason}"
 
 
 def _choose(

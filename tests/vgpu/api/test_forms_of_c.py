@@ -169,7 +169,7 @@ def test_the_rest_is_computed_of_sums(rng):
     plan = gm.gemm.plan(
         a, b, c, beta=2, bias=bias, epilogue="relu", out=out, executor="vgpu", kernel="hopper_gemm_repacked"
     )
-    assert "the rest is computed of its sums, by gemm_reference" in str(plan)
+    assert "the rest is computed from its accumulators in a workspace, by gemm_reference" in str(plan)
     plan.execute()
     exact = a.astype(float) @ b.astype(float) + 2 * c + bias.astype(float)
     np.testing.assert_array_equal(out, np.maximum(exact, 0).astype(a.dtype))
@@ -180,7 +180,7 @@ def test_results_of_any_strides_are_written_of_sums(dtype, kernel, rng):
     a, b = (whole_numbers(rng, dtype, shape) for shape in ((40, 64), (64, 48)))
     out = np.full((2, 48, 80), np.nan, a.dtype)
     plan = gm.gemm.plan(a, b, out=out[0, :, ::2].T, executor="vgpu", kernel=kernel)
-    assert "the kernel writes no such result; the rest is computed of its sums" in plan.form
+    assert "no kernel takes this result faster as it is; the rest is computed from its accumulators" in plan.form
     plan.execute()
     np.testing.assert_array_equal(out[0, :, ::2].T, a.astype(float) @ b.astype(float))
     assert np.isnan(out[1].astype(float)).all()
@@ -191,7 +191,9 @@ def test_plans_say_why_the_reference_kernel_runs():
     x = np.zeros((512, 512), np.complex64)
     plan = gm.gemm.plan(x[::2], x[:, :256], out=np.zeros((256, 512), x.dtype)[:, ::2], chip="h200")
     assert plan.kernel == "gemm_reference"
-    assert "reference kernel: complex64_gemm, the kernel of such types, does not run: D has strides" in str(plan)
+    assert "reference kernel: complex64_gemm, the usual kernel for these types, does not run: D has strides" in str(
+        plan
+    )
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "complex64"])

@@ -323,8 +323,8 @@ def _form_text(choice: Choice, problem: GemmProblem) -> str:
     by = f"{form.step[0].name} [{form.step[1]}]" if form.step is not None else ""
     if form.name == COPY:
         return f"{c}; it is copied into the result first, by {by}"
-    c = c or f"the kernel {'computes no such epilogue' if problem.epilogue else 'writes no such result'}"
-    return f"{c}; the rest is computed of its sums, by {by}"
+    c = c or f"no kernel takes this {'result and epilogue' if problem.epilogue else 'result'} faster as it is"
+    return f"{c}; the rest is computed from its accumulators in a workspace, by {by}"
 
 
 def _precision_text(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:

@@ -73,7 +73,6 @@ def _planned(
             types = f"out is {target.dtype_name} and x is {source.dtype_name}"
             raise DTypeError(f"{types}; a transpose keeps the dtype; give out that dtype")
         check_output(target, {"x": source}, may_be_same=("x",))
-    bytes_min = 2 * math.prod(shape) * source.itemsize
 
     def new_output(stream: int | None = None) -> tuple[ArrayView, Any]:
         if out is not None:
@@ -82,9 +81,9 @@ def _planned(
         return new.view, new.finish
 
     if wanted.elsewhere is not None:
-        return _plan_for_chip(device_views(operands.views), order, bytes_min, registry, wanted.elsewhere)
+        return _plan_for_chip(device_views(operands.views), order, registry, wanted.elsewhere)
     if source.host is not None and wanted.executor == "vgpu":
-        return _plan_virtual(source, order, operands.views.get("out"), new_output, bytes_min, registry, wanted.chip)
+        return _plan_virtual(source, order, operands.views.get("out"), new_output, registry, wanted.chip)
     if source.host is not None and executor == "gpu":
         raise only_on_host("host arrays are transposed")
     if source.host is not None:
@@ -99,7 +98,7 @@ def _planned(
             transpose(host_source.copy() if in_place else host_source, order, view.host)
             return finish()
 
-        reason = "the array is in host memory"
+        reason, bytes_min = "the array is in host memory", 2 * math.prod(shape) * source.itemsize
         return Plan("transpose", "cpu", "NumPy", "numpy", reason, flop=0, bytes_min=bytes_min, run=run_on_host)
 
     if executor is not None or wanted.executor == "vgpu":
@@ -129,7 +128,7 @@ def _planned(
         reason="the array is on this GPU",
         refusals=choice.refusals,
         flop=0,
-        bytes_min=bytes_min,
+        bytes_min=problem.bytes_min,
         bound_s=least_seconds(problem, device.name, from_host=False),
         run=run,
         execution=execution,
@@ -176,7 +175,6 @@ def _chosen(
 def _plan_for_chip(
     views: Mapping[str, ArrayView],
     order: tuple[int, ...],
-    bytes_min: int,
     registry: Sequence[KernelSpec] | None,
     chip: Chip,
 ) -> Plan:
@@ -191,7 +189,7 @@ def _plan_for_chip(
         reason=refuse.reason,
         refusals=choice.refusals,
         flop=0,
-        bytes_min=bytes_min,
+        bytes_min=problem.bytes_min,
         run=refuse,
         **_chosen_fields(choice, problem),
     )
@@ -203,7 +201,6 @@ def _plan_virtual(
     order: tuple[int, ...],
     out: ArrayView | None,
     new_output: Callable[[], tuple[ArrayView, Any]],
-    bytes_min: int,
     registry: Sequence[KernelSpec] | None,
     chip: Chip | None,
 ) -> Plan:
@@ -235,7 +232,7 @@ def _plan_virtual(
         refusals=choice.refusals,
         problem=problem,
         flop=0,
-        bytes_min=bytes_min,
+        bytes_min=problem.bytes_min,
         run=run,
     )
 

@@ -148,8 +148,11 @@ def checked(call: ProductArguments, operands: Operands, ending: Ending | None = 
     for role in ("c", "out"):
         if role in views:
             if views[role].shape != shape.result:
+                remedy = (
+                    f": broadcast it, numpy.broadcast_to(c, {shape.result}), or give it as bias" if role == "c" else ""
+                )
                 raise ShapeError(
-                    f"{role} has shape {views[role].shape}, the product has {shape.result}; they must be equal"
+                    f"{role} has shape {views[role].shape}, the product has {shape.result}; they must be equal{remedy}"
                 )
             views[role] = product.as_matrices(views[role])
     if "out" in views:

@@ -31,11 +31,16 @@ from .config_choice import predicted_us
 Choose = Callable[[Problem, Sequence[KernelSpec]], Choice]
 #: Bytes that a further launch moves in a microsecond on an H200 where its kernel predicts no time.
 _MOVED = 2.7e6
+#: Most bytes of accumulators in a workspace, where another form takes none: results may nearly fill the memory.
+_MOST_WORKSPACE = 16 << 30
 #: The kernel that takes every problem, slowly.
 GEMM_REFERENCE = "gemm_reference"
 #: The transpose of any strides, which takes ten times as long as a product of K = 0: 1.9 ms of 4096 x 4096 elements, of
 #: which every other one is read (record 20261130T001854).
 _SLOW_TRANSPOSE = "transpose_reference"
+#: The kernel of aligned matrices, and that of others: where only C is not aligned, the first was faster with C as an
+#: input or copied in each case timed (record 20261130T001854).
+_ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
 #: Kernels that compute epilogues, and write results of other types and strides, of products which faster ones compute.
 _LAST_RESORTS = (GEMM_REFERENCE, "mma_sync_gemm", "simt_batched")
 
@@ -92,6 +97,8 @@ def choices_of_forms(
             us = predicted_us(choice, product)
             if form is not None and form.name != INPUT:
                 inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
+                if found and sum(form.workspaces(inner).values()) > _MOST_WORKSPACE:
+                    continue
                 step, step_us = _further(form, inner, choose, gpu)
                 form = Form(form.name, (step.spec, step.config))
                 us = None if us is None else us + step_us * math.prod(outer)
@@ -102,6 +109,8 @@ def choices_of_forms(
         found.append((key, dataclasses.replace(choice, form=form, predicted_us=us)))
     if not found:
         raise errors[0]
+    if any(choice.spec.name == _ALIGNED and choice.form is not None for _, choice in found):
+        found = [one for one in found if one[1].spec.name != _UNALIGNED]
     return [choice for _, choice in sorted(found, key=lambda one: one[0])]
 
 
@@ -126,9 +135,11 @@ def _further(form: Form, inner: GemmProblem, choose: Choose, gpu: GpuRates | Non
     reference = [spec for spec in kernels_of("gemm") if spec.name == GEMM_REFERENCE]
     problem = epilogue_of_sums(inner)[0] if form.name == SUMS else copy_of_c(inner)
     found = choose(problem, reference if isinstance(problem, GemmProblem) else kernels_of("transpose"))
-    if part_of(problem, found.spec)[1] > 1 or found.spec.name == _SLOW_TRANSPOSE:
+    if form.name == COPY and (part_of(problem, found.spec)[1] > 1 or found.spec.name == _SLOW_TRANSPOSE):
         problem = sum_of_c(inner)
         found = choose(problem, reference)
+    # `Choice.further` is one launch.
+    assert part_of(problem, found.spec)[1] == 1
     if gpu is None:
         return found, 0.0
     return found, predicted_us(found, problem) or gpu.moved_us(problem.bytes_min, _MOVED) + gpu.launch

@@ -212,8 +212,11 @@ def _remedy(choice: Choice, problem: Problem, arch: Arch, chip: Chip) -> str:
             return f"explain '{spec.name}[{number}]', which takes it ({config})"
     if spec.name == _REFERENCE[spec.operation] or spec.in_place:
         return "give another --shape or --dtype"
-    taken = choose(problem, arch, multiprocessors=chip.sms).spec.name
-    return f"give another --shape, --dtype, --precision or --layout, or explain {taken}, which calls take for it"
+    taken = choose(problem, arch, multiprocessors=chip.sms)
+    other = "give another --shape, --dtype, --precision or --layout"
+    if taken.form is not None:
+        return f"{other}, or no --out-dtype: calls convert the accumulators of another product to it"
+    return f"{other}, or explain {taken.spec.name}, which calls take for it"
 
 
 def _check_effort(choice: Choice, chosen: tuple[Sample, ...]) -> None:

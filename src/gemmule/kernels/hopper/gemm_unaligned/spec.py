@@ -107,6 +107,8 @@ _NARROW = 1.87
 #: Writing 128 x 128, by one warpgroup; by two; from more than 128 accumulators a thread, which leave registers for
 #: fewer vectors in flight; bytes of a result that are written in one.
 _WRITE, _SHARED, _FEW_REGISTERS, _BYTES = 1.06, 0.885, 1.56, 1.95e6
+#: Bytes that an H200's memory gives in one, at most.
+_READ_BYTES = 4.4e6
 #: Columns of 64 rows of accumulators: 128 a thread.
 _FEW = 256
 #: Reading C, and 128 x 128 of it: of record 20261130T001854, five products in a wave of tiles and in several.
@@ -128,6 +130,8 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     # Words of float32 are written as fast as pairs of 16 bits.
     launched, writes, found = gpu.launch * _LAUNCH, 1 if problem.c is None else 2, []
     least = (launched + gpu.moved_us(writes * m * n * batch * problem.d.dtype.itemsize, _BYTES)) ** 6
+    read = problem.a.distinct_bytes(problem.batch) + problem.b.distinct_bytes(problem.batch)
+    least += (launched + gpu.moved_us(read, _READ_BYTES)) ** 6
     for one in _tiles(configs, gpu):
         waves = -(-(-(-m // one.shape[0]) * -(-n // one.shape[1]) * batch) // one.clusters)
         load = one.load_a * a_load + one.load_b * (_NARROW if b_major and one.narrow else b_load)

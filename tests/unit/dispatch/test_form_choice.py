@@ -1,0 +1,64 @@
+"""The form in which a product is computed whose C or result its kernels do not take as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import dtype_named
+from gemmule.core.layout import StridedMatrix, contiguous
+from gemmule.core.problem import GemmProblem, contiguous_gemm
+from gemmule.dispatch.registry import kernels_of
+from gemmule.dispatch.select import choose
+
+HOPPER, H200 = Arch.parse("sm_90a"), {"multiprocessors": 132, "chip": "NVIDIA H200", "tuned": False}
+
+
+def of_bfloat16(m: int, n: int, k: int, c_stride: int) -> GemmProblem:
+    """Return a product whose C has rows that far apart; those of no stride are broadcast."""
+    kind = dtype_named("bfloat16")
+    c = StridedMatrix(kind, m, n, c_stride, 1, (), 2)
+    b = contiguous(kind, n, k).transposed()
+    return GemmProblem(m, n, k, (), contiguous(kind, m, k), b, c, contiguous(kind, m, n), beta=1)
+
+
+@pytest.mark.parametrize(
+    "shape", [(64, 8192, 8192), (8192, 8192, 4096), (16384, 4096, 8192), (6144, 6144, 6144), (32, 16384, 8192)]
+)
+def test_c_alone_does_not_bring_the_kernel_of_unaligned_matrices(shape):
+    for stride in (0, shape[1] + 3):
+        choice = choose(of_bfloat16(*shape, stride), HOPPER, **H200)
+        assert choice.spec.name == "hopper_gemm"
+        assert choice.form is not None
+
+
+@pytest.mark.parametrize("shape", [(64, 8191, 8192), (33, 16383, 8191), (16, 8191, 8191), (4095, 65, 8191)])
+def test_unaligned_products_take_as_long_as_reading_their_operands(shape):
+    problem = contiguous_gemm(*shape, ("bfloat16",) * 3)
+    spec = next(spec for spec in kernels_of("gemm") if spec.name == "hopper_gemm_unaligned")
+    gpu = choose(problem, HOPPER, **H200).gpu
+    read = problem.a.distinct_bytes(()) + problem.b.distinct_bytes(())
+    assert min(spec.costs(problem, spec.configs, gpu)) > read / 4.8e6
+
+
+def test_accumulators_that_nearly_fill_the_memory_are_no_workspace():
+    kinds = ("float64", "float64", "float32")
+    small, large = (contiguous_gemm(side, side, 64, kinds) for side in (4096, 120_000))
+    assert choose(small, HOPPER, **H200).workspaces(small)
+    choice = choose(large, HOPPER, **H200)
+    assert sum(choice.workspaces(large).values()) <= 16 << 30
+    assert choice.form is None
+
+
+def test_a_kernel_that_is_named_needs_no_other_reason():
+    problem = contiguous_gemm(64, 64, 64, ("float32",) * 3)
+    named = [spec for spec in kernels_of("gemm") if spec.name == "gemm_reference"]
+    choice = choose(problem, HOPPER, named, **H200)
+    assert choice.why_reference is not None
+    assert choice.why_reference() == "it is named"
+    mixed = dataclasses.replace(problem, b=contiguous(dtype_named("bfloat16"), 64, 64))
+    choice = choose(mixed, HOPPER, **H200)
+    assert choice.why_reference is not None
+    assert choice.why_reference() == "no other kernel takes float32 x bfloat16 into float32"
