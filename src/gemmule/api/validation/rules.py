@@ -141,9 +141,10 @@ def check_addend(c: str, inputs: tuple[str, str], output: str) -> None:
     sums = _sum_type(inputs)
     if c not in (output, sums) and not any(_holds(wide, c) for wide in (output, sums)):
         held = sums if sums == output else f"{sums} or {output}"
+        remedy = "pass c.real, or make a or b complex" if c.startswith("complex") else f"convert c to {sums}"
         raise DTypeError(
             f"c is {c}, but is added to a product of {' and '.join(inputs)} in {sums}; c must be of a type that {held} "
-            f"holds: convert c to {sums}"
+            f"holds: {remedy}"
         )
 
 
