@@ -125,7 +125,9 @@ def test_operands_of_any_strides_by_blocks(rng):
     apart = np.repeat(a, 2, axis=1)[:, ::2]
     plan = gm.scaled_gemm.plan(apart, np.asfortranarray(b), *scales, executor="vgpu")
     assert plan.kernel == "hopper_gemm_repacked"
-    np.testing.assert_array_equal(plan.execute(), gm.scaled_gemm(a, np.asfortranarray(b), *scales, executor="vgpu"))
+    # Another config adds in another order: sums near the middle of two bfloat16 are rounded to either.
+    whole = gm.scaled_gemm(a, np.asfortranarray(b), *scales, executor="vgpu")
+    np.testing.assert_allclose(*(x.astype(np.float32) for x in (plan.execute(), whole)), rtol=2**-7)
 
 
 def test_scales_on_older_gpus(rng):
