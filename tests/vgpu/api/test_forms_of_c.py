@@ -98,7 +98,10 @@ def test_c_in_another_layout_by_each_kernel(kernel, rng):
 @pytest.mark.parametrize("kernel", SPECS)
 def test_random_c_by_each_kernel(kernel, rng):
     spec, done = SPECS[kernel], 0
-    for _ in range(6):
+    # Some kernels refuse most of what is drawn.
+    for number in range(24):
+        if number >= 6 and done >= 4:
+            break
         variant = draw_variant(rng, kernel, epilogues=True)
         config = int(rng.integers(len(spec.configs)))
         for _ in range(4):
