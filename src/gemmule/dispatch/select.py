@@ -191,9 +191,7 @@ def _runnable(
 
     choice = best_form(problem, registry, choose_own, gpu)
     if choice.spec.name == GEMM_REFERENCE and isinstance(problem, GemmProblem):
-        why = (
-            functools.partial(_why_reference, problem, choose_own, arch) if len(registry) > 1 else lambda: "it is named"
-        )
+        why = functools.partial(_why_reference, problem, choose_own, arch, is_named=len(registry) == 1)
         choice = dataclasses.replace(choice, why_reference=why)
     if compiler_installed() or is_choice_compiled(choice, problem, arch):
         return choice
@@ -214,8 +212,10 @@ def _runnable(
     return dataclasses.replace(found, refusals=refused, source=f"{choice.spec.name} [{choice.config}] is in no pack")
 
 
-def _why_reference(problem: GemmProblem, choose_one: Choose, arch: Arch) -> str | None:
+def _why_reference(problem: GemmProblem, choose_one: Choose, arch: Arch, *, is_named: bool) -> str | None:
     """Return why the kernel of the same product of contiguous matrices, without C or epilogue, does not compute it."""
+    if is_named:
+        return "kernel= names it"
     types = problem.types
     m, n, k = (max(extent, 1) for extent in (problem.m, problem.n, problem.k))
     plain = contiguous_gemm(

@@ -57,7 +57,7 @@ def test_a_kernel_that_is_named_needs_no_other_reason():
     named = [spec for spec in kernels_of("gemm") if spec.name == "gemm_reference"]
     choice = choose(problem, HOPPER, named, **H200)
     assert choice.why_reference is not None
-    assert choice.why_reference() == "it is named"
+    assert choice.why_reference() == "kernel= names it"
     mixed = dataclasses.replace(problem, b=contiguous(dtype_named("bfloat16"), 64, 64))
     choice = choose(mixed, HOPPER, **H200)
     assert choice.why_reference is not None
