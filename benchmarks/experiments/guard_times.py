@@ -6,7 +6,7 @@ only the product of magnitudes shows (refused last). Times are of CUDA graphs ov
 of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes after
 it. The native kernel is timed for each of the inputs, on which its power depends too. What the choice between emulation
 and the native kernel is fitted to. ``--refusals`` times late and last refusals only, so many times in turns with the
-native kernel. Needs a Hopper GPU, PyTorch and the compiler.
+native kernel and cuBLASLt. Needs a Hopper GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def measured(
                 gpu.wait()
                 if decision := int(pool.outputs[:4].view(torch.int32)[0]):
                     raise WrongResultError(f"the guard takes {decision} moduli for inputs that it must refuse")
-            if name == "native":
+            if name == ("native_late" if refusals else "native"):
                 for number, one in enumerate(stack.enter_context(lt.algorithms(product, operands))[:_ALGORITHMS]):
                     with contextlib.suppress(UnsupportedError):
                         one.work()
@@ -161,7 +161,7 @@ def measured(
         samples: dict[str, list[float]] = {name: [] for name in works}
         apart = [name for name in works if name == "emulated" or name.startswith("guard")]
         rest = [name for name in reversed(works) if name not in apart]
-        for names in [apart, list(_REFUSALS) if refusals else rest] * max(refusals, 1):
+        for names in [apart, rest] * max(refusals, 1):
             times = timer([works[name] for name in names], [expected] * len(names), operands.sets)
             for name, us in zip(names, times, strict=True):
                 samples[name].append(us)
@@ -179,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=KERNELS, default="float64")
     parser.add_argument("--sides", type=int, nargs="*")
-    parser.add_argument("--refusals", type=int, default=0, help="time late and last refusals only, so many times")
+    parser.add_argument("--refusals", type=int, default=0, help="time refusals only, so many times beside cuBLASLt")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     device, problems = get_device(), [problem_of(side, given.dtype) for side in given.sides or SIDES[given.dtype]]
