@@ -64,9 +64,7 @@ class FragmentFusion(EpilogueInputs):
     @property
     def takes_few_registers(self) -> bool:
         """Whether lanes share each input, or it is of few elements of a thread: of rows, or one number."""
-        return self.columns > 0 and all(
-            self.in_lanes(index) or not _varies(strides)[1] for index, (_, strides) in enumerate(self.inputs)
-        )
+        return all(self.in_lanes(index) or not _varies(strides)[1] for index, (_, strides) in enumerate(self.inputs))
 
     def unchanged(self, loaded: list[Any], *, same_rows: bool, same_cols: bool) -> list[Any]:
         """Return what `load` need not load again for another epilogue tile; None for an input that it must."""
