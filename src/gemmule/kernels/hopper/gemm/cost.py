@@ -123,11 +123,12 @@ def _has_short_k(problem: GemmProblem, operation: Operation) -> bool:
 
 
 def _pairs_for_short_k(rates: TileRates) -> tuple[list[int], list[int]]:
-    """Return the places of the configs of `FOR_SHORT_K`, and of those with a stage more."""
+    """Return the places of the configs of `FOR_SHORT_K`, and of those with a stage more; of their own without such."""
     places = {config: place for place, config in enumerate(rates.configs)}
     short = [config for config in rates.configs if config.on(SMS) in SHORT_K]
     others = (dataclasses.replace(config, stages=config.stages + 1) for config in short)
-    return [places[config] for config in short], [places[config] for config in others]
+    found = [places[config] for config in short]
+    return found, [places.get(other, place) for other, place in zip(others, found, strict=True)]
 
 
 def _only_for_columns(config: HopperGemmConfig) -> float:
