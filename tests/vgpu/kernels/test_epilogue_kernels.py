@@ -13,6 +13,7 @@ import gemmule.epilogue as ep
 from gemmule.compiler import cache
 from gemmule.core.dtype import dtype_named
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from support.epilogue_cases import CASES, gelu_tanh, silu
 from support.vgpu.epilogues import finish
 from support.vgpu.kernels_left import leave_kernels
@@ -94,6 +95,26 @@ def test_cases(kernel, name, only, rng):
     shape = (72, 88, 72) if fields else (18, 22, 9)
     finish(CASES[name], rng, shape=shape)
     finish(CASES[name], rng, shape=shape, out="float32", order="F")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        # Four batches that shared memory holds at once, then two of several in two buffers.
+        {"tile_n": 128, "stages": 5},
+        pytest.param({"tile_n": 160, "stages": 5}, marks=pytest.mark.slow),
+        pytest.param({"tile_n": 160, "stages": 5, "swap_ab": 1}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_batches_with_a_function(fields, monkeypatch, rng):
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+    config = HopperGemmConfig(**{"tile_m": 128, "pingpong": 1, "cluster_m": 1, "ctas": 1} | fields)
+    stages, batches = config.epi_batches(2, fused=True)
+    assert (stages, batches) == ((4, 4) if config.tile_n == 128 else (4, 6))
+    leave_kernels(monkeypatch, (dataclasses.replace(SPECS["hopper_gemm"], configs=(config,)),))
+    for name in ("bias_gelu", "row_bias_silu", "two_matrices"):
+        finish(CASES[name], rng, shape=(264, 200, 136))
 
 
 @pytest.mark.slow

@@ -16,6 +16,8 @@ THREADS = (1 + CONSUMERS) * WARPGROUP
 K_BYTES = 128
 #: Rows, and 16-bit columns at most, of an epilogue tile, in which TMA loads C and stores D.
 EPI_TILE_M, EPI_TILE_N = 64, 64
+#: Most batches of epilogue tiles for which a warpgroup has named barriers.
+MOST_WRITTEN = 4
 #: Longest side of a TMA box, in elements.
 MAX_TMA_BOX = 256
 #: Shared memory of a CTA in bytes: the most there is, and the part that barriers get.

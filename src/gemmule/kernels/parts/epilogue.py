@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import cutlass
-from cutlass import Float32, Float64, cute
+from cutlass import Float16, Float32, Float64, cute
 
 from gemmule.core.epilogue import ABSMAX, ACC, FAR, MATRIX, UP, C, Expression
-from gemmule.core.normal_distribution import HALF, SINGLE, Tail
+from gemmule.core.normal_distribution import HALF, SHORT, SINGLE, Tail
 
 _LOG2_E = math.log2(math.e)
 _MOST_POWER, _LEAST = 60, -100
@@ -33,7 +33,9 @@ def operations(kind: Any, out: Any) -> Mapping[str, Callable[..., Any]]:
     """
     if kind is Float64:
         return _FLOAT64
-    return _FLOAT32 if out.width == Float32.width else {**_FLOAT32, "gelu": _gelu32(HALF)}
+    if out.width == Float32.width:
+        return _FLOAT32
+    return {**_FLOAT32, "gelu": _gelu32(HALF if out is Float16 else SHORT)}
 
 
 class ElementEpilogue:

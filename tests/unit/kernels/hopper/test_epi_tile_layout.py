@@ -30,3 +30,16 @@ def test_batches_of_epilogue_tiles_differ_by_one_and_end_in_the_last_buffer():
     for stages, batches in ((14, 5), (6, 4)):
         with pytest.raises(ArgumentError, match=f"{stages} epilogue stages must divide"):
             EpiTileLayout(cutlass.Float16, (64, 8), 2, 13, 1, epi_stages=stages, num_batches=batches)
+
+
+def test_batches_that_shared_memory_holds_have_barriers_of_their_own():
+    layout = EpiTileLayout(cutlass.Float16, (64, 64), 2, 5, 1, epi_stages=10, num_batches=4)
+    assert [len(batch) for batch in layout.batches] == [2, 3, 2, 3]
+    assert layout.holds_all
+    assert layout.written_barriers == 4
+    # Two buffers: each batch waits for the stores of the last but one.
+    assert EpiTileLayout(cutlass.Float16, (64, 64), 2, 5, 1, epi_stages=2).written_barriers == 1
+    ring = {"reads_c": True, "loads_c_ahead": True}
+    for batches, barriers in ((4, 4), (5, 0)):
+        layout = EpiTileLayout(cutlass.Float16, (64, 64), 2, 5, 1, epi_stages=6, num_batches=batches, **ring)
+        assert layout.written_barriers == barriers

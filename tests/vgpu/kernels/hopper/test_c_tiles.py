@@ -31,6 +31,8 @@ SLOW = [pytest.mark.slow]
 WHOLE = HopperGemmConfig(tile_m=64, tile_n=88, stages=4, pingpong=1, cluster_m=1, swap_ab=1, ctas=1)
 #: Results of 32 bits: 9 epilogue tiles in 5 stages.
 AGAIN = HopperGemmConfig(tile_m=64, tile_n=72, stages=12, pingpong=1, cluster_m=1, ctas=1)
+#: All of C in shared memory, in four batches, of which each has a named barrier.
+HELD = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, pingpong=1, cluster_m=1, cluster_n=2, ctas=2)
 #: 10 epilogue tiles in 5 stages, and 29 of 8 columns in 23, in three batches: some stages are filled once more.
 WIDE = HopperGemmConfig(tile_m=128, tile_n=160, stages=5, pingpong=1, cluster_m=1, ctas=1)
 NARROW = HopperGemmConfig(tile_m=128, tile_n=232, stages=4, cluster_m=1, ctas=1)
@@ -43,7 +45,14 @@ SPLIT_K = HopperGemmConfig(tile_m=128, tile_n=104, stages=4, cluster_m=1, split_
 ODD = HopperGemmConfig(tile_m=128, tile_n=168, stages=5, pingpong=1, cluster_m=2, ctas=2)
 #: Loaded during the mainloop, if K is long enough: 8 epilogue tiles of 32 bits in 4 stages.
 DURING = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, pingpong=1, cluster_m=1, ctas=1)
-CONFIGS = [WHOLE, ODD, NARROW, COLUMNS, *(pytest.param(one, marks=SLOW) for one in (WIDE, TALL, SHARED_K, SPLIT_K))]
+CONFIGS = [
+    WHOLE,
+    HELD,
+    ODD,
+    NARROW,
+    COLUMNS,
+    *(pytest.param(one, marks=SLOW) for one in (WIDE, TALL, SHARED_K, SPLIT_K)),
+]
 
 
 def stages_and_tiles(config, itemsize):
@@ -54,6 +63,7 @@ def stages_and_tiles(config, itemsize):
 def test_the_configs_fill_stages_as_they_say():
     assert stages_and_tiles(WHOLE, 2) == (11, 11)
     assert WHOLE.epi_batches(2, reads_c=True)[1] == 1
+    assert (*stages_and_tiles(HELD, 2), HELD.epi_batches(2, reads_c=True)[1]) == (4, 4, 4)
     assert stages_and_tiles(WIDE, 2) == (5, 10)
     assert stages_and_tiles(NARROW, 2) == (23, 29)
     assert stages_and_tiles(AGAIN, 4) == (5, 9)
@@ -121,6 +131,7 @@ def test_an_epilogue(config, monkeypatch, rng):
         # A stage is filled again two batches later, or one.
         (AGAIN, FLOAT32, [(72, 304, 136)]),
         pytest.param(NARROW, BFLOAT16, [(72, 304, 136), (136, 304, 1000)], marks=SLOW),
+        pytest.param(HELD, BFLOAT16, [(264, 392, 136)], marks=SLOW),
         pytest.param(DURING, FLOAT32, [(72, 304, 136), (136, 200, 792)], marks=SLOW),
     ],
     ids=str,
@@ -158,7 +169,8 @@ def _unseen(config, out, shape, rng):
         return False
 
     assert not any(is_found(None, schedule) for schedule in SCHEDULES)
-    own = [one for one in synchronisation(parse(ptx)) if "c_tiles" in str(one.source)]
+    modules = "c_tiles", "epi_tile_layout"
+    own = [one for one in synchronisation(parse(ptx)) if any(name in str(one.source) for name in modules)]
     assert own
     return {str(one) for one in own if not any(is_found(one, schedule) for schedule in SCHEDULES)}
 

@@ -13,10 +13,13 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor, partitioned
-from gemmule.kernels.hopper.tile_config import CONSUMERS
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MOST_WRITTEN
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Bits of the chunks that a swizzle permutes.
 _CHUNK_BITS = 128
+#: The first of the named barriers by which the warps of both warpgroups say that a batch is written.
+_WRITTEN_BARRIER_ID = 8
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class EpiTileLayout:
     loads_c_during: bool = False  #: Whether it is loaded during the mainloop, where K is long enough.
 
     def __post_init__(self) -> None:
-        if not self.num_buffers or (len(self.batches) % self.num_buffers and not self.loads_c_ahead):
+        ring = self.loads_c_ahead or self.holds_all
+        if not self.num_buffers or (len(self.batches) % self.num_buffers and not ring):
             raise ArgumentError(
                 f"{self.epi_stages} epilogue stages must divide the {self.num_epi_tiles} epilogue tiles of a "
                 "warpgroup in a CTA tile; change the tile or the stages"
@@ -72,6 +76,11 @@ class EpiTileLayout:
     def num_buffers(self) -> int:
         """Batches that the stages hold."""
         return self.epi_stages // self.batch_stages
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether each epilogue tile of a CTA tile has a stage of its own."""
+        return self.epi_stages == self.num_epi_tiles
 
     @property
     def nbytes(self) -> int:
@@ -133,6 +142,29 @@ class EpiTileLayout:
         """Return epilogue tiles in shared memory, and those of a matrix of the batch, partitioned for its TMA atom."""
         gmem_epi_tiles = cute.local_tile(matrix.tensor[(None, None, *batch)], self.shape, (None, None))
         return partitioned(matrix.atom, smem, gmem_epi_tiles)
+
+    @property
+    def written_barriers(self) -> int:
+        """Named barriers of a warpgroup by which its warps say that a batch is written; 0 where all wait for all.
+
+        With C, or where shared memory holds all, no batch but the next tile's waits for a store of this one, so that a
+        warp may be batches ahead of the first: each batch has its own.
+        """
+        if not self.loads_c_ahead and not self.holds_all:
+            return 1
+        return len(self.batches) if len(self.batches) <= MOST_WRITTEN else 0
+
+    @cute.jit
+    def await_written(self, batch: cutlass.Constexpr[int], ctx):
+        """Wait until all warps have written a batch: in the first warp, which stores it; the others go on."""
+        if cutlass.const_expr(self.written_barriers == 0):
+            cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
+        else:
+            number = cutlass.const_expr(_WRITTEN_BARRIER_ID + CONSUMERS * (batch % self.written_barriers))
+            if warp_in_warpgroup() == 0:
+                cute.arch.barrier(barrier_id=number + ctx.warpgroup_idx, number_of_threads=WARPGROUP)
+            else:
+                cute.arch.barrier_arrive(barrier_id=number + ctx.warpgroup_idx, number_of_threads=WARPGROUP)
 
     @cute.jit
     def end(self):

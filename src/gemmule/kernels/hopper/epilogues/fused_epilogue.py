@@ -47,7 +47,10 @@ class FusedEpilogue:
 
     @property
     def prefetches_inputs(self) -> bool:
-        """Whether the inputs of the next epilogue tile, but for C, are loaded an epilogue tile ahead."""
+        """Whether the inputs of the next epilogue tile, but for C, are loaded before this one is computed.
+
+        Else they are loaded when it is written, and its accumulators have left their registers.
+        """
         if self.fusion.takes_few_registers:
             return True
         most = _MAX_WIDE_ACCUMULATORS if self.epi_layout.shape[1] > _WIDE else _MAX_PREFETCH_ACCUMULATORS
@@ -84,7 +87,7 @@ class FusedEpilogue:
     def stage(self, n: int, ctx: Any) -> Any:
         """Return the stage of epilogue tile `n`, among those of all warpgroups."""
         layout = self.epi_layout
-        if layout.reads_c:
+        if layout.reads_c or layout.holds_all:
             return self.c_tiles.stage(n, ctx)
         b, batch = next((b, batch) for b, batch in enumerate(layout.batches) if n in batch)
         first = b % layout.num_buffers * layout.batch_stages
@@ -118,24 +121,27 @@ class FusedEpilogue:
             tiles = cutlass.const_expr(layout.batches[b])
             for n in cutlass.range_constexpr(tiles.start, tiles.stop):
                 next_inputs = None
-                if cutlass.const_expr(self.fusion is not None and not self.prefetches_inputs):
-                    inputs = self.load_inputs(n, ctx, origin, inputs)
-                elif cutlass.const_expr(self.fusion is not None and n + 1 < layout.num_epi_tiles):
+                has_next = cutlass.const_expr(self.fusion is not None and n + 1 < layout.num_epi_tiles)
+                if cutlass.const_expr(self.fusion is not None and n == 0 and not self.prefetches_inputs):
+                    inputs = self.load_inputs(n, ctx, origin)
+                if cutlass.const_expr(has_next and self.prefetches_inputs):
                     next_inputs = self.load_inputs(n + 1, ctx, origin, inputs)
                 if cutlass.const_expr(layout.reads_c):
                     if cutlass.const_expr(n == tiles.start):
                         self.c_tiles.refill(b, ctx, origin)
                     # C was loaded after the store had read this stage.
                     self.c_tiles.wait(n, ctx, c_phases)
-                elif cutlass.const_expr(n == tiles.start):
+                elif cutlass.const_expr(n == 0 or (n == tiles.start and not layout.holds_all)):
                     if warp == 0:
-                        cute.arch.cp_async_bulk_wait_group(layout.num_buffers - 1, read=True)
+                        pending = cutlass.const_expr(0 if layout.holds_all else layout.num_buffers - 1)
+                        cute.arch.cp_async_bulk_wait_group(pending, read=True)
                     cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
                 self.write(n, ctx, accumulators, origin, inputs)
-                if cutlass.const_expr(self.fusion is None or self.prefetches_inputs):
-                    inputs = next_inputs
+                if cutlass.const_expr(has_next and not self.prefetches_inputs):
+                    next_inputs = self.load_inputs(n + 1, ctx, origin, inputs)
+                inputs = next_inputs
             cute.arch.fence_proxy("async.shared", space="cta")
-            cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
+            layout.await_written(b, ctx)
             if warp == 0:
                 for n in cutlass.range_constexpr(tiles.start, tiles.stop):
                     cute.copy(ctx.d.atom, sD_part[None, self.stage(n, ctx)], gD_part[None, *layout.coord(n, row, col)])

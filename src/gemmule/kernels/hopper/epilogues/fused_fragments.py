@@ -17,6 +17,7 @@ from gemmule.core.epilogue_inputs import PAIRS
 from gemmule.kernels.parts.absolute_maximum import absmax_update
 from gemmule.kernels.parts.epilogue import pair_operations
 from gemmule.kernels.parts.epilogue_inputs import EpilogueInputs
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .lane_columns import WARP, load_columns
 from .warp_epi_tile import Scale, WarpEpiTile, read_block, stmatrix_blocks, write_block
@@ -64,9 +65,7 @@ class FragmentFusion(EpilogueInputs):
     @property
     def takes_few_registers(self) -> bool:
         """Whether lanes share each input, or it is of few elements of a thread: of rows, or one number."""
-        return self.columns > 0 and all(
-            self.in_lanes(index) or not _varies(strides)[1] for index, (_, strides) in enumerate(self.inputs)
-        )
+        return all(self.in_lanes(index) or not _varies(strides)[1] for index, (_, strides) in enumerate(self.inputs))
 
     def unchanged(self, loaded: list[Any], *, same_rows: bool, same_cols: bool) -> list[Any]:
         """Return what `load` need not load again for another epilogue tile; None for an input that it must."""
@@ -77,7 +76,7 @@ class FragmentFusion(EpilogueInputs):
         ]
 
     def prefetch(self, aux_args: Any, mD: Any, origin: tuple[Any, Any, Any], extents: tuple[int, int]) -> None:
-        """Prefetch vectors that are added to rows or columns into the L2 cache: one cache line a lane.
+        """Prefetch inputs into the L2 cache: of vectors a cache line a lane, of matrices the lines of the extents.
 
         Parameters
         ----------
@@ -91,14 +90,16 @@ class FragmentFusion(EpilogueInputs):
         lane = cute.arch.thread_idx()[0] % WARP
         for index, (_, strides) in enumerate(self.inputs):
             varies = _varies(strides)
-            mode = int(varies[1])
-            if self.in_lanes(index) or varies[0] == varies[1] or strides[mode] not in (_UNIT, PAIRS):
+            mode, matrix = int(varies[1]), aux_args[index]
+            if all(varies):
+                inner = int(strides[0] != _UNIT)
+                _prefetch_lines(matrix, mD, origin, extents, inner, strides[inner] in (_UNIT, PAIRS))
                 continue
-            matrix = aux_args[index]
+            if self.in_lanes(index) or not any(varies) or strides[mode] not in (_UNIT, PAIRS):
+                continue
             first = origin[mode] + cutlass.min(lane * (_LINE_BITS // matrix.element_type.width), extents[mode] - 1)
             at = cutlass.min(first, mD.shape[mode] - 1)
-            start = matrix.iterator + cute.crd2idx((0, at, origin[2]) if mode else (at, 0, origin[2]), matrix.layout)
-            cute.arch.inline_ptx("prefetch.global.L2 [{$r0}];", read_only_args=[start.toint()])
+            _prefetch(matrix, (0, at, origin[2]) if mode else (at, 0, origin[2]))
 
     def load(
         self, aux_args: Any, mD: Any, row: Any, col: Any, batch: Any, width: int, loaded_before: Any = None
@@ -222,6 +223,39 @@ class FragmentFusion(EpilogueInputs):
             return loaded[index][coord if varies_by_col else (0, 0), half if varies_by_row else 0].to(Float32)
 
         return leaf
+
+
+@cute.jit
+def _prefetch_lines(
+    matrix,
+    mD,
+    origin,
+    extents: cutlass.Constexpr[tuple[int, int]],
+    inner: cutlass.Constexpr[int],
+    unit_stride: cutlass.Constexpr[bool],
+):
+    """Prefetch a part of a matrix into the L2 cache, by a warpgroup: along mode `inner`, cache line by cache line."""
+    outer, batch = cutlass.const_expr(1 - inner), origin[2]
+    width = cutlass.const_expr(_LINE_BITS // matrix.element_type.width)
+    step = cutlass.Int32(width)
+    if cutlass.const_expr(not unit_stride):
+        step = width // cutlass.Int32(cutlass.max(cutlass.min(matrix.layout.stride[inner], width), 1))
+    # One line more, as the first one may begin before the part.
+    lines = ((extents[inner] + step - 1) // step + 1) * extents[outer]
+    for line in cutlass.range(cute.arch.thread_idx()[0] % WARPGROUP, lines, WARPGROUP, unroll=1):
+        along = origin[inner] + cutlass.min(line // extents[outer] * step, extents[inner] - 1)
+        along = cutlass.min(along, mD.shape[inner] - 1)
+        across = cutlass.min(origin[outer] + line % extents[outer], mD.shape[outer] - 1)
+        if cutlass.const_expr(inner == 1):
+            _prefetch(matrix, (across, along, batch))
+        else:
+            _prefetch(matrix, (along, across, batch))
+
+
+def _prefetch(matrix: Any, coord: tuple[Any, Any, Any]) -> None:
+    """Prefetch the cache line of an element into the L2 cache."""
+    start = matrix.iterator + cute.crd2idx(coord, matrix.layout)
+    cute.arch.inline_ptx("prefetch.global.L2 [{$r0}];", read_only_args=[start.toint()])
 
 
 def _varies(strides: str) -> tuple[bool, bool]:

@@ -15,6 +15,7 @@ from gemmule.kernels.hopper.tile_config import (
     K_BYTES,
     MAX_SHARED_BYTES,
     MMA_M,
+    MOST_WRITTEN,
     WarpScheduleConfig,
     max_active_clusters,
 )
@@ -29,6 +30,8 @@ _LEAST_STAGES, _MOST_STAGES = 3, 16
 _WIDE = 96
 #: Columns of epilogue tiles up to which they are written in batches: of wider ones that took as long or longer.
 _NARROW = 16
+#: Most epilogue tiles of a batch with a function, which are computed without waiting in between.
+_FUSED_BATCH = 4
 #: Bytes that rows of epilogue tiles are a multiple of.
 _CHUNK_BYTES = 16
 #: Most stages of C, whose phases are bits of a number.
@@ -156,12 +159,15 @@ class HopperGemmConfig(WarpScheduleConfig):
         # Results of 32 bits leave stages of k-tiles their shared memory.
         return 1 if self.side_by_side and itemsize > SIDE_BY_SIDE_BYTES else stages
 
-    def epi_batches(self, itemsize: int, num_b: int = 1, *, reads_c: bool = False) -> tuple[int, int]:
+    def epi_batches(
+        self, itemsize: int, num_b: int = 1, *, reads_c: bool = False, fused: bool = False
+    ) -> tuple[int, int]:
         """Return the stages of a warpgroup's epilogue tiles, and how many batches these tiles are.
 
         Those of a batch are written, then stored at once. Each batch waits for what is stored before it. Narrow ones
-        are many: as many as other shared memory holds are one batch, in two buffers if there are several. C is loaded
-        into as many stages as there is shared memory for.
+        are many: as many as other shared memory holds are one batch, in two buffers if there are several; of others
+        with a function of 16-bit operands (`fused`), up to a number. C is loaded into as many stages as there is shared
+        memory for.
         """
         width, stages = self.epi_tile_n(itemsize, num_b), self.epi_stages(itemsize, num_b)
         count = self.mma_tiles_m * self.mma_n // (self.cluster_k * num_b * width)
@@ -173,17 +179,18 @@ class HopperGemmConfig(WarpScheduleConfig):
             stages = min(count, max(able, stages), _MOST_STAGES_OF_C)
             of_batch = 1 if not narrow else stages if stages == count else max(stages // 2, 1)
             return stages, -(-count // of_batch)
-        if not narrow:
+        if not narrow and not (fused and itemsize == 2 and num_b == 1):
             return stages, count
         if able >= count:
-            return count, 1
-        batches = next((n for n in range(2, count, 2) if 2 * -(-count // n) <= able), count)
+            return count, 1 if narrow else min(count, MOST_WRITTEN)
+        most = able if narrow else min(able, 2 * _FUSED_BATCH)
+        batches = next((n for n in range(2, count, 2) if 2 * -(-count // n) <= most), count)
         return (2 * -(-count // batches), batches) if batches < count else (stages, count)
 
-    def shared_bytes_of(self, itemsize: int, num_b: int = 1, *, reads_c: bool = False) -> int:
+    def shared_bytes_of(self, itemsize: int, num_b: int = 1, *, reads_c: bool = False, fused: bool = False) -> int:
         """Return the shared memory of a CTA for results of such elements; parameters as of `epi_batches`."""
         stage_bytes = EPI_TILE_M * self.epi_tile_n(itemsize, num_b) * itemsize
-        stages = CONSUMERS * self.epi_batches(itemsize, num_b, reads_c=reads_c)[0]
+        stages = CONSUMERS * self.epi_batches(itemsize, num_b, reads_c=reads_c, fused=fused)[0]
         return max(self.shared_bytes, self.bytes_without_epi_tiles + stages * stage_bytes)
 
     def why_not_gated(self, itemsize: int, mn_major: bool) -> str | None:

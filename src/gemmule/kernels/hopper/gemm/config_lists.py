@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from .config import HopperGemmConfig
 
+#: Configs whose epilogue tiles are all in shared memory at once, since K has no more k-tiles than they have stages: for
+#: products of 16 bits with C or a function.
+FOR_SHORT_K = (
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=5, pingpong=1, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=128, stages=5, pingpong=1, cluster_m=1, cluster_n=4),
+)
 #: Configs for FP8, most of them cooperative, where one warpgroup promotes accumulators while the other multiplies; the
 #: cost model offers them to no other type.
 FOR_FLOAT8 = (
@@ -362,5 +368,6 @@ CONFIGS = (
     *FOR_LAYERS,
     *FOR_H200,
     *FOR_LONG_K,
+    *FOR_SHORT_K,
     *FOR_FLOAT8,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gemmule.core.dtype import FLOAT32, DType
+from gemmule.core.epilogue import Epilogue
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
@@ -17,12 +19,12 @@ from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import epilogue_us, fp8_contention, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, positions_among, times_at
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.tile_config import COLUMN_SCALED_N
+from gemmule.kernels.hopper.tile_config import COLUMN_SCALED_N, MAX_ACC_COLUMNS
 from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig
-from .offers import SHARED_ROWS, is_offered, offered_to
+from .offers import SHARED_ROWS, SHORT_K, is_offered, offered_to
 
 #: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
 #: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
@@ -30,12 +32,21 @@ from .offers import SHARED_ROWS, is_offered, offered_to
 #: (H200s).
 _COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
 #: Microseconds that a warpgroup takes longer for 2**14 elements with C, with a function, and with one of these
-#: operations: of records 20261129T203727 and 20261129T210739, H200s.
-_C_US, _FUNCTION_US, _SLOW_US = 0.5, 0.4, 1.5
+#: operations: of records 20261129T203727 and 20261129T210739, H200s; with a matrix that is read by element: 2 to 7 us,
+#: of records 20261130T001854 and 20261130T010854.
+_C_US, _FUNCTION_US, _SLOW_US, _MATRIX_US = 0.5, 0.4, 1.5, 3.0
 _SLOW = frozenset({"exp", "log", "tanh", "erf", "sigmoid", "gate", "gelu"})
+#: The factor of the times of tiles whose accumulators leave no registers for elements of a matrix that a function of
+#: 16-bit operands reads, so that these spill: 1.29 and 1.33 of record 20261130T010854.
+_SPILLED = 1.3
 #: Fewest k-tiles of a product that configs of `FOR_SHARED_ROWS` are offered to, which has K-major operands besides: of
 #: such they were timed. Of others a choice among them took longer (record 20261129T150040).
 _LEAST_K_TILES = 16
+#: Most k-tiles of a product that configs of `FOR_SHORT_K` are offered to, and their share of the time of those with a
+#: stage more: 0.93 and 0.94 with C, 0.96 and 0.97 with GELU (an H200).
+_MOST_K_TILES, _SHORT_SHARE = 4, 0.96
+#: Bytes of an element of 16 bits.
+_HALF_BYTES = 2
 
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
@@ -72,6 +83,10 @@ def costs_of_each(
         times *= _registers_factors(mn_major, rates)
     if problem.epilogue is not None or problem.c is not None:
         times += epilogue_us(operation, rates, None if dtype.is_float8 else _epilogue_us(problem))
+    if problem.epilogue is not None and _reads_a_matrix(problem.epilogue) and dtype.itemsize == _HALF_BYTES:
+        times *= rates.cached("spilled", lambda: rates.each(lambda one: _SPILLED if _is_full(one) else 1.0))
+    short, others = rates.cached("short K", lambda: _pairs_for_short_k(rates))
+    times[short] = times[others] * _SHORT_SHARE if _has_short_k(problem, operation) else math.inf
     return [times_at(times, one) for one in positions]
 
 
@@ -79,9 +94,41 @@ def _epilogue_us(problem: GemmProblem) -> float:
     """Return how much longer a warpgroup takes for 2**14 elements with the problem's C and epilogue."""
     found = _C_US * (problem.c is not None)
     if problem.epilogue is not None:
-        steps = problem.epilogue.expression.steps
-        found += _FUNCTION_US + _SLOW_US * any(step.split()[0] in _SLOW for step in steps)
+        found += _FUNCTION_US + _SLOW_US * _is_slow(problem.epilogue)
+        found += _MATRIX_US * _reads_a_matrix(problem.epilogue)
     return found
+
+
+def _is_slow(epilogue: Epilogue) -> bool:
+    """Return whether an epilogue has one of the slow operations."""
+    return any(step.split()[0] in _SLOW for step in epilogue.expression.steps)
+
+
+def _reads_a_matrix(epilogue: Epilogue) -> bool:
+    """Return whether an input varies by row and by column."""
+    return any(min(one.rows, one.cols) > 1 and one.row_stride and one.col_stride for one in epilogue.matrices)
+
+
+def _is_full(config: HopperGemmConfig) -> bool:
+    """Return whether a thread has as many accumulators as there may be."""
+    return config.mma_tiles_m * config.mma_n == MAX_ACC_COLUMNS
+
+
+def _has_short_k(problem: GemmProblem, operation: Operation) -> bool:
+    """Return whether the configs of `FOR_SHORT_K` pay, which hold a whole tile of C or of a function's results."""
+    epilogue = problem.epilogue
+    writes = problem.c is not None or (epilogue is not None and _is_slow(epilogue))
+    whole = problem.d.dtype.itemsize == problem.a.dtype.itemsize and (epilogue is None or epilogue.second is None)
+    return operation.k_tiles <= _MOST_K_TILES and writes and whole
+
+
+def _pairs_for_short_k(rates: TileRates) -> tuple[list[int], list[int]]:
+    """Return the places of the configs of `FOR_SHORT_K`, and of those with a stage more; of their own without such."""
+    places = {config: place for place, config in enumerate(rates.configs)}
+    short = [config for config in rates.configs if config.on(SMS) in SHORT_K]
+    others = (dataclasses.replace(config, stages=config.stages + 1) for config in short)
+    found = [places[config] for config in short]
+    return found, [places.get(other, place) for other, place in zip(others, found, strict=True)]
 
 
 def _only_for_columns(config: HopperGemmConfig) -> float:

@@ -144,7 +144,8 @@ class HopperGemm:
             and not (config.split_k or config.cluster_k > 1) and self.rows * self.columns >= _LARGE_TILE,
         )  # fmt: skip
         if lines is None:
-            stages, batches = config.epi_batches(itemsize, pair, reads_c=self.epi_layout.reads_c)
+            fused = self.fusion is not None and not promotes
+            stages, batches = config.epi_batches(itemsize, pair, reads_c=self.epi_layout.reads_c, fused=fused)
             self.epi_layout = dataclasses.replace(self.epi_layout, epi_stages=stages, num_batches=batches)
         self.epilogue: Any = LinearCombination(self.epi_layout)
         if self.fusion is not None or self.epi_layout.reads_c:

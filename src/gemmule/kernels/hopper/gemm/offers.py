@@ -13,15 +13,17 @@ from .config_lists import (
     FOR_LAYERS,
     FOR_LONG_K,
     FOR_SHARED_ROWS,
+    FOR_SHORT_K,
     FOR_SIDE_BY_SIDE,
 )
 
 #: Every config is looked up in these at the first call of a process.
 SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
 LAYERS = frozenset(FOR_LAYERS)
+SHORT_K = frozenset(FOR_SHORT_K)
 _H200 = frozenset(FOR_H200)
 _FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
-_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *FOR_H200))
+_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *FOR_H200, *SHORT_K))
 
 
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:

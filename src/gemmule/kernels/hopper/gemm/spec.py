@@ -310,7 +310,10 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
 def _shared_bytes(problem: GemmProblem, config: HopperGemmConfig) -> int:
     if scales := _scale_bytes(problem, config):
         return config.shared_bytes + scales
-    return config.shared_bytes_of(problem.d.dtype.itemsize, num_b_of(problem.epilogue), reads_c=problem.c is not None)
+    return config.shared_bytes_of(
+        problem.d.dtype.itemsize, num_b_of(problem.epilogue), reads_c=problem.c is not None,
+        fused=problem.epilogue is not None and not problem.a.dtype.is_float8,
+    )  # fmt: skip
 
 
 def _workspaces(
