@@ -167,7 +167,8 @@ def records_of(problem: GemmProblem, together: int, own: Choice, configs: list[A
     net = {config: [(one - base) / layer.count for one in each] for (config, _), each in zip(pairs, found, strict=True)}
     baseline = [(one - base) / layer.count for one in theirs]
     fastest = min(net, key=lambda config: statistics.median(net[config]))
-    for config in dict.fromkeys((own.config, fastest)):
+    # What dispatch chooses may be of those that were not compiled.
+    for config in dict.fromkeys(one for one in (own.config, fastest) if one in net):
         samples, chosen_by = net[config], "dispatch" if config == own.config else "search"
         yield {
             **timed(GEMM, problem, Choice(SPEC, config), chosen_by),
