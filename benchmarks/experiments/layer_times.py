@@ -197,7 +197,8 @@ def main() -> None:
     began, device = time.time(), get_device()
     tried = []
     for size in (*given.sizes, *given.twice):
-        problem = gemm_problem(*map(int, size.split(",")), given.dtype, given.dtype, "nt")
+        m, n, k = map(int, size.split(","))
+        problem = gemm_problem(m, n, k, given.dtype, given.dtype, "nt")
         own = choose(problem, device.arch, multiprocessors=device.multiprocessors, chip=device.name)
         assert own.spec is SPEC, own.spec.name
         found = [config for _, config in sorted(candidates(problem, device), key=lambda one: one[0])]
