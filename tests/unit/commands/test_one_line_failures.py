@@ -21,7 +21,6 @@ import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.outofcore.stores.formats.npy_header import read_header
-from gemmule.runtime import driver
 from gemmule_command import interruption_ends
 
 SOURCES = Path(gm.__file__).parents[1]
@@ -275,27 +274,6 @@ def test_a_stream_that_was_closed_before_the_process_began(closed, word, code, t
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
     assert not (tmp_path / "taken apart").exists()
-
-
-@pytest.mark.parametrize("error", [RuntimeError, UnsupportedError])
-def test_a_driver_that_cannot_be_started_ahead_is_left_to_what_needs_it(error, monkeypatch):
-    started = []
-
-    def module():
-        started.append(threading.current_thread().name)
-        raise error("no driver")
-
-    monkeypatch.setattr(driver, "driver_module", module)
-    monkeypatch.setattr(threading, "excepthook", lambda failed: started.append(failed.exc_value))
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "gpu")
-    # A file that is missing is refused before anything else looks for a GPU.
-    done = run("matmul", "gone.npy", "B.npy", "-o", "C.npy")
-    for thread in threading.enumerate():
-        if thread.name == "gemmule-driver":
-            thread.join()
-    assert "gemmule-driver" in started
-    assert not any(isinstance(one, Exception) for one in started)
-    assert "gone.npy" in done.output
 
 
 def test_names_in_public_docstrings_can_be_imported():
