@@ -25,6 +25,7 @@ from gemmule.kernels.hopper.operand_copies import (
     is_strided,
     nearer_rows,
     operand_copy,
+    read_bytes,
     strided_key,
     why_not_copied,
 )
@@ -40,8 +41,6 @@ from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
 
 _ITEMSIZES = (1, 2, 4)
-#: Bytes that memory reads at once.
-_SECTOR = 32
 
 
 @cache_last_call
@@ -129,7 +128,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if reason := refuse_hopper(problem, arch, "" if gathered else "ab", takes_empty=True):
         return reason
     for one in _to_pack(problem):
-        if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not("repacked"):
+        if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not():
             return reason
     # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones.
     specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if gathered else _WGMMA
@@ -207,18 +206,13 @@ def _vectors_us(config: RepackConfig) -> float:
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     copies, result = _to_pack(problem), problem.d.distinct_bytes(problem.batch)
-    packed, read = sum(one.nbytes for one in copies), sum(_read_bytes(one) for one in copies)
+    packed, read = sum(one.nbytes for one in copies), sum(read_bytes(one, one.copy.dtype.itemsize) for one in copies)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     if not _by_fma(problem):
         product += written_back_us(packed, gpu)
     moved = [gpu.moved_us(packed + read, rate) for rate in _BYTES]
     factor = unaligned_tf32_factor(problem)
     return [factor * (product + moved[config.threads > _FEW_THREADS] + _vectors_us(config)) for config in configs]
-
-
-def _read_bytes(copy: OperandCopy) -> float:
-    """Return roughly the bytes that packing reads: whole sectors of elements that are apart."""
-    return copy.nbytes * min(max(abs(copy.step), 1), _SECTOR // copy.copy.dtype.itemsize)
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
