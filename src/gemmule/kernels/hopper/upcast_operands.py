@@ -36,6 +36,7 @@ from .operand_copies import (
 )
 from .refusals import refuse_hopper, why_not_elements
 from .repack_config import RepackConfig
+from .tma_tiles import why_not_tma
 
 #: Types with tensor cores of their own that hold all values of narrower ones.
 _HALVES = (FLOAT16, BFLOAT16)
@@ -71,14 +72,16 @@ def _is_exact_in_tf32(problem: GemmProblem) -> bool:
 def copies_of(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands of another type than the common one, or without contiguous lines.
 
-    Lines of copies lie as those of the operands. Of TF32 one at least is K-major.
+    Lines of copies lie as those of the operands. Of TF32 one at least is K-major. For tensor cores what TMA does not
+    address is copied too.
     """
     wide, exact = common_type(problem), _is_exact_in_tf32(problem)
     gathered = exact and not (_is_k_major("a", problem.a) or _is_k_major("b", problem.b))
     found = []
     for name, matrix in (("a", problem.a), ("b", problem.b)):
         if matrix.dtype == wide and not is_strided(matrix):
-            continue
+            if wide not in _HALVES or why_not_tma(name, matrix, ()) is None:
+                continue
         rows = nearer_rows(matrix) if is_strided(matrix) else None
         if gathered and name == ("a" if problem.m <= problem.n else "b"):
             rows = name == "a"

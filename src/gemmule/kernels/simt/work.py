@@ -179,8 +179,11 @@ def facts_of(
     by_element: bool,
     multiprocessors: int,
     takes_vectors: bool = True,
+    fma: float = 1.0,
 ) -> SimtFacts:
     """Return the facts of configs for every product with such operands, one pair of A and B after another.
+
+    A multiply-add takes `fma` times the issue slots of one of float32.
 
     The result is written by element where its rows do not begin at multiples of 16 bytes. A kernel that takes no
     vectors of K-major operands copies all of them by element.
@@ -188,6 +191,7 @@ def facts_of(
     every = [
         {
             **_facts_of_config(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element, takes_vectors),
+            **_products(config, fma),
             "share": config.cluster_k * _SMS / (multiprocessors * _FILLED.get(config.cluster_k, _SMS)),
             "slack": _SLACK.get(config.cluster_k, _ROUNDING),
             "fits": _FITS.get(config.cluster_k, (1.0, 1))[0],
@@ -197,6 +201,11 @@ def facts_of(
         for config in configs
     ]
     return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
+
+
+def _products(config: SimtConfig, fma: float) -> dict[str, float]:
+    parts = config.itemsize // FLOAT32.itemsize
+    return {"products": config.thread_m * config.thread_n * (config.tile_k // config.warps_k) * parts**2 * fma}
 
 
 def _facts_of_config(
@@ -234,7 +243,6 @@ def _facts_of_config(
             _THREADS // config.threads,
         ),
         "warps": config.threads / 128,
-        "products": config.thread_m * config.thread_n * steps * parts**2,
         "copies": sum(count for count, few, along in each if few and not along),
         "transposed": sum(count for count, few, along in each if few and along),
         "vectors": sum(count for count, few, along in each if along and not few),
