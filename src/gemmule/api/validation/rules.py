@@ -57,7 +57,7 @@ def _dtype(dtype: Any, argument: str) -> np.dtype[Any]:
 
 
 def promoted(a: str, b: str) -> str:
-    """Return the type that the array API standard promotes `a` and `b` to.
+    """Return the type that NumPy promotes `a` and `b` to; of float16 and bfloat16 float32, as JAX and PyTorch do.
 
     Raises
     ------
@@ -66,6 +66,8 @@ def promoted(a: str, b: str) -> str:
     """
     if a == b:
         return a
+    if {a, b} == {"float16", "bfloat16"}:
+        return "float32"
     try:
         return str(np.promote_types(numpy_dtype(a), numpy_dtype(b)).name)
     except TypeError:

@@ -20,6 +20,7 @@ from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
+from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 
 from .next_kernel import NextProduct, Prepared, with_copies
@@ -36,7 +37,7 @@ from .operand_copies import (
 )
 from .refusals import refuse_hopper, why_not_elements
 from .repack_config import RepackConfig
-from .tma_tiles import why_not_tma
+from .tma_tiles import why_not_stored, why_not_tma
 
 #: Types with tensor cores of their own that hold all values of narrower ones.
 _HALVES = (FLOAT16, BFLOAT16)
@@ -72,18 +73,23 @@ def _is_exact_in_tf32(problem: GemmProblem) -> bool:
 def copies_of(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands of another type than the common one, or without contiguous lines.
 
-    Lines of copies lie as those of the operands. Of TF32 one at least is K-major. For tensor cores what TMA does not
-    address is copied too.
+    Lines of copies lie as those of the operands. Of TF32 one at least is K-major, both where TMA does not store D. For
+    16-bit tensor cores what TMA does not address is copied too.
     """
-    wide, exact = common_type(problem), _is_exact_in_tf32(problem)
-    gathered = exact and not (_is_k_major("a", problem.a) or _is_k_major("b", problem.b))
+    wide, gathered = common_type(problem), ""
+    if _is_exact_in_tf32(problem):
+        major = [name for name in "ab" if not _is_k_major(name, problem.operands()[name])]
+        if why_not_stored(row_result(problem)[0].d) is not None:
+            gathered = "".join(major)
+        elif len(major) > 1:
+            gathered = "a" if problem.m <= problem.n else "b"
     found = []
     for name, matrix in (("a", problem.a), ("b", problem.b)):
         if matrix.dtype == wide and not is_strided(matrix):
             if wide not in _HALVES or why_not_tma(name, matrix, ()) is None:
                 continue
         rows = nearer_rows(matrix) if is_strided(matrix) else None
-        if gathered and name == ("a" if problem.m <= problem.n else "b"):
+        if name in gathered:
             rows = name == "a"
         found.append(operand_copy(name, matrix, problem.batch, "wide", wide, rows=rows))
     if problem.own_transpose and len(found) > 1:
