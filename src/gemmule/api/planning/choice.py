@@ -165,7 +165,8 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
     from gemmule.dispatch.kernel_names import only_choice
 
     found = only_choice(word, registry.kernels_of(operation))
-    return (dataclasses.replace(found.spec, configs=(found.config,)),)
+    # Without a config it is chosen among all of the kernel's.
+    return (dataclasses.replace(found.spec, configs=(found.config,)) if "[" in word else found.spec,)
 
 
 def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip: Chip | None = None) -> Choice:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, Problem
-from gemmule.core.product_forms import COPY, INPUT, is_read_in_place
+from gemmule.core.product_forms import COPY, GATE, INPUT, is_read_in_place
 from gemmule.core.quantities import duration, flop_rate, short_quantity
 from gemmule.core.spec import Choice, Reason, reasons_of
 from gemmule.dispatch.choices.config_choice import predicted_us
@@ -320,9 +320,11 @@ def _form_text(choice: Choice, problem: GemmProblem) -> str:
         c = "c has another layout than the result" if same else f"c is {problem.c.dtype}, the result {problem.d.dtype}"
     if form.name == INPUT:
         return f"{c}; it is an input of the epilogue"
-    by = f"{form.step[0].name} [{form.step[1]}]" if form.step is not None else ""
+    by = " and ".join(f"{spec.name} [{config}]" for spec, config in form.kernels)
     if form.name == COPY:
         return f"{c}; it is copied into the result first, by {by}"
+    if form.name == GATE:
+        return f"no kernel takes this gated epilogue faster as it is; the second product is computed first, by {by}"
     c = c or f"no kernel takes this {'result and epilogue' if problem.epilogue else 'result'} faster as it is"
     return f"{c}; the rest is computed from its accumulators in a workspace, by {by}"
 
