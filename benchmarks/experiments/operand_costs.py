@@ -47,7 +47,7 @@ CASES = (
     ("float16 bfloat16", "", "cr"), ("float16 bfloat16", "", "rc"), ("int32 int32", "", "rc"),
     ("int32 int32", "", "sr"),
     *(("float32 float32", precision, kinds) for precision in ("", "tf32") for kinds in ("rr", "sr", "rs", "tr")),
-    *((f"{name} {name}", "", kinds) for name in ("float64", "complex64", "complex128", "int8") for kinds in ("rr", "sr")),
+    *((f"{x} {x}", "", kinds) for x in ("float64", "complex64", "complex128", "int8") for kinds in ("rr", "sr")),
 )  # fmt: skip
 #: Kernels that such products ran before.
 _BEFORE = ("simt_batched", "gemm_reference")
@@ -222,8 +222,9 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     began, device = time.time(), get_device()
-    sizes = [tuple(map(int, word.split("x"))) if "x" in word else (int(word),) * 3 for word in given.sizes]
-    plans = [(case, choices_of(case, device)) for size in sizes for case in (Case(*size, *one) for one in CASES)]
+    sizes = [[int(x) for x in (word if "x" in word else f"{word}x{word}x{word}").split("x")] for word in given.sizes]
+    cases = [Case(m, n, k, *one) for m, n, k in sizes for one in CASES]
+    plans = [(case, choices_of(case, device)) for case in cases]
     jobs = {
         str(job): job for case, choices in plans for one in choices.values()
         for job in jobs_of(one, case.problem, device.arch)

@@ -145,7 +145,7 @@ def _with_inputs(problem: GemmProblem, *, keeps_c: bool = False) -> tuple[GemmPr
 
 
 def _with_second_as_input(problem: GemmProblem, epilogue: Epilogue) -> tuple[GemmProblem, dict[str, str]]:
-    """Return the problem with the product with the second B as an input of its epilogue, and the inputs' former names."""
+    """Return the problem with the product with the second B as an input of its epilogue, and former names."""
     expression, matrices, numbers = _expression_without_second(epilogue.expression)
     inputs = {**epilogue.inputs(), UP: sums_of(problem)}
     epilogue = dataclasses.replace(

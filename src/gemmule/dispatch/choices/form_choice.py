@@ -132,9 +132,7 @@ def _forms(problem: GemmProblem) -> Iterator[Form | None]:
         yield Form(SUMS)
 
 
-def _further(
-    form: Form, step: Step, inner: GemmProblem, choose: Choose, gpu: GpuRates | None
-) -> tuple[Choice, float]:
+def _further(form: Form, step: Step, inner: GemmProblem, choose: Choose, gpu: GpuRates | None) -> tuple[Choice, float]:
     """Return the choice of a form's further launch, and its predicted microseconds."""
     reference = [spec for spec in kernels_of("gemm") if spec.name == GEMM_REFERENCE]
     problem, among = step.problem, reference

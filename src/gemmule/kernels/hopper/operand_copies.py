@@ -81,9 +81,7 @@ def operand_copy(
     matrices = batch[0] if batch and between else 1
     step = ld * lines if matrices > 1 else 0
     strides, steps = (ld, 1) if rows else (1, ld), (step,) if batch else ()
-    copy = StridedMatrix(
-        dtype, matrix.rows, matrix.cols, *strides, steps, MAP_ALIGNMENT, padded=True, conj=matrix.conj
-    )
+    copy = StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, steps, MAP_ALIGNMENT, padded=True, conj=matrix.conj)
     ahead, step_in_line = (matrix.row_stride, matrix.col_stride)[:: 1 if rows else -1]
     given = (ahead, between)
     vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT) * lines
@@ -117,7 +115,7 @@ def are_strided(copies: Sequence[OperandCopy]) -> bool:
 
 
 def read_bytes(copy: OperandCopy, itemsize: int) -> float:
-    """Return roughly the bytes that a copy reads of elements of so many bytes: whole sectors of those that are apart."""
+    """Return roughly the bytes that a copy reads of such elements: whole sectors of those that are apart."""
     nearest = min(max(abs(stride), 1) for stride in (copy.step, copy.strides[0]))
     elements = copy.length * copy.lines * copy.matrices
     return elements * min(nearest * itemsize, max(_SECTOR, itemsize))

@@ -85,9 +85,9 @@ def copies_of(problem: GemmProblem) -> tuple[OperandCopy, ...]:
             gathered = "a" if problem.m <= problem.n else "b"
     found = []
     for name, matrix in (("a", problem.a), ("b", problem.b)):
-        if matrix.dtype == wide and not is_strided(matrix):
-            if wide not in _HALVES or why_not_tma(name, matrix, ()) is None:
-                continue
+        is_loaded = wide not in _HALVES or why_not_tma(name, matrix, ()) is None
+        if matrix.dtype == wide and is_loaded and not is_strided(matrix):
+            continue
         rows = nearer_rows(matrix) if is_strided(matrix) else None
         if name in gathered:
             rows = name == "a"

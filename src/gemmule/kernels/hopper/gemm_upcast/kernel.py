@@ -17,8 +17,6 @@ Sources
 
 from __future__ import annotations
 
-from typing import Any
-
 import cutlass
 from cutlass import Float32, Float64, Int32, cute
 

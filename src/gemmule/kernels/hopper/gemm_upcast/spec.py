@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
     BFLOAT16,
@@ -91,7 +93,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return (*contiguous, *(types_signature((dtype, dtype), FLOAT16, strided=True) for dtype in NARROW), *gathered)
 
 
-def costs(problem: GemmProblem, configs: tuple[RepackConfig, ...], gpu: GpuRates) -> list[float]:
+def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     return _OPERANDS.costs(problem, configs, gpu)
 
@@ -107,7 +109,7 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
 SPEC = KernelSpec(
     name="hopper_gemm_upcast",
     operation="gemm",
-    summary="mixed types, 8-bit floats, and strided 32- and 64-bit numbers: copied as one type first, for another kernel",
+    summary="mixed types, 8-bit floats, strided 32- and 64-bit numbers: copied as one type first, for another kernel",
     package=__package__,
     archs=(HOPPER,),
     configs=(RepackConfig(), RepackConfig(threads=256, vectors=1)),

@@ -54,7 +54,12 @@ class SimtGemm:
         rotated = self.rows or config.cluster_k * config.warps_k > 1
         rotated = rotated and (interleaved or not self.mainloop.transposes or config.threads % 3 == 0)
         self.epilogue = SimtEpilogue(
-            config, int(types["d_vector"]), types["tiles"] == "whole", self.fused, rotated, interleaved,
+            config,
+            int(types["d_vector"]),
+            types["tiles"] == "whole",
+            self.fused,
+            rotated,
+            interleaved,
             self.mainloop.number,
         )
 
