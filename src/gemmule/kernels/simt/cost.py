@@ -19,8 +19,6 @@ from .config import LARGEST, VECTOR, VECTOR_BYTES, SimtConfig
 from .rates import RATES
 from .work import OperandLayout, SimtWork, facts_of, work_of
 
-#: Time to issue an IMAD by that of an FMA: 64 and 128 a cycle and SM (CUDA programming guide, arithmetic instructions).
-_INTEGER_FMA = 2.0
 #: How MN-major copies in workspaces lie.
 _COPY = OperandLayout(k_major=False, unaligned=False)
 #: Microseconds on an H200 that a wave of the largest tiles takes longer with C, or an input of the epilogue, that is
@@ -42,8 +40,8 @@ def _limits(
     """Return the work of configs for a product with each of several pairs of operands, one after another."""
     one, _, _ = row_result(problem)
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
-    fma = _INTEGER_FMA if one.a.dtype == INT32 else 1.0
-    facts = facts_of(configs, operands, n % VECTOR > 0, gpu.multiprocessors, fma=fma)
+    integers = one.a.dtype == INT32
+    facts = facts_of(configs, operands, n % VECTOR > 0, gpu.multiprocessors, integers=integers)
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
     tiles = np.ceil(float(m) / facts.tile_m)
     tiles *= np.ceil(float(n) / facts.tile_n)
