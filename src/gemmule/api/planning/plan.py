@@ -222,6 +222,9 @@ class Plan:
     def _work_line(self) -> str:
         work = f"{short_quantity(self.flop, 'FLOP')}, " if self.flop else ""
         bound = f"; at least {duration(self.bound_s)} at the chip's peak rates" if self.bound_s is not None else ""
+        if bound and isinstance(self.problem, GemmProblem) and self.problem.precision is not Precision.IEEE:
+            # Fewer or cheaper operations than those of IEEE arithmetic may do.
+            bound += f" with precision={self.problem.precision.value!r}"
         return f"work: {work}at least {short_quantity(self.bytes_min, 'B')} to move{bound}"
 
 
