@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 _FITS = {3: (1.97, 2), 4: (0.97, 1), 6: (0.9, 1), 16: (0.86, 1)}
 #: A little more than a whole number of CTAs an SM.
 _MORE = 1 + 1e-6
-#: Cycles of an IMAD, of which an SM has 64 a clock cycle and 128 FMAs (CUDA programming guide, arithmetic instructions),
+#: Cycles of an IMAD, of which an SM has 64 a clock cycle, and 128 FMAs (CUDA programming guide, arithmetic throughput),
 #: by those of an FMA in `rates`: these pass at 3167 a microsecond, an H200's clock at up to 1980.
 _IMAD_CYCLES = 3.0
 #: Threads and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
@@ -185,7 +185,6 @@ def facts_of(
     integers: bool = False,
 ) -> SimtFacts:
     """Return the facts of configs for every product with such operands, one pair of A and B after another.
-
 
     The result is written by element where its rows do not begin at multiples of 16 bytes. A kernel that takes no
     vectors of K-major operands copies all of them by element.
