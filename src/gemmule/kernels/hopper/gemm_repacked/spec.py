@@ -130,6 +130,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for one in _to_pack(problem):
         if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not():
             return reason
+        if problem.batch and one.matrices < problem.batch[0] and not (gathered or _by_fma(problem)):
+            return f"{one.operand.upper()} is one matrix for all of the batch, which TMA cannot load again"
     # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones.
     specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if gathered else _WGMMA
     return why_no_next(_PRODUCT.prepare(problem).problem, specs)
