@@ -228,7 +228,10 @@ def _why_reference(problem: GemmProblem, choose_one: Choose, arch: Arch, *, is_n
     )
     usual = best_form(plain, kernels_of("gemm"), choose_one, None)
     if usual.spec.name == GEMM_REFERENCE:
-        return f"no other kernel takes {types.a} x {types.b} into {types.d}; operands of one type run faster ones"
+        remedy = (
+            "operands of one type run faster ones" if types.a != types.b else f"results of {types.a} run faster ones"
+        )
+        return f"no other kernel takes {types.a} x {types.b} into {types.d}; {remedy}"
     reason = usual.spec.why_not(problem, arch, usual.config) or "it is predicted to be slower"
     return f"{usual.spec.name}, the usual kernel for these types, does not run: {reason}"
 

@@ -58,10 +58,11 @@ def test_a_kernel_that_is_named_needs_no_other_reason():
     choice = choose(problem, HOPPER, named, **H200)
     assert choice.why_reference is not None
     assert choice.why_reference() == "kernel= names it"
-    mixed = dataclasses.replace(problem, b=contiguous(dtype_named("bfloat16"), 64, 64))
-    choice = choose(mixed, HOPPER, **H200)
-    assert choice.why_reference is not None
-    assert (
-        choice.why_reference()
-        == "no other kernel takes float32 x bfloat16 into float32; operands of one type run faster ones"
-    )
+    for arch, types, remedy in (
+        (HOPPER, ("complex128", "complex128", "complex64"), "results of complex128"),
+        (Arch(8, 0), ("float32", "bfloat16", "float32"), "operands of one type"),
+    ):
+        choice = choose(contiguous_gemm(64, 64, 64, types), arch, multiprocessors=132)
+        assert choice.why_reference is not None
+        a, b, d = types
+        assert choice.why_reference() == f"no other kernel takes {a} x {b} into {d}; {remedy} run faster ones"

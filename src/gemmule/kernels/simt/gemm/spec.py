@@ -96,15 +96,12 @@ def _signature(element: DType, a: tuple[str, int], b: tuple[str, int], vector: i
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return all layouts with whole tiles, with tiles that do not divide, and with rows that are not aligned.
-
-    The last are of integers too.
-    """
+    """Return all layouts with whole tiles, with tiles that do not divide, and with rows that are not aligned."""
     del arch
-    widths = ((FLOAT32, 16, VECTOR, True), (FLOAT32, 16, VECTOR, False), (FLOAT32, 4, 1, False), (INT32, 4, 1, False))
+    widths = ((16, VECTOR, True), (16, VECTOR, False), (4, 1, False))
     return tuple(
-        _signature(element, (a, size), (b, size), vector, whole)
-        for (element, size, vector, whole), a, b in itertools.product(widths, "km", "nk")
+        _signature(FLOAT32, (a, size), (b, size), vector, whole)
+        for (size, vector, whole), a, b in itertools.product(widths, "km", "nk")
     )
 
 
