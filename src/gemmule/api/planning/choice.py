@@ -215,9 +215,11 @@ def choose_for_chip(problem: Problem, chip: Chip, registry: Sequence[KernelSpec]
     NoKernelError
         If none takes the problem.
     """
-    arch, untouched = Arch.for_device(*chip.capability), registry is None
+    arch = Arch.for_device(*chip.capability)
+    # A config that is named is no choice.
+    tuned = registry is None or any(len(spec.configs) > 1 for spec in registry)
     with with_remedy(registry):
-        return choose(problem, arch, registry, multiprocessors=chip.sms, chip=chip.driver_name, tuned=untouched)
+        return choose(problem, arch, registry, multiprocessors=chip.sms, chip=chip.driver_name, tuned=tuned)
 
 
 @contextlib.contextmanager
