@@ -22,6 +22,7 @@ MIXED = (
     ("float64", "float32", "float64"),
     ("int32", "int8", "int32"),
     ("complex64", "float32", "complex64"),
+    ("int8", "complex128", "complex128"),
 )
 
 

@@ -12,6 +12,7 @@ from gemmule.core.dtype import (
     FLOAT16,
     FLOAT32,
     FLOAT64,
+    INT8,
     INT32,
     Kind,
     Precision,
@@ -81,14 +82,19 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return 8-bit floats to float16, and what first comes to a common type, of contiguous lines and of others."""
+    """Return 8-bit floats to float16, what mixed types need to be converted, and gathered operands of one type."""
     del arch
-    pairs = (
-        *(((dtype, dtype), FLOAT16) for dtype in NARROW),
-        *(((dtype,), FLOAT32) for dtype in (BFLOAT16, FLOAT16)),
-        ((BFLOAT16, FLOAT16), FLOAT32),
+    contiguous = tuple(
+        types_signature(types, wide)
+        for wide, every in {
+            FLOAT16: (*((dtype, dtype) for dtype in NARROW), (INT8,)),
+            BFLOAT16: ((INT8,),),
+            FLOAT32: ((BFLOAT16,), (FLOAT16,), (INT8,), (BFLOAT16, FLOAT16), (FLOAT16, BFLOAT16)),
+            FLOAT64: ((FLOAT32,), (INT32, FLOAT32), (FLOAT32, INT32)),
+            INT32: ((INT8,),),
+        }.items()
+        for types in every
     )
-    contiguous = tuple(types_signature(types, wide) for types, wide in pairs)
     gathered = tuple(types_signature((dtype,), dtype, strided=True) for dtype in _GATHERED)
     return (*contiguous, *(types_signature((dtype, dtype), FLOAT16, strided=True) for dtype in NARROW), *gathered)
 
