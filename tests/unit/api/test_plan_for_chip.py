@@ -91,6 +91,27 @@ def test_a_named_kernel_runs_its_config_of_least_predicted_time():
         assert first.config != named.config
 
 
+@pytest.mark.parametrize(
+    ("types", "options", "copies"),
+    [
+        (("float32", "bfloat16"), {}, "b as float32 first, into 16.78 MB"),
+        (("float16", "bfloat16"), {}, "a as float32 and b as float32 first, into 33.55 MB"),
+        (("int8", "float16"), {}, "a as float16 first, into 8.389 MB"),
+        (("complex64", "float32"), {}, "b as complex64 first, into 33.55 MB"),
+        (("float64", "float64"), {"precision": "ozaki"}, ""),
+        (("float64", "float64"), {}, ""),
+    ],
+    ids=str,
+)
+def test_plans_say_what_is_copied_first(types, options, copies):
+    a, b = (np.empty((2048, 2048), numpy_dtype(name)) for name in types)
+    plan = gm.matmul.plan(a, b, chip="h200", **options)
+    assert plan.copies.rpartition(", ")[0] == copies
+    assert ("copies: " in str(plan)) == bool(copies)
+    strided = gm.matmul.plan(a[:, ::2], b[::2], chip="b200")
+    assert strided.copies == ""
+
+
 def test_a_bound_names_the_precision_that_it_is_of():
     a, b = operands((4096, 4096, 4096), "float64")
     plain, emulated = (gm.matmul.plan(a, b, precision=one, chip="h200") for one in ("ieee", "ozaki"))
