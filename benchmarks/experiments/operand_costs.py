@@ -1,6 +1,6 @@
 """What operands of mixed types, of integers, and without contiguous lines take, and what PyTorch takes with them.
 
-For each pair of types and layouts the kernels that a call runs, the reference kernel or the one that took such operands
+For each pair of types and layouts, and gated forms that no kernel has (``gated``), the kernels that a call runs, the reference kernel or the one that took such operands
 as they are, and PyTorch, which converts or copies first, are timed interleaved, in CUDA graphs over rotating buffers.
 Results are held against float64, or exact integers, on some rows, in poisoned memory. Needs an NVIDIA GPU, PyTorch and
 the compiler.
@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import dataclasses
 import math
+import random
 import statistics
 import sys
 import time
@@ -22,11 +23,14 @@ from typing import Any
 from addend_costs import span
 
 from gemmule.compiler.pool import compile_all, jobs_of
+from gemmule.core.activations import silu
 from gemmule.core.dtype import Kind, Precision, accumulator, dtype_named
+from gemmule.core.epilogue import SECOND, Epilogue
 from gemmule.core.errors import CompileError, NoKernelError, WrongResultError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
+from gemmule.core.tracing import accumulated, accumulated_second, lowered
 from gemmule.dispatch.registry import kernels_of
 from gemmule.dispatch.select import choose
 from gemmule.lab import protocol
@@ -37,7 +41,9 @@ from gemmule.runtime.device import get_device
 from gemmule.runtime.rotation import Rotation
 
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _CHECKED_ROWS = 0.5e-3, 3, 2, 64, 16
-#: Types of A and B, the precision where another, and layouts: ``r`` row-major, ``c`` column-major, ``s`` every other
+#: Kernels that are compiled in one batch.
+_TOGETHER = 48
+#: Types of A and B, the precision where another, or ``gated``, and layouts: ``r`` row-major, ``c`` column-major, ``s`` every other
 #: element of rows, ``t`` of columns.
 CASES = (
     *((pair, "", "rr") for pair in (
@@ -47,8 +53,10 @@ CASES = (
     ("float16 bfloat16", "", "cr"), ("float16 bfloat16", "", "rc"), ("int32 int32", "", "rc"),
     ("int32 int32", "", "sr"),
     *(("float32 float32", precision, kinds) for precision in ("", "tf32") for kinds in ("rr", "sr", "rs", "tr")),
+    ("float32 float32", "gated", "rr"), ("float64 float64", "gated", "rr"),
     *((f"{x} {x}", "", kinds) for x in ("float64", "complex64", "complex128", "int8") for kinds in ("rr", "sr")),
 )  # fmt: skip
+GATED = "gated"
 #: Kernels that such products ran before.
 _BEFORE = ("simt_batched", "gemm_reference")
 
@@ -73,6 +81,10 @@ class Case:
             out = a if b.name == "int8" else b
         first, second = _matrix(a, self.m, self.k, self.kinds[0]), _matrix(b, self.k, self.n, self.kinds[1])
         d = StridedMatrix(out, self.m, self.n, self.n, 1, alignment=256)
+        if self.precision == GATED:
+            expression, _, _ = lowered(silu(accumulated()) * accumulated_second(), "swiglu")
+            epilogue = Epilogue(expression, second=second)
+            return GemmProblem(self.m, self.n, self.k, (), first, second, None, d, epilogue=epilogue)
         precision = Precision(self.precision) if self.precision else Precision.IEEE
         return GemmProblem(self.m, self.n, self.k, (), first, second, None, d, precision=precision)
 
@@ -125,6 +137,9 @@ class Operands:
         wide = torch.complex128 if problem.accumulator.kind is Kind.COMPLEX else torch.float64
         a, b = views["a"][rows].to(wide), views["b"].to(wide)
         exact, size = a @ b, a.abs() @ b.abs()
+        if SECOND in views:
+            up = views[SECOND].to(wide)
+            exact, size = torch.nn.functional.silu(exact) * (a @ up), (1 + size) * (1 + a.abs() @ up.abs())
         unit = 2.0**-10 if problem.precision is Precision.TF32 else 8 * problem.accumulator.unit_roundoff
         bound = 1.02 * problem.d.dtype.unit_roundoff * exact.abs() + 4 * unit * math.sqrt(problem.k) * size / 8 + 1e-30
         if not bool(((got.to(wide) - exact).abs() <= bound).all()):
@@ -136,6 +151,8 @@ class Operands:
         torch, (a, b, d) = self._torch, (self.views[index][name] for name in "abd")
         if self.problem.a.dtype.name == self.problem.b.dtype.name == "int8":
             return lambda: torch._int_mm(a.contiguous(), b.T.contiguous().T)
+        if (up := self.views[index].get(SECOND)) is not None:
+            return lambda: torch.nn.functional.silu(a @ b) * (a @ up)
         common = torch.promote_types(a.dtype, b.dtype)
         if common != d.dtype and d.dtype in (torch.float64, torch.complex128):
             common = d.dtype
@@ -147,7 +164,7 @@ def choices_of(case: Case, device: Any) -> dict[str, Choice]:
     facts = {"multiprocessors": device.multiprocessors, "chip": device.name, "tuned": False}
     found = {"now": choose(case.problem, device.arch, **facts)}
     before = tuple(spec for spec in kernels_of("gemm") if spec.name in _BEFORE)
-    if (now := found["now"]).spec.name == "hopper_gemm_upcast" or "upcast" in now.spec.name or "int32" in case.types:
+    if "upcast" in found["now"].spec.name or "int32" in case.types or case.precision == GATED:
         with contextlib.suppress(NoKernelError):
             found["before"] = choose(case.problem, device.arch, before, **facts)
     return found
@@ -218,24 +235,35 @@ def main() -> None:
     """Compile, measure, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="*", default=["4096", "1024", "2047"], help="extents, as 4096 or 64x128x256")
+    parser.add_argument("--draws", type=int, default=0, help="random cases of random shapes, after those of --sizes")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--compiling", type=float, default=38, help="seconds after which no more kernels are compiled")
     parser.add_argument("--seconds", type=float, default=58, help="seconds of all")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     began, device = time.time(), get_device()
     sizes = [[int(x) for x in (word if "x" in word else f"{word}x{word}x{word}").split("x")] for word in given.sizes]
     cases = [Case(m, n, k, *one) for m, n, k in sizes for one in CASES]
+    numbers = random.Random(given.seed)  # noqa: S311  # sizes, no secrets
+    for _ in range(given.draws):
+        m, n, k = (round(math.exp(numbers.uniform(math.log(48), math.log(5000)))) for _ in range(3))
+        m, n, k = (8 * -(-x // 8) for x in (m, n, k)) if numbers.random() < 0.5 else (m, n, k)
+        types, precision, kinds = numbers.choice(CASES)
+        cases.append(Case(m, n, k, types, precision, "".join(numbers.choice("rrcs") for _ in kinds)))
     plans = [(case, choices_of(case, device)) for case in cases]
     jobs = {
         str(job): job for case, choices in plans for one in choices.values()
         for job in jobs_of(one, case.problem, device.arch)
     }  # fmt: skip
     print(f"{time.time() - began:.0f} s: {len(plans)} cases, {len(jobs)} kernels", flush=True)
-    failing = set(jobs)
-    for job, result in compile_all(list(jobs.values())):
-        if isinstance(result, CompileError):
-            print(f"left out: {job}: {str(result)[:200]}", flush=True)
-            continue
-        failing.discard(str(job))
+    failing, left = set(jobs), list(jobs.values())
+    while left and time.time() - began < given.compiling:
+        part, left = left[:_TOGETHER], left[_TOGETHER:]
+        for job, result in compile_all(part):
+            if isinstance(result, CompileError):
+                print(f"left out: {job}: {str(result)[:200]}", flush=True)
+                continue
+            failing.discard(str(job))
     print(f"{time.time() - began:.0f} s: compiled all but {len(failing)}", flush=True)
     import torch
 

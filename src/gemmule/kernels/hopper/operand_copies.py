@@ -11,7 +11,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.spec import Signature
 
 from .next_kernel import WorkspaceCopy
-from .repack_config import RepackConfig
+from .repack_config import PAIR, RepackConfig
 
 #: Bytes that leading dimensions of copies are a multiple of. TMA takes 16, but its boxes have rows of 128 bytes, each
 #: of which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
@@ -32,7 +32,7 @@ class OperandCopy(WorkspaceCopy):
     #: strides, copy_strides: Elements from one line, and one matrix, to the next.
     strides: tuple[int, int]
     copy_strides: tuple[int, int]
-    vectors: int  #: Vectors of 16 bytes in the lines of a matrix.
+    vectors: int  #: Vectors of 16 bytes in a line.
     step: int = 1  #: Elements from one element of a line to the next.
 
     def why_not(self) -> str | None:
@@ -42,9 +42,10 @@ class OperandCopy(WorkspaceCopy):
             return f"{name} is {self.lines} lines of {self.length} elements, {self.matrices} times: too many"
         return None
 
-    def ctas(self, config: RepackConfig) -> int:
-        """Return the CTAs that copy a matrix."""
-        return -(-self.vectors // (config.threads * config.vectors))
+    def ctas(self, config: RepackConfig, strided: bool = False) -> int:
+        """Return the CTAs that copy a matrix, in a launch for lines of any stride or not."""
+        vectors = -(-self.vectors // PAIR) * PAIR if strided else self.vectors
+        return -(-vectors * self.lines // (config.threads * config.vectors))
 
 
 def operand_copy(
@@ -74,7 +75,7 @@ def operand_copy(
     rows, dtype = matrix.has_contiguous_rows if rows is None else rows, dtype or matrix.dtype
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
     # What a thread writes of a vector does not pass the end of a line.
-    unit = max(REPACKED_BYTES // dtype.itemsize, MAP_ALIGNMENT // matrix.dtype.itemsize)
+    unit = max(REPACKED_BYTES // dtype.itemsize, PAIR * MAP_ALIGNMENT // matrix.dtype.itemsize)
     ld = max(-(-length // unit), 1) * unit
     between = (matrix.batch_strides or (0,))[0]
     # One matrix for all of a batch is copied once.
@@ -84,7 +85,7 @@ def operand_copy(
     copy = StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, steps, MAP_ALIGNMENT, padded=True, conj=matrix.conj)
     ahead, step_in_line = (matrix.row_stride, matrix.col_stride)[:: 1 if rows else -1]
     given = (ahead, between)
-    vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT) * lines
+    vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT)
     named = (operand, f"{prefix} {operand}", copy, ld * lines * matrices * dtype.itemsize)
     # The stride of a single element is unused.
     return OperandCopy(*named, length, lines, matrices, given, (ld, step), vectors, step_in_line if length > 1 else 1)
@@ -92,7 +93,7 @@ def operand_copy(
 
 def why_not_copied(copies: Sequence[OperandCopy], config: RepackConfig, purpose: str) -> str | None:
     """Say why one launch cannot write all copies, or None where it can; `purpose` is a verb, as "repack"."""
-    if sum(one.ctas(config) for one in copies) * config.threads * config.vectors > _MAX_VECTORS:
+    if sum(one.ctas(config, strided=True) for one in copies) * config.threads * config.vectors > _MAX_VECTORS:
         return (
             f"there are more than {_MAX_VECTORS} vectors to {purpose}, the most that the kernel's 32-bit indices take"
         )
@@ -137,7 +138,7 @@ def copy_launch(copies: Sequence[OperandCopy], config: RepackConfig) -> Launch:
             TensorParam(one.workspace, extents, one.copy_strides),
         ]
     return Launch(
-        grid=(sum(one.ctas(config) for one in copies), 1, max((one.matrices for one in copies), default=1)),
+        grid=(sum(one.ctas(config, strided) for one in copies), 1, max((one.matrices for one in copies), default=1)),
         block=(config.threads, 1, 1),
         params=tuple(params),
         overlaps=True,

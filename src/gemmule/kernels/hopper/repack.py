@@ -10,6 +10,7 @@ from cutlass import Int32, Uint32, cute
 
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.parts.tensors import major_tensor, strided_tensor
+from gemmule.kernels.hopper.repack_config import PAIR
 from gemmule.kernels.parts.words import shifted, words_at
 
 VECTOR = 16
@@ -45,7 +46,9 @@ class PackedLines:
 
     @cute.jit
     def per_line(self, mS: cute.Tensor):
-        """Return the vectors of a line."""
+        """Return the vectors of a line, of gathered ones whole pairs."""
+        if cutlass.const_expr(self.strided):
+            return cute.ceil_div(mS.shape[0], PAIR * self.per_vector) * PAIR
         return cute.ceil_div(mS.shape[0], self.per_vector)
 
     @cute.jit
@@ -60,19 +63,19 @@ class PackedLines:
     def gather(self, gS: cute.Tensor, gD: cute.Tensor, cta):
         """Copy this CTA's vectors, element by element; neighbouring threads read what is nearer in memory.
 
-        That are elements of a line, or the same elements of neighbouring lines, which are sectors of what they write.
+        That are elements of a line, or the same elements of neighbouring lines: then pairs of threads write sectors.
         """
         tid, _, _ = cute.arch.thread_idx()
-        per_line, count, lines = Uint32(self.per_line(gS)), self.count(gS), Uint32(gS.shape[1])
+        per_line, count = Uint32(self.per_line(gS)), self.count(gS)
         across = is_nearer(gS.stride[1], gS.stride[0])
-        side = lines if across else per_line
+        side = Uint32(gS.shape[1] * PAIR) if across else per_line
         loaded = cute.make_rmem_tensor(cute.make_layout((4, self.vectors)), Uint32)
         vectors = []
         for v in cutlass.range_constexpr(self.vectors):
             index = (cta * self.vectors + v) * self.threads + tid
             high = Uint32(index) // side
             low = Uint32(index) - high * side
-            line, in_line = (low, high) if across else (high, low)
+            line, in_line = (low // PAIR, high * PAIR + low % PAIR) if across else (high, low)
             vectors.append((index, Int32(in_line * self.per_vector), Int32(line)))
             if index < count:
                 self.read_elements(gS, vectors[v][1], vectors[v][2], loaded[None, v])

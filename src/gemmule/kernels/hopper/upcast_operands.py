@@ -63,10 +63,11 @@ def common_type(problem: GemmProblem) -> DType:
     return problem.d.dtype if problem.d.dtype in halves else halves[0]
 
 
-def _is_exact_in_tf32(problem: GemmProblem) -> bool:
-    """Return whether A and B are converted to float32, and TF32 holds them too: float16 and bfloat16."""
+def _by_tf32(problem: GemmProblem) -> bool:
+    """Return whether tensor cores multiply float32: rounded, or float16 and bfloat16, which TF32 holds."""
     significand = max(problem.a.dtype.significand, problem.b.dtype.significand)
-    return common_type(problem) == FLOAT32 and significand <= TF32_SIGNIFICAND
+    exact = common_type(problem) == FLOAT32 and significand <= TF32_SIGNIFICAND
+    return exact or problem.precision is Precision.TF32
 
 
 @cache_last_call
@@ -74,10 +75,11 @@ def copies_of(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands of another type than the common one, or without contiguous lines.
 
     Lines of copies lie as those of the operands. Of TF32 one at least is K-major, both where TMA does not store D. For
-    16-bit tensor cores what TMA does not address is copied too.
+    tensor cores what TMA does not address is copied too.
     """
     wide, gathered = common_type(problem), ""
-    if _is_exact_in_tf32(problem):
+    tensor_cores = wide in _HALVES or _by_tf32(problem)
+    if _by_tf32(problem):
         major = [name for name in "ab" if not _is_k_major(name, problem.operands()[name])]
         if why_not_stored(row_result(problem)[0].d) is not None:
             gathered = "".join(major)
@@ -85,8 +87,8 @@ def copies_of(problem: GemmProblem) -> tuple[OperandCopy, ...]:
             gathered = "a" if problem.m <= problem.n else "b"
     found = []
     for name, matrix in (("a", problem.a), ("b", problem.b)):
-        is_loaded = wide not in _HALVES or why_not_tma(name, matrix, ()) is None
-        if matrix.dtype == wide and is_loaded and not is_strided(matrix):
+        is_loaded = not tensor_cores or why_not_tma(name, matrix, ()) is None
+        if matrix.dtype == wide and is_loaded and not is_strided(matrix) and name not in gathered:
             continue
         rows = nearer_rows(matrix) if is_strided(matrix) else None
         if name in gathered:
@@ -109,7 +111,7 @@ def _prepared(problem: GemmProblem) -> Prepared:
         mirrored = [dataclasses.replace(one.copy.transposed(), conj=problem.b.conj) for one in copies]
         copies += tuple(dataclasses.replace(one, operand="b", copy=b) for one, b in zip(copies, mirrored, strict=True))
     prepared = with_copies(problem, copies)
-    if _is_exact_in_tf32(problem):
+    if _by_tf32(problem):
         prepared = prepared._replace(problem=dataclasses.replace(prepared.problem, precision=Precision.TF32))
     return prepared
 

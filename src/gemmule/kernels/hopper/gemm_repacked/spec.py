@@ -115,6 +115,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if not _to_pack(problem):
         return "TMA can load A and B as they are"
+    if problem.a.dtype == FLOAT32 and (is_strided(problem.a) or is_strided(problem.b)):
+        return "A or B is float32 without contiguous lines, which hopper_gemm_upcast copies"
     gathered = are_strided(_to_pack(problem))
     if _by_fma(problem):
         if not (problem.a.is_col_major and problem.b.is_row_major):

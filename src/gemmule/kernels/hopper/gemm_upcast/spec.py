@@ -24,6 +24,7 @@ from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
+from gemmule.kernels.hopper.operand_copies import is_strided
 from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.upcast_operands import (
@@ -65,12 +66,12 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     a, b, precision = types.a, types.b, types.precision
     if Kind.COMPLEX in (a.kind, b.kind):
         return f"A is {a} and B is {b}; this kernel takes real numbers"
-    if a == b and (a not in (*NARROW, *_GATHERED) or (a == FLOAT32 and precision is Precision.TF32)):
+    if a == b and a not in (*NARROW, *_GATHERED):
         return (
             f"A and B are {a}; this kernel takes mixed types, 8-bit floats, and of "
             f"{', '.join(map(str, _GATHERED))} operands without contiguous lines"
         )
-    if precision not in (Precision.IEEE, Precision.FLOAT8):
+    if precision not in (Precision.IEEE, Precision.TF32, Precision.FLOAT8):
         return f"precision={precision.value!r} is computed by kernels of its own"
     return why_not_arch(arch)
 
@@ -78,6 +79,8 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
+    if problem.a.dtype == problem.b.dtype == FLOAT32 and not (is_strided(problem.a) or is_strided(problem.b)):
+        return "A and B are float32 with contiguous lines: other kernels copy what is to be copied"
     return _OPERANDS.refuses(problem, arch)
 
 
