@@ -55,10 +55,11 @@ CASES = (
     *(("float32 float32", precision, kinds) for precision in ("", "tf32") for kinds in ("rr", "sr", "rs", "tr")),
     ("float32 float32", "gated", "rr"), ("float64 float64", "gated", "rr"),
     *((f"{x} {x}", "", kinds) for x in ("float64", "complex64", "complex128", "int8") for kinds in ("rr", "sr")),
+    ("int8 int8", "", "rc"),
 )  # fmt: skip
 GATED = "gated"
 #: Kernels that such products ran before.
-_BEFORE = ("simt_batched", "gemm_reference")
+_BEFORE = ("mma_sync_gemm", "simt_batched", "gemm_reference")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +165,13 @@ def choices_of(case: Case, device: Any) -> dict[str, Choice]:
     facts = {"multiprocessors": device.multiprocessors, "chip": device.name, "tuned": False}
     found = {"now": choose(case.problem, device.arch, **facts)}
     before = tuple(spec for spec in kernels_of("gemm") if spec.name in _BEFORE)
-    if "upcast" in found["now"].spec.name or "int32" in case.types or case.precision == GATED:
+    if case.precision == GATED:
+        reference = before[-1]
+        found["before"] = Choice(reference, reference.default)
+    elif case.precision:
+        # Strided TF32 ran another copy before, which its kernel no longer takes.
+        pass
+    elif "upcast" in found["now"].spec.name or "int32" in case.types or case.types == "int8 int8":
         with contextlib.suppress(NoKernelError):
             found["before"] = choose(case.problem, device.arch, before, **facts)
     return found

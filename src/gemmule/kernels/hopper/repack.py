@@ -9,8 +9,8 @@ import cutlass
 from cutlass import Int32, Uint32, cute
 
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
-from gemmule.kernels.parts.tensors import major_tensor, strided_tensor
 from gemmule.kernels.hopper.repack_config import PAIR
+from gemmule.kernels.parts.tensors import major_tensor, strided_tensor
 from gemmule.kernels.parts.words import shifted, words_at
 
 VECTOR = 16

@@ -74,10 +74,12 @@ def test_mixed_types_are_multiplied_as_the_narrowest_that_holds_both(types, wide
     assert then.problem.precision is (Precision.TF32 if exact else Precision.IEEE)
 
 
-@pytest.mark.parametrize("name", ["float32", "float64", "int32", "complex64", "complex128"])
+@pytest.mark.parametrize("name", ["float32", "float64", "int32", "complex64", "complex128", "tf32"])
 @pytest.mark.parametrize("operand", ["a", "b"])
 def test_strided_operands_take_little_more_than_their_copies(name, operand):
-    plain = contiguous_gemm(2048, 2048, 2048, (name,) * 3)
+    precision = Precision.TF32 if name == "tf32" else Precision.IEEE
+    plain = contiguous_gemm(2048, 2048, 2048, (name if precision is Precision.IEEE else "float32",) * 3)
+    plain = dataclasses.replace(plain, precision=precision)
     strided = StridedMatrix(plain.a.dtype, 2048, 2048, 4096, 2)
     choice = choose(dataclasses.replace(plain, **{operand: strided}), HOPPER, multiprocessors=132)
     assert choice.spec.name == ("complex_gemm_upcast" if "complex" in name else SPEC.name)

@@ -58,14 +58,29 @@ def _to_pack(problem: GemmProblem) -> tuple[OperandCopy, ...]:
 def _gathered_rows(problem: GemmProblem, name: str, matrix: StridedMatrix) -> bool | None:
     """Return whether the lines of a copy whose elements are gathered are rows; None where they are contiguous already.
 
-    They are what has the smaller stride, or K, as wgmma wants it. Beside such an operand an MN-major one is gathered.
+    They are what has the smaller stride, or K, as wgmma wants it. Beside such an operand, or where TMA cannot load it, an
+    MN-major one of 8 bits is gathered too.
     """
     if is_strided(matrix) and matrix.dtype.itemsize == MN_MAJOR_BYTES:
         return nearer_rows(matrix)
     k_major = matrix.has_contiguous_rows if name == "a" else matrix.has_contiguous_cols
-    if matrix.dtype.itemsize == MN_MAJOR_BYTES or k_major or not (is_strided(problem.a) or is_strided(problem.b)):
+    if matrix.dtype.itemsize == MN_MAJOR_BYTES or k_major or not _gathers(problem):
         return None
     return name == "a"
+
+
+def _gathers(problem: GemmProblem) -> bool:
+    """Return whether an operand is strided, or of 8 bits, MN-major, and none that TMA can load."""
+    if is_strided(problem.a) or is_strided(problem.b):
+        return True
+    if problem.a.dtype.itemsize > 1:
+        return False
+    across = (problem.a.has_contiguous_rows, problem.b.has_contiguous_cols)
+    operands = (("a", problem.a), ("b", problem.b))
+    return any(
+        not along and why_not_tma(name, matrix, problem.batch) is not None
+        for along, (name, matrix) in zip(across, operands, strict=True)
+    )
 
 
 def _repacked(problem: GemmProblem) -> Prepared:
@@ -134,8 +149,10 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
             return reason
         if problem.batch and one.matrices < problem.batch[0] and not (gathered or _by_fma(problem)):
             return f"{one.operand.upper()} is one matrix for all of the batch, which TMA cannot load again"
-    # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones.
-    specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if gathered else _WGMMA
+    # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones; bytes at any
+    # address it copies slowly.
+    by_mma = gathered or problem.a.dtype.itemsize == 1
+    specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if by_mma else _WGMMA
     return why_no_next(_PRODUCT.prepare(problem).problem, specs)
 
 
@@ -221,7 +238,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
-    if are_strided(_to_pack(problem)):
+    if is_strided(problem.a) or is_strided(problem.b):
         return None
     if _by_fma(problem):
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
@@ -239,7 +256,7 @@ _LEAST = 4.5
 
 def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of small products by FMA units, or of 16-bit ones that takes less than two launches."""
-    if are_strided(_to_pack(problem)):
+    if is_strided(problem.a) or is_strided(problem.b):
         return None
     if _by_fma(problem):
         return SIMT_GEMM.name if is_small(problem) else None
