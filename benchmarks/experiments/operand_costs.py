@@ -1,7 +1,7 @@
 """What operands of mixed types, of integers, and without contiguous lines take, and what PyTorch takes with them.
 
-For each pair of types and layouts, and gated forms that no kernel has (``gated``), the kernels that a call runs, the reference kernel or the one that took such operands
-as they are, and PyTorch, which converts or copies first, are timed interleaved, in CUDA graphs over rotating buffers.
+For each pair of types and layouts, and gated forms that no kernel has (``gated``), the kernels that a call runs, the
+reference kernel or the one that took such operands as they are, and PyTorch, which converts or copies first, are timed interleaved, in CUDA graphs over rotating buffers.
 Results are held against float64, or exact integers, on some rows, in poisoned memory. Needs an NVIDIA GPU, PyTorch and
 the compiler.
 """
@@ -43,8 +43,8 @@ from gemmule.runtime.rotation import Rotation
 _SAMPLE, _ROUNDS, _CACHES, _SETS, _CHECKED_ROWS = 0.5e-3, 3, 2, 64, 16
 #: Kernels that are compiled in one batch.
 _TOGETHER = 48
-#: Types of A and B, the precision where another, or ``gated``, and layouts: ``r`` row-major, ``c`` column-major, ``s`` every other
-#: element of rows, ``t`` of columns.
+#: Types of A and B, the precision where another, or ``gated``, and layouts: ``r`` row-major, ``c`` column-major, ``s``
+#: every other element of rows, ``t`` of columns.
 CASES = (
     *((pair, "", "rr") for pair in (
         "float32 bfloat16", "float16 bfloat16", "float16 float32", "int8 float16", "bfloat16 int8", "int8 float32",
@@ -171,7 +171,11 @@ def choices_of(case: Case, device: Any) -> dict[str, Choice]:
     elif case.precision:
         # Strided TF32 ran another copy before, which its kernel no longer takes.
         pass
-    elif "upcast" in found["now"].spec.name or "int32" in case.types or case.types == "int8 int8":
+    elif (
+        "upcast" in found["now"].spec.name
+        or "int32" in case.types
+        or (case.types == "int8 int8" and "s" not in case.kinds)
+    ):
         with contextlib.suppress(NoKernelError):
             found["before"] = choose(case.problem, device.arch, before, **facts)
     return found

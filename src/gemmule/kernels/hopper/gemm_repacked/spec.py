@@ -58,8 +58,8 @@ def _to_pack(problem: GemmProblem) -> tuple[OperandCopy, ...]:
 def _gathered_rows(problem: GemmProblem, name: str, matrix: StridedMatrix) -> bool | None:
     """Return whether the lines of a copy whose elements are gathered are rows; None where they are contiguous already.
 
-    They are what has the smaller stride, or K, as wgmma wants it. Beside such an operand, or where TMA cannot load it, an
-    MN-major one of 8 bits is gathered too.
+    They are what has the smaller stride, or K, as wgmma wants it. Beside such an operand an MN-major one is gathered
+    too, and one of 8 bits that TMA cannot load.
     """
     if is_strided(matrix) and matrix.dtype.itemsize == MN_MAJOR_BYTES:
         return nearer_rows(matrix)
