@@ -66,6 +66,8 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family(((_E4, _E4, _BF),), "float8", layouts=("rcr",)),
         Family(_SINGLE, "tf32", layouts=("rcr",)),
         Family(_SINGLE, layouts=("crr",)),
+        Family(_INT8, layouts=_WITH_STRIDED),
+        Family(_HALVES, layouts=_STRIDED),
     ),
     "hopper_gemm_w8a16": (Family(((_BF, _E4, _BF), (_F16, _E5, _F16)), units=(16,), layouts=("rcr",)),),
     "hopper_gemm_k_major": (
@@ -78,6 +80,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family(((_F32, _BF, _F32), (_F16, _BF, _F32), ("int8", _F16, _F16), (_BF, "int8", _BF)), layouts=_WITH_STRIDED),
         Family((("int8", _F32, _F32), (_F64, _F32, _F64), _INT8_INT32), layouts=_WITH_STRIDED),
         Family((*_SINGLE, *_DOUBLE, *_INT32), layouts=_STRIDED),
+        Family(_SINGLE, "tf32", layouts=_STRIDED),
     ),
     "mma_sync_gemm": (Family((*_HALVES, *_INT8)), Family(_SINGLE, "tf32", layouts=("rcr", "rrr"))),
     "mma_sync_small": (Family((*_HALVES, (_BF, _BF, _F32))), Family(_SINGLE, "tf32", layouts=("rrr", "ccr"))),
