@@ -1,8 +1,8 @@
 """What operands of mixed types, of integers, and without contiguous lines take, and what PyTorch takes with them.
 
-For each pair of types and layouts, and gated forms that no kernel has (``gated``), the kernels that a call runs, the
-reference kernel or the one that took such operands as they are, and PyTorch, which converts or copies first, are timed interleaved, in CUDA graphs over rotating buffers.
-Results are held against float64, or exact integers, on some rows, in poisoned memory. Needs an NVIDIA GPU, PyTorch and
+For each pair of types and layouts, and for gated forms that no kernel has (``gated``), the kernels that a call runs,
+those that ran before, and PyTorch, which converts or copies first, are timed interleaved, in CUDA graphs over rotating
+buffers. Results are held against float64, or exact integers, on some rows, in poisoned memory. Needs an NVIDIA GPU, PyTorch and
 the compiler.
 """
 
