@@ -2,8 +2,8 @@
 
 For each pair of types and layouts, and for gated forms that no kernel has (``gated``), the kernels that a call runs,
 those that ran before, and PyTorch, which converts or copies first, are timed interleaved, in CUDA graphs over rotating
-buffers. Results are held against float64, or exact integers, on some rows, in poisoned memory. Needs an NVIDIA GPU, PyTorch and
-the compiler.
+buffers. Results are held against float64, or exact integers, on some rows, in poisoned memory. Needs an NVIDIA GPU,
+PyTorch and the compiler.
 """
 
 from __future__ import annotations
