@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import math
 import random
+import re
 import statistics
 import sys
 import time
@@ -246,6 +247,7 @@ def main() -> None:
     """Compile, measure, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="*", default=["4096", "1024", "2047"], help="extents, as 4096 or 64x128x256")
+    parser.add_argument("--cases", default="", help="a regular expression of types, precision and layouts of --sizes")
     parser.add_argument("--draws", type=int, default=0, help="random cases of random shapes, after those of --sizes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--compiling", type=float, default=38, help="seconds after which no more kernels are compiled")
@@ -254,7 +256,7 @@ def main() -> None:
     given = parser.parse_args()
     began, device = time.time(), get_device()
     sizes = [[int(x) for x in (word if "x" in word else f"{word}x{word}x{word}").split("x")] for word in given.sizes]
-    cases = [Case(m, n, k, *one) for m, n, k in sizes for one in CASES]
+    cases = [Case(m, n, k, *one) for m, n, k in sizes for one in CASES if re.search(given.cases, " ".join(one))]
     numbers = random.Random(given.seed)  # noqa: S311  # sizes, no secrets
     for _ in range(given.draws):
         m, n, k = (round(math.exp(numbers.uniform(math.log(48), math.log(5000)))) for _ in range(3))
