@@ -278,22 +278,6 @@ class ChainedLaunch:
     beyond: Mapping[str, int]
 
 
-class FormStep(Protocol):
-    """A further launch of a form: `core.product_forms.Step`."""
-
-    @property
-    def problem(self) -> Problem:
-        """Its problem."""
-
-    @property
-    def operands(self) -> dict[str, str]:
-        """The operands' names by its own."""
-
-    @property
-    def is_last(self) -> bool:
-        """Whether it follows the product."""
-
-
 class ProductForm(Protocol):
     """A form in which a product is computed, where not as it is: those of `core.product_forms`."""
 
@@ -308,8 +292,8 @@ class ProductForm(Protocol):
     def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
         """Return the problem of the kernel, and the names of operands by its own, where they differ."""
 
-    def steps(self, inner: GemmProblem) -> tuple[FormStep, ...]:
-        """Return the further launches."""
+    def steps(self, inner: GemmProblem) -> tuple[Any, ...]:
+        """Return the launches beside those of the product, each a `Step`."""
 
     def workspaces(self, inner: GemmProblem) -> dict[str, int]:
         """Return the bytes of the form's own workspaces by name."""

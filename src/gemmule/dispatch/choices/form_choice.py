@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -135,13 +136,11 @@ def _forms(problem: GemmProblem) -> Iterator[Form | None]:
 def _further(form: Form, step: Step, inner: GemmProblem, choose: Choose, gpu: GpuRates | None) -> tuple[Choice, float]:
     """Return the choice of a form's further launch, and its predicted microseconds."""
     reference = [spec for spec in kernels_of("gemm") if spec.name == GEMM_REFERENCE]
-    problem, among = step.problem, reference
-    if not isinstance(problem, GemmProblem):
-        among = list(kernels_of("transpose"))
-    elif problem.k:
-        # What no other kernel follows: `Choice.further` is one launch for each step.
-        among = [spec for spec in kernels_of("gemm") if spec.next_kernel is None]
-    found = choose(problem, among)
+    problem = step.problem
+    if isinstance(problem, GemmProblem):
+        found = choose(problem, _followed_by_none() if problem.k else reference)
+    else:
+        found = choose(problem, kernels_of("transpose"))
     if form.name == COPY and (part_of(problem, found.spec)[1] > 1 or found.spec.name == _SLOW_TRANSPOSE):
         problem = sum_of_c(inner)
         found = choose(problem, reference)
@@ -150,3 +149,9 @@ def _further(form: Form, step: Step, inner: GemmProblem, choose: Choose, gpu: Gp
     if gpu is None:
         return found, 0.0
     return found, predicted_us(found, problem) or gpu.moved_us(problem.bytes_min, _MOVED) + gpu.launch
+
+
+@functools.cache
+def _followed_by_none() -> tuple[KernelSpec, ...]:
+    """Return the kernels of products that no other kernel follows: `Choice.further` is one launch for each step."""
+    return tuple(spec for spec in kernels_of("gemm") if spec.next_kernel is None)
