@@ -165,7 +165,7 @@ def form_of(choice: Choice) -> str:
     """Return the name of a choice's form."""
     if choice.form is None:
         return "as it is"
-    return choice.form.name if choice.form.step is None else f"{choice.form.name} by {choice.form.step[0].name}"
+    return " by ".join([choice.form.name, *(spec.name for spec, _ in choice.form.kernels)])
 
 
 def measured(case: Case, choices: Sequence[Choice], failing: set[str], gpu: Any, torch: Any) -> dict[str, Any]:

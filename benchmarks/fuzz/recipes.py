@@ -19,6 +19,8 @@ RESULTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("bfloat16", "float32"): ("float32",),
     ("float32", "float64"): ("float64",),
     ("int8", "float32"): ("float32",),
+    ("int8", "float16"): ("float16", "float32"),
+    ("bfloat16", "int8"): ("bfloat16",),
     ("int32", "float32"): ("float64",),
     ("int32", "int8"): ("int32",),
     ("bfloat16", "float8_e4m3fn"): ("bfloat16", "float32"),
@@ -43,6 +45,11 @@ MIXED = (
     ("bfloat16", "float8_e4m3fn"), ("float8_e4m3fn", "bfloat16"), ("float16", "float8_e5m2"),
     ("float8_e5m2", "float16"),
 )  # fmt: skip
+CONVERTED = (
+    ("bfloat16", "float16"), ("bfloat16", "float32"), ("float32", "float64"), ("int8", "float32"), ("int8", "float16"),
+    ("bfloat16", "int8"), ("int32", "float32"), ("int32", "int8"),
+)  # fmt: skip
+INT32 = ("int32", "int32")
 SINGLE, DOUBLE, INT8 = ("float32", "float32"), ("float64", "float64"), ("int8", "int8")
 COMPLEX64, COMPLEX128 = ("complex64", "complex64"), ("complex128", "complex128")
 #: The precision of guarded emulation, with the bound of native products.
@@ -131,7 +138,7 @@ RECIPES: dict[str, Recipe] = {
     "hopper_gemm_repacked": Recipe(_of(HALF), ((60, 900),) * 3, aligned="some", epilogues=True),
     "bf16x6_gemm": Recipe(_of((SINGLE,), "bf16x6") + _of((SINGLE,), GUARDED), ((300, 1100),) * 3),
     "hopper_gemm_upcast": Recipe(
-        _of(FLOAT8) + _of(FLOAT8, "float8") + _of(MIXED), ((8, 500),) * 3, epilogues=True, edges=0.08
+        _of(FLOAT8) + _of(FLOAT8, "float8") + _of(MIXED + CONVERTED), ((8, 500),) * 3, epilogues=True, edges=0.08
     ),
     "ozaki_gemm": Recipe(
         tuple((*DOUBLE, one) for one in (*INT8_PRODUCTS, GUARDED, GUARDED, GUARDED)),
@@ -143,7 +150,7 @@ RECIPES: dict[str, Recipe] = {
         _of(MIXED) + _of(FLOAT8), ((1, 90), (64, 1200), (64, 1600)), "along K", "all", epilogues=True
     ),
     "hopper_gemm_k_major": Recipe(_of((INT8,)) + _TF32 + _of(FLOAT8, "float8"), ((300, 1700),) * 3, "across K"),
-    "simt_gemm": Recipe(_of((SINGLE,)), ((1, 420),) * 3, epilogues=True, edges=0.04),
+    "simt_gemm": Recipe(_of((SINGLE, SINGLE, SINGLE, INT32)), ((1, 420),) * 3, epilogues=True, edges=0.04),
     "simt_gemm_mn_major": Recipe(_of((SINGLE,)), ((700, 2600), (700, 2600), (300, 2600)), epilogues=True),
     "simt_batched": Recipe(_of((SINGLE, DOUBLE)), ((1, 70),) * 3, free=True, edges=0.08),
     "simt_syrk": Recipe(_of((SINGLE,)), ((1, 600), (1, 700), (1, 200)), operation="staircase"),
@@ -152,7 +159,10 @@ RECIPES: dict[str, Recipe] = {
         epilogues=True, edges=0.04,
     ),
     "float64_syrk": Recipe(_of((DOUBLE,)), ((1, 600), (1, 700), (1, 200)), operation="staircase"),
-    "complex64_gemm": Recipe(_of((COMPLEX64,)) * 3 + _of((COMPLEX64,), GUARDED), ((1, 300),) * 3, edges=0.04),
+    "complex64_gemm": Recipe(
+        _of((COMPLEX64, COMPLEX64, ("complex64", "float32"), ("float64", "complex64"))) + _of((COMPLEX64,), GUARDED),
+        ((1, 300),) * 3, free=True, edges=0.04, kernels=("complex64_gemm", "complex_gemm_upcast"),
+    ),
     "complex128_gemm": Recipe(_of((COMPLEX128,)) * 3 + _of((COMPLEX128,), GUARDED), ((1, 240),) * 3, edges=0.04),
     "complex64_syrk": Recipe(_of((COMPLEX64,)), ((300, 1200), (300, 1200), (4, 400)), gram=True),
     "complex128_syrk": Recipe(_of((COMPLEX128,)), ((300, 1000), (300, 1000), (4, 300)), gram=True),

@@ -48,6 +48,10 @@ def types_of(signature):
     types = {name: MOVED.get(value, value) for name, value in signature}
     if "moduli" in types:
         return ("float64",) * 4
+    if "wide" in types:
+        # What is not converted is of the type that the other one is converted to.
+        second = types["wide"] if types["second"] == "none" else types["second"]
+        return types["element"], second, types["wide"], types["wide"]
     return tuple(types.get(operand) if "acc" in types else types["element"] for operand in "abcd")
 
 

@@ -28,7 +28,7 @@ class Family:
     units : tuple of int
         What extents, pitches and offsets are odd multiples of: the alignment of lines, in elements.
     layouts : tuple of str
-        How A, B and the result lie: r in rows, c in columns.
+        How A, B and the result lie: r in rows, c in columns, s in every other row and third column of a matrix.
     own : bool
         Whether B is A transposed, and nothing is added.
     ragged : bool
@@ -45,7 +45,9 @@ class Family:
 
 _LADDER = (Family(_SINGLE, units=(1, 4), layouts=("rrr", "rcr", "crr")),)
 _ALIGNED = (Family(_HALVES, units=(16,)),)
-_INT8 = (("int8", "int8", "int32"),)
+_INT8, _INT32, _INT8_INT32 = (("int8", "int8", "int32"),), (("int32",) * 3,), ("int8", "int32", "int32")
+_STRIDED = ("srr", "rsr", "ssr")
+_WITH_STRIDED = ("rrr", "rcr", "crr", "ccr", *_STRIDED)
 #: For each GEMM kernel of the registry. A new kernel says here what it multiplies.
 FAMILIES: dict[str, tuple[Family, ...]] = {
     "hopper_syrk": (Family(_HALVES, units=(16,), layouts=("rcr", "crr"), own=True),),
@@ -64,6 +66,8 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family(((_E4, _E4, _BF),), "float8", layouts=("rcr",)),
         Family(_SINGLE, "tf32", layouts=("rcr",)),
         Family(_SINGLE, layouts=("crr",)),
+        Family(_INT8, layouts=_WITH_STRIDED),
+        Family(_HALVES, layouts=_STRIDED),
     ),
     "hopper_gemm_w8a16": (Family(((_BF, _E4, _BF), (_F16, _E5, _F16)), units=(16,), layouts=("rcr",)),),
     "hopper_gemm_k_major": (
@@ -73,6 +77,10 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     ),
     "hopper_gemm_upcast": (
         Family(((_E4, _E4, _BF), (_E4, _E5, _F32), (_E5, _BF, _BF), (_F16, _E4, _F16), (_E4, _E4, _E4))),
+        Family(((_F32, _BF, _F32), (_F16, _BF, _F32), ("int8", _F16, _F16), (_BF, "int8", _BF)), layouts=_WITH_STRIDED),
+        Family((("int8", _F32, _F32), (_F64, _F32, _F64), _INT8_INT32), layouts=_WITH_STRIDED),
+        Family((*_SINGLE, *_DOUBLE, *_INT32), layouts=_STRIDED),
+        Family(_SINGLE, "tf32", layouts=_STRIDED),
     ),
     "mma_sync_gemm": (Family((*_HALVES, *_INT8)), Family(_SINGLE, "tf32", layouts=("rcr", "rrr"))),
     "mma_sync_small": (Family((*_HALVES, (_BF, _BF, _F32))), Family(_SINGLE, "tf32", layouts=("rrr", "ccr"))),
@@ -89,8 +97,8 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "simt_syrk": (Family(_SINGLE, own=True, layouts=("rcr", "crr")),),
     "g07_cp_async": _LADDER,
     "simt_batched": (Family(_SINGLE, units=(1, 4)), Family(_DOUBLE, units=(1, 2))),
-    "simt_gemm_mn_major": (Family(_SINGLE, units=(1, 4), layouts=("rrr", "rcr", "ccr")),),
-    "simt_gemm": (Family(_SINGLE, units=(1, 4)),),
+    "simt_gemm_mn_major": (Family((*_SINGLE, *_INT32), units=(1, 4), layouts=("rrr", "rcr", "ccr")),),
+    "simt_gemm": (Family((*_SINGLE, *_INT32, ("int32", "int32", "int8")), units=(1, 4)),),
     "g06_double_buffer": _LADDER,
     "g05_conflict_free": _LADDER,
     "g04_register_tile": _LADDER,
@@ -106,7 +114,13 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         f"{name}_syrk": (Family(((name,) * 3,), own=True, layouts=("rcr", "crr")),)
         for name in ("complex64", "complex128")
     },
-    "gemm_reference": (Family((("int32",) * 3, (_BF, _F32, _F32), (_F16, _BF, _F32), ("int32", _F32, _F64))),),
+    "complex_gemm_upcast": (
+        Family((("complex64", _F32, "complex64"), ("complex64", "complex128", "complex128")), layouts=_WITH_STRIDED),
+        Family((("complex64",) * 3, ("complex128",) * 3), layouts=_STRIDED),
+    ),
+    "gemm_reference": (
+        Family((("complex128", "complex128", "complex64"), ("int32",) * 3, (_F16, _BF, _F32), ("int32", _F32, _F64))),
+    ),
 }
 #: Half of a result: dispatch takes them where not all of it is needed, as streamed products of a matrix and its own
 #: transpose say on a GPU. No other product does, so that no public function comes to them on the virtual GPU.
@@ -208,7 +222,15 @@ def poison(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def laid_out(rng: np.random.Generator, values: np.ndarray, way: str, unit: int) -> np.ndarray:
-    """Return an array in rows or columns, of any pitch and offset that keep lines at multiples of `unit` elements."""
+    """Return an array in rows or columns, of any pitch and offset that keep lines at multiples of `unit` elements.
+
+    Or as the elements of a larger one.
+    """
+    if way == "s":
+        *outer, rows, cols = values.shape
+        view = poison(values.dtype.name, (*outer, 2 * rows, 3 * cols))[..., :: int(rng.choice((2, -2))), ::3]
+        view[...] = values
+        return view
     turned = values.swapaxes(-1, -2) if way == "c" else values
     pad, before = (2 * unit * int(rng.integers(0, 2)) for _ in range(2))
     room = poison(dtype_named(values.dtype.name).name, (*turned.shape[:-1], before + turned.shape[-1] + pad))

@@ -31,8 +31,9 @@ DRAWS, LEAST = 400_000, 3
 FIRST_TRIES = 10
 #: Most kernels, which keeps the wheel under `build.MOST_BYTES`.
 MOST = 7_700
-#: Kernels that run what no other packed kernel does.
+#: Kernels that run what no other packed kernel does, and those of copies that no draw needs.
 GENERAL = ("gemm_reference", "transpose_reference")
+COPYING = ("hopper_gemm_upcast", "complex_gemm_upcast")
 #: The chips that choose, by their drivers' names, and their SMs; last the virtual GPU, one draw in so many.
 CHIPS = (("NVIDIA H100 80GB HBM3", 132), ("NVIDIA H200", 132))
 _VIRTUAL = 20
@@ -108,12 +109,12 @@ def _quantising() -> Iterator[Job]:
 
 
 def _general() -> Iterator[Job]:
-    """Yield the general kernels, and copies of operands of any strides, which no draw has."""
+    """Yield the general kernels, and copies of operands of mixed types and of any strides, which no draw has."""
     for spec in REGISTRY:
         for signature in spec.signatures(ARCH):
             if spec.name in GENERAL:
                 yield Job(spec, spec.default, signature, ARCH)
-            elif ("strided", "yes") in signature:
+            elif spec.name in COPYING or ("strided", "yes") in signature:
                 yield from (Job(spec, config, signature, ARCH) for config in spec.configs)
 
 

@@ -41,13 +41,13 @@ class Job:
 
 
 def jobs_of(choice: Choice, problem: Problem, arch: Arch) -> Iterator[Job]:
-    """Yield the compilations of a choice for a problem: its kernel, then the next ones, then that of its form."""
+    """Yield the compilations of a choice for a problem: its kernel, then the next ones, then those of its form."""
     yield Job(choice.spec, choice.config, choice.signature(problem), arch)
     then = choice.next_kernel(problem)
     for one in then.chain() if then is not None else ():
         yield Job(one.spec, one.config, one.spec.signature(one.problem, one.config), arch)
-    further = choice.further(inner_problem(problem, choice.spec.batch_dims))
-    if further is not None:
+    before, after = choice.further(inner_problem(problem, choice.spec.batch_dims))
+    for further in (*before, *after):
         yield Job(further.spec, further.config, further.spec.signature(further.problem, further.config), arch)
 
 

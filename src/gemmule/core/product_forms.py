@@ -10,39 +10,43 @@ from typing import TYPE_CHECKING, Any
 from gemmule.core.dataclass import dataclass
 
 from .dtype import Kind
-from .epilogue import ACC, ARITY, MATRIX, UP, C, Epilogue, Expression
+from .epilogue import ACC, ARITY, MATRIX, SECOND, UP, C, Epilogue, Expression
 from .layout import StridedMatrix
 from .permutation import transpose_problem
 from .problem import GemmProblem, Problem
 from .row_major import is_vectorised, row_result
-from .tracing import accumulated, accumulated_second, lowered, matrix_input, number_input, operation
+from .tracing import accumulated, accumulated_second, lowered, matrix_c, matrix_input, number_input, operation
 
 if TYPE_CHECKING:
     from .config import Config
     from .spec import KernelSpec
 
-#: C is an input of the epilogue; C is copied into the result first, and read there; the sums are written into a
-#: workspace, in the accumulators' type, and the epilogue computed of these.
-INPUT, COPY, SUMS = "input", "copy", "sums"
+#: C is an input of the epilogue; C is copied into the result first, and read there; the product with the second B of a
+#: gated epilogue is written into a workspace first, an input of the epilogue; the sums are written into a workspace, in
+#: the accumulators' type, those of the second B into another, and the epilogue computed of these.
+INPUT, COPY, GATE, SUMS = "input", "copy", "gate", "sums"
 _BETA = "beta"
-#: Name of the workspace of the sums, and what its lines begin at multiples of.
-_SUMS, _LINE_BYTES = "sums of the product", 128
+#: Names of the workspaces of the sums, and what their lines begin at multiples of.
+_SUMS, _SECOND_SUMS, _LINE_BYTES = "sums of the product", "sums of the second product", 128
 #: Bytes of the largest alignment that makes a difference to a kernel.
 _MOST_ALIGNED = 16
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch beside those of the product, before its kernel is known."""
+
+    problem: Problem  #: Its problem.
+    operands: dict[str, str]  #: The operands' names by its own.
+    is_last: bool = False  #: Whether it follows the product.
 
 
 @dataclass(frozen=True)
 class Form:
     """The form in which a product is computed, where not as it is."""
 
-    name: str  #: `INPUT`, `COPY` or `SUMS`.
-    #: Kernel and config of a further launch: before the product it copies C, after it it computes the epilogue.
-    step: tuple[KernelSpec, Config] | None = None
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the further launch follows the product."""
-        return self.name == SUMS
+    name: str  #: `INPUT`, `COPY`, `GATE` or `SUMS`.
+    kernels: tuple[tuple[KernelSpec, Config], ...] = ()  #: Kernels and configs of `steps`.
 
     def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
         """Return the problem of the kernel, and the names of operands by its own, where they differ."""
@@ -52,24 +56,39 @@ class Form:
             return found
         if self.name == COPY:
             return dataclasses.replace(problem, c=problem.d), {"c": "d"}
+        if self.name == GATE:
+            return _with_inputs(problem, keeps_c=True)
         return dataclasses.replace(problem, c=None, beta=0, d=sums_of(problem), epilogue=None), {"d": _SUMS}
 
-    def further(self, inner: GemmProblem) -> tuple[Problem, dict[str, str]]:
-        """Return the problem of the further launch, and the names of operands by its own."""
+    def steps(self, inner: GemmProblem) -> tuple[Step, ...]:
+        """Return the further launches of a problem of at most as many batch dimensions as the product's kernel takes.
+
+        Until `kernels` are known C is copied bit by bit, where that is possible.
+        """
+        if self.name == INPUT:
+            return ()
+        if self.name == COPY:
+            if self.kernels and self.kernels[0][0].operation == "gemm":
+                return (Step(sum_of_c(inner), {"c": "c", "d": "d"}),)
+            copy = copy_of_c(inner)
+            return (Step(copy, {"c": "c", "d": "d"} if isinstance(copy, GemmProblem) else {"a": "c", "d": "d"}),)
+        found = []
+        if inner.epilogue is not None and (second := inner.epilogue.second) is not None:
+            problem = dataclasses.replace(
+                inner, b=second, c=None, beta=0, d=sums_of(inner), epilogue=None, own_transpose=False
+            )
+            found.append(Step(problem, {"a": "a", "b": SECOND, "d": _SECOND_SUMS}))
         if self.name == SUMS:
-            return epilogue_of_sums(inner)
-        assert self.step is not None
-        if self.step[0].operation == "gemm":
-            return sum_of_c(inner), {"c": "c", "d": "d"}
-        return copy_of_c(inner), {"a": "c", "d": "d"}
+            found.append(Step(*epilogue_of_sums(inner), is_last=True))
+        return tuple(found)
 
     def workspaces(self, inner: GemmProblem) -> dict[str, int]:
         """Return the bytes of the form's own workspaces by name."""
-        if self.name != SUMS:
-            return {}
+        gated = inner.epilogue is not None and inner.epilogue.second is not None
+        names = (_SUMS,) * (self.name == SUMS) + (_SECOND_SUMS,) * (gated and self.name in (GATE, SUMS))
         sums = sums_of(inner)
         lines, line = (inner.m, sums.row_stride) if sums.is_row_major else (inner.n, sums.col_stride)
-        return {_SUMS: lines * line * math.prod(inner.batch) * sums.dtype.itemsize}
+        return dict.fromkeys(names, lines * line * math.prod(inner.batch) * sums.dtype.itemsize)
 
 
 def is_read_in_place(problem: GemmProblem) -> bool:
@@ -111,25 +130,67 @@ def with_c_as_input(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]] 
     return dataclasses.replace(problem, c=None, beta=0, epilogue=epilogue), names
 
 
+def _with_inputs(problem: GemmProblem, *, keeps_c: bool = False) -> tuple[GemmProblem, dict[str, str]]:
+    """Return the problem with the second product, and with C, as inputs of its epilogue, and their former names.
+
+    C, where `keeps_c`, only if it is not read in place.
+    """
+    names: dict[str, str] = {}
+    if problem.epilogue is not None and problem.epilogue.second is not None:
+        problem, names = _with_second_as_input(problem, problem.epilogue)
+    if not (keeps_c and is_read_in_place(problem)) and (found := with_c_as_input(problem)) is not None:
+        problem, others = found
+        names = {new: names.get(old, old) for new, old in others.items()}
+    return problem, names
+
+
+def _with_second_as_input(problem: GemmProblem, epilogue: Epilogue) -> tuple[GemmProblem, dict[str, str]]:
+    """Return the problem with the product with the second B as an input of its epilogue, and former names."""
+    expression, matrices, numbers = _expression_without_second(epilogue.expression)
+    inputs = {**epilogue.inputs(), UP: sums_of(problem)}
+    epilogue = dataclasses.replace(
+        epilogue,
+        expression=expression,
+        matrices=tuple(inputs[name] for name in matrices),
+        numbers=tuple(epilogue.numbers[int(name[1:])] for name in numbers),
+        second=None,
+    )
+    names = {f"{MATRIX}{place}": _SECOND_SUMS if name == UP else name for place, name in enumerate(matrices)}
+    return dataclasses.replace(problem, epilogue=epilogue), names
+
+
+@functools.lru_cache(maxsize=256)
+def _expression_without_second(expression: Expression) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
+    """Return an expression with an input for the product with the second B, and the inputs' names."""
+    return _relabelled(expression, {UP: matrix_input(UP, len(expression.steps))})
+
+
+def _relabelled(expression: Expression, leaves: dict[str, Any]) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
+    """Return an expression with others in place of some leaves, and the inputs' names."""
+
+    def leaf(name: str) -> Any:
+        if name in leaves:
+            return leaves[name]
+        if name in (ACC, UP, C):
+            return {ACC: accumulated, UP: accumulated_second, C: matrix_c}[name]()
+        of = matrix_input if name[0] == MATRIX else number_input
+        return of(name, int(name[1:]))
+
+    operations = {name: functools.partial(operation, name) for name in ARITY}
+    return lowered(expression.evaluate(leaf, float, operations), "the epilogue")
+
+
 @functools.lru_cache(maxsize=256)
 def _expression_with_input(
     expression: Expression, unscaled: bool
 ) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
     """Return an expression with an input for C, or with beta times it added to the product, and the inputs' names."""
     c = matrix_input(C, len(expression.steps))
-
-    def leaf(name: str) -> Any:
-        if name == ACC:
-            if expression.names_c:
-                return accumulated()
-            return accumulated() + (c if unscaled else number_input(_BETA, len(expression.steps)) * c)
-        if name in (UP, C):
-            return accumulated_second() if name == UP else c
-        of = matrix_input if name[0] == MATRIX else number_input
-        return of(name, int(name[1:]))
-
-    operations = {name: functools.partial(operation, name) for name in ARITY}
-    return lowered(expression.evaluate(leaf, float, operations), "the epilogue")
+    if expression.names_c:
+        return _relabelled(expression, {C: c})
+    return _relabelled(
+        expression, {ACC: accumulated() + (c if unscaled else number_input(_BETA, len(expression.steps)) * c)}
+    )
 
 
 def copy_of_c(problem: GemmProblem) -> Problem:
@@ -149,11 +210,11 @@ def sum_of_c(problem: GemmProblem) -> GemmProblem:
 
 
 def has_sums(problem: GemmProblem) -> bool:
-    """Return whether a product's epilogue can be computed of its sums: one of one product of real floats."""
+    """Return whether a product's epilogue can be computed of its sums: one of real floats, without scales by blocks."""
     if problem.accumulator.kind is not Kind.FLOAT or (problem.c is not None and problem.c.dtype.kind is not Kind.FLOAT):
         return False
     epilogue = problem.epilogue
-    return epilogue is None or (epilogue.second is None and epilogue.scales is None)
+    return epilogue is None or epilogue.scales is None
 
 
 def sums_of(problem: GemmProblem) -> StridedMatrix:
@@ -172,8 +233,7 @@ def sums_of(problem: GemmProblem) -> StridedMatrix:
 
 def epilogue_of_sums(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
     """Return the epilogue of a product's sums as a product with K = 0, whose C they are, and the operands' names."""
-    found = with_c_as_input(problem)
-    lowered_problem, names = (problem, {}) if found is None else found
+    lowered_problem, names = _with_inputs(problem)
     ending = dataclasses.replace(_without_products(problem), c=sums_of(problem), beta=1)
     return dataclasses.replace(ending, epilogue=lowered_problem.epilogue), {**names, "c": _SUMS}
 

@@ -282,22 +282,18 @@ class ProductForm(Protocol):
     """A form in which a product is computed, where not as it is: those of `core.product_forms`."""
 
     @property
-    def step(self) -> tuple[KernelSpec, Config] | None:
-        """Kernel and config of a launch beside those of the product."""
+    def kernels(self) -> tuple[tuple[KernelSpec, Config], ...]:
+        """Kernels and configs of the launches beside those of the product."""
 
     @property
     def name(self) -> str:
         """Which form it is."""
 
-    @property
-    def is_last(self) -> bool:
-        """Whether that launch follows the product."""
-
     def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
         """Return the problem of the kernel, and the names of operands by its own, where they differ."""
 
-    def further(self, inner: GemmProblem) -> tuple[Problem, dict[str, str]]:
-        """Return the problem of the further launch, and the names of operands by its own."""
+    def steps(self, inner: GemmProblem) -> tuple[Any, ...]:
+        """Return the launches beside those of the product, each a `Step`."""
 
     def workspaces(self, inner: GemmProblem) -> dict[str, int]:
         """Return the bytes of the form's own workspaces by name."""
@@ -333,14 +329,16 @@ class Choice:
             return problem, {}
         return self.form.product(problem)
 
-    def further(self, inner: Problem) -> ChainedLaunch | None:
-        """Return the launch beside those of the product, which its form takes, or None."""
-        if self.form is None or self.form.step is None or not isinstance(inner, GemmProblem):
-            return None
-        spec, config = self.form.step
-        problem, operands = self.form.further(inner)
-        problem = inner_problem(problem, spec.batch_dims)
-        return ChainedLaunch(spec, config, problem, spec.launch(problem, config), operands, {})
+    def further(self, inner: Problem) -> tuple[tuple[ChainedLaunch, ...], tuple[ChainedLaunch, ...]]:
+        """Return the launches beside those of the product, which its form takes: those before it, and those after."""
+        if self.form is None or not isinstance(inner, GemmProblem):
+            return (), ()
+        found: tuple[list[ChainedLaunch], list[ChainedLaunch]] = ([], [])
+        for step, (spec, config) in zip(self.form.steps(inner), self.form.kernels, strict=True):
+            problem = inner_problem(step.problem, spec.batch_dims)
+            launch = spec.launch(problem, config)
+            found[step.is_last].append(ChainedLaunch(spec, config, problem, launch, step.operands, {}))
+        return tuple(found[0]), tuple(found[1])
 
     def signature(self, problem: Problem) -> Signature:
         """Return the kernel's specialisation for a problem, that of each launch."""
@@ -374,11 +372,10 @@ class Choice:
                 recipe = one.spec.launch(one.problem, one.config)
                 operands = {**given, **{name: given.get(of, of) for name, of in one.operands.items()}}
                 chain.append(ChainedLaunch(one.spec, one.config, one.problem, recipe, operands, one.beyond))
-        if (further := self.further(inner)) is not None:
-            assert self.form is not None
-            assert isinstance(inner, GemmProblem)
+        if self.form is not None and isinstance(inner, GemmProblem):
             workspaces |= self.form.workspaces(inner)
-            chain.insert(len(chain) if self.form.is_last else 0, further)
+            before, after = self.further(inner)
+            chain = [*before, *chain, *after]
         if 0 in chain[-1].launch.grid:
             return (), {}
         launches = tuple(one for one in chain if 0 not in one.launch.grid)

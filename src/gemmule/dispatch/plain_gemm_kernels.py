@@ -65,7 +65,8 @@ LAST: tuple[KernelSpec, ...] = (
     GEMM_REFERENCE,
 )
 PLAIN_GEMM_KERNELS: tuple[KernelSpec, ...] = (*TENSOR_CORES, *FMA_AND_FLOAT64, *LAST)
-_EMULATION, _COMPLEX = ("bf16x6_gemm", "ozaki_gemm", "ozaki_complex"), ("complex128_gemm", "complex64_gemm")
+_EMULATION = ("bf16x6_gemm", "ozaki_gemm", "ozaki_complex")
+_COMPLEX = ("complex128_gemm", "complex64_gemm", "complex_gemm_upcast")
 #: Names of the others that come before a kernel, by its name.
 OTHERS_BEFORE = {spec.name: _EMULATION for spec in FMA_AND_FLOAT64} | {
     spec.name: (*_EMULATION, *_COMPLEX) for spec in LAST

@@ -14,7 +14,7 @@ from gemmule.core.dtype import COMPLEX128, FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, contiguous_gemm, split_batch
-from gemmule.core.product_forms import SUMS
+from gemmule.core.product_forms import GATE, SUMS
 from gemmule.core.spec import Choice, KernelSpec, Reason, reasons_of, why_not_epilogue
 
 from .choices.candidates import (
@@ -118,10 +118,10 @@ def choose_streamed(
         elif problem.a.dtype in (FLOAT64, COMPLEX128):
             registry = _unshared_kernels()
     choice = choose(problem, arch, registry, multiprocessors=multiprocessors, chip=chip)
-    if not isinstance(problem, GemmProblem) or choice.form is None or choice.form.name != SUMS:
+    if not isinstance(problem, GemmProblem) or choice.form is None or choice.form.name not in (GATE, SUMS):
         return choice
     forms = choose_forms(problem, arch, registry, multiprocessors=multiprocessors, chip=chip)
-    return next((one for one in forms if one.form is None or one.form.name != SUMS), choice)
+    return next((one for one in forms if one.form is None or one.form.name not in (GATE, SUMS)), choice)
 
 
 @functools.cache
@@ -228,7 +228,10 @@ def _why_reference(problem: GemmProblem, choose_one: Choose, arch: Arch, *, is_n
     )
     usual = best_form(plain, kernels_of("gemm"), choose_one, None)
     if usual.spec.name == GEMM_REFERENCE:
-        return f"no other kernel takes {types.a} x {types.b} into {types.d}; operands of one type run faster ones"
+        remedy = (
+            "operands of one type run faster ones" if types.a != types.b else f"results of {types.a} run faster ones"
+        )
+        return f"no other kernel takes {types.a} x {types.b} into {types.d}; {remedy}"
     reason = usual.spec.why_not(problem, arch, usual.config) or "it is predicted to be slower"
     return f"{usual.spec.name}, the usual kernel for these types, does not run: {reason}"
 

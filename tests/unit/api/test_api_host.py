@@ -146,7 +146,7 @@ def eye(dtype=F32):
         (lambda: gm.matmul(eye(ml_dtypes.bfloat16), eye(ml_dtypes.bfloat16), out_dtype="int32"), DTypeError, "int32"),
         (lambda: gm.matmul(eye(complex), eye(complex), out_dtype="float64"), DTypeError, "complex"),
         (lambda: gm.matmul(eye(), eye(), out_dtype="float33"), DTypeError, "float33"),
-        (lambda: gm.matmul(eye(np.float16), eye(ml_dtypes.bfloat16)), DTypeError, "no common type"),
+        (lambda: gm.matmul(eye(np.int32), eye(ml_dtypes.bfloat16)), DTypeError, "no common type"),
         (lambda: gm.matmul(eye(), eye(), precision="fp4"), ArgumentError, "'ieee'"),
         (lambda: gm.matmul(eye(np.float64), eye(np.float64), precision="tf32"), DTypeError, "float32 products"),
         (lambda: gm.matmul(eye(), eye(), executor="tpu"), ArgumentError, "'tpu'"),
@@ -264,3 +264,17 @@ def test_small_host_products_do_not_start_the_driver(monkeypatch):
 def test_a_gpu_that_is_not_there():
     with pytest.raises(UnsupportedError, match="NVIDIA GPU"):
         gm.matmul(eye(), eye(), executor="gpu")
+
+
+def test_float16_by_bfloat16_gives_float32_as_in_jax_and_pytorch():
+    a, b = (np.arange(1, 5, dtype=np.float64).reshape(2, 2).astype(one) for one in (np.float16, ml_dtypes.bfloat16))
+    for given in ((a, b), (b, a)):
+        found = gm.matmul(*given)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, [[7, 10], [15, 22]])
+
+
+def test_an_absolute_maximum_is_of_sums_in_float32():
+    a, b = np.ones((2, 2), np.int32), np.ones((2, 2), np.float32)
+    with pytest.raises(DTypeError, match="int32 x float32 is computed in float64; take the maximum"):
+        gm.gemm(a, b, absmax=np.zeros((), np.float32))

@@ -74,9 +74,50 @@ def test_a_product_of_any_strides_and_types_has_a_predicted_time():
     for types in ((np.int32, np.int32), (np.int8, np.float16)):
         a, b = np.empty((512, 1024), types[0])[:, ::2], np.empty((512, 256), types[1])
         plan = gm.matmul.plan(a, b, chip="h200")
-        assert plan.kernel == "gemm_reference"
+        assert plan.kernel == "hopper_gemm_upcast"
         assert plan.predicted_us > 0
+        assert gm.matmul.plan(a, b, chip="a100").kernel == "gemm_reference"
         assert gm.matmul.plan(a, b, chip="b200").predicted_us is None
+
+
+def test_a_named_kernel_runs_its_config_of_least_predicted_time():
+    for n, by in ((4096, "tuned"), (3000, "cost")):
+        a, b = operands((n, n, n), "bfloat16")
+        usual = gm.matmul.plan(a, b, chip="h200")
+        named = gm.matmul.plan(a, b, kernel="hopper_gemm", chip="h200")
+        assert (named.kernel, named.config, named.chosen_by) == (usual.kernel, usual.config, by)
+        first = gm.matmul.plan(a, b, kernel="hopper_gemm[0]", chip="h200")
+        assert first.chosen_by == "single"
+        assert first.config != named.config
+
+
+@pytest.mark.parametrize(
+    ("types", "options", "copies"),
+    [
+        (("float32", "bfloat16"), {}, "b as float32 first, into 16.78 MB"),
+        (("float16", "bfloat16"), {}, "a as float32 and b as float32 first, into 33.55 MB"),
+        (("int8", "float16"), {}, "a as float16 first, into 8.389 MB"),
+        (("complex64", "float32"), {}, "b as complex64 first, into 33.55 MB"),
+        (("float64", "float64"), {"precision": "ozaki"}, ""),
+        (("float64", "float64"), {}, ""),
+    ],
+    ids=str,
+)
+def test_plans_say_what_is_copied_first(types, options, copies):
+    a, b = (np.empty((2048, 2048), numpy_dtype(name)) for name in types)
+    plan = gm.matmul.plan(a, b, chip="h200", **options)
+    assert plan.copies.rpartition(", ")[0] == copies
+    assert ("copies: " in str(plan)) == bool(copies)
+    strided = gm.matmul.plan(a[:, ::2], b[::2], chip="b200")
+    assert strided.copies == ""
+
+
+def test_a_bound_names_the_precision_that_it_is_of():
+    a, b = operands((4096, 4096, 4096), "float64")
+    plain, emulated = (gm.matmul.plan(a, b, precision=one, chip="h200") for one in ("ieee", "ozaki"))
+    assert str(plain).splitlines()[-2].endswith("at the chip's peak rates")
+    assert emulated.bound_s < plain.bound_s
+    assert "at the chip's peak rates with precision='ozaki'" in str(emulated)
 
 
 @pytest.mark.parametrize("chip", ["a100", "rtx 4090", "b200"])

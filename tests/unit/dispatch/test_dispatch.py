@@ -20,7 +20,7 @@ from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, compact_strides, contiguous
 from gemmule.core.permutation import transpose_problem
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, contiguous_gemm, split_batch
 from gemmule.core.row_major import MAX_GRID
 from gemmule.dispatch.registry import EVERY_KERNEL, LADDER, REGISTRY
 from gemmule.dispatch.select import choose
@@ -207,6 +207,7 @@ def _taken(spec):
             dataclasses.replace(x, precision=one) for one in emulated for x in problems if x.a.dtype.itemsize > 4
         ]
         problems += [dataclasses.replace(problems[place], needed=BlockTriangle(0, STEP)) for place in (0, len(shapes))]
+        problems.append(contiguous_gemm(64, 64, 64, ("complex64", "float32", "complex64")))
         owns = ("float16", "complex64", "complex128")
         problems += [own_product(gemm_problem(512, 512, 256, dtype, dtype, "nt")) for dtype in owns]
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)

@@ -6,10 +6,13 @@ import dataclasses
 
 import pytest
 
+from gemmule.core.activations import silu
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import dtype_named
+from gemmule.core.epilogue import Epilogue
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, contiguous_gemm
+from gemmule.core.tracing import accumulated, accumulated_second, lowered
 from gemmule.dispatch.registry import kernels_of
 from gemmule.dispatch.select import choose
 
@@ -58,10 +61,39 @@ def test_a_kernel_that_is_named_needs_no_other_reason():
     choice = choose(problem, HOPPER, named, **H200)
     assert choice.why_reference is not None
     assert choice.why_reference() == "kernel= names it"
-    mixed = dataclasses.replace(problem, b=contiguous(dtype_named("bfloat16"), 64, 64))
-    choice = choose(mixed, HOPPER, **H200)
-    assert choice.why_reference is not None
-    assert (
-        choice.why_reference()
-        == "no other kernel takes float32 x bfloat16 into float32; operands of one type run faster ones"
-    )
+    for arch, types, remedy in (
+        (HOPPER, ("complex128", "complex128", "complex64"), "results of complex128"),
+        (Arch(8, 0), ("float32", "bfloat16", "float32"), "operands of one type"),
+    ):
+        choice = choose(contiguous_gemm(64, 64, 64, types), arch, multiprocessors=132)
+        assert choice.why_reference is not None
+        a, b, d = types
+        assert choice.why_reference() == f"no other kernel takes {a} x {b} into {d}; {remedy} run faster ones"
+
+
+def gated(name, n=1024):
+    plain = contiguous_gemm(n, n, n, (name,) * 3)
+    expression, _, _ = lowered(silu(accumulated()) * accumulated_second(), "swiglu")
+    return dataclasses.replace(plain, epilogue=Epilogue(expression, second=plain.b))
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "form", "steps"),
+    [
+        ("float32", "simt_gemm", "gate", ["simt_gemm"]),
+        ("float64", "float64_gemm", "sums", ["float64_gemm", "gemm_reference"]),
+        ("bfloat16", "hopper_gemm", None, []),
+    ],
+)
+def test_gated_forms_without_a_kernel_take_two_products(name, kernel, form, steps):
+    problem = gated(name)
+    choice = choose(problem, HOPPER, **H200)
+    assert choice.spec.name == kernel
+    assert (choice.form.name if choice.form else None) == form
+    assert [spec.name for spec, _ in (choice.form.kernels if choice.form else ())] == steps
+    reference = choose(problem, HOPPER, [spec for spec in kernels_of("gemm") if spec.name == "gemm_reference"], **H200)
+    assert choice.predicted_us < reference.predicted_us / 2
+    # Each product's launch is the kernel's own.
+    launches, workspaces = choice.launches(problem)
+    assert len(launches) == 1 + len(steps)
+    assert len(workspaces) == {None: 0, "gate": 1, "sums": 2}[form]

@@ -21,7 +21,7 @@ KERNELS = [spec for spec in REGISTRY if spec.operation == "gemm" and all(arch.sp
 TAKEN = {
     "bf16x6_gemm": "float32", "hopper_gemm_upcast": "float8_e4m3fn", "ozaki_gemm": "float64",
     "hopper_gemm_w8a16": "float8_e4m3fn", "hopper_gemm_k_major": "int8",
-    "simt_gemm_mn_major": "float32",
+    "simt_gemm_mn_major": "float32", "complex_gemm_upcast": "complex64",
 }  # fmt: skip
 
 

@@ -165,7 +165,8 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
     from gemmule.dispatch.kernel_names import only_choice
 
     found = only_choice(word, registry.kernels_of(operation))
-    return (dataclasses.replace(found.spec, configs=(found.config,)),)
+    # Without a config it is chosen among all of the kernel's.
+    return (dataclasses.replace(found.spec, configs=(found.config,)) if "[" in word else found.spec,)
 
 
 def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip: Chip | None = None) -> Choice:
@@ -214,9 +215,11 @@ def choose_for_chip(problem: Problem, chip: Chip, registry: Sequence[KernelSpec]
     NoKernelError
         If none takes the problem.
     """
-    arch, untouched = Arch.for_device(*chip.capability), registry is None
+    arch = Arch.for_device(*chip.capability)
+    # A config that is named is no choice.
+    tuned = registry is None or any(len(spec.configs) > 1 for spec in registry)
     with with_remedy(registry):
-        return choose(problem, arch, registry, multiprocessors=chip.sms, chip=chip.driver_name, tuned=untouched)
+        return choose(problem, arch, registry, multiprocessors=chip.sms, chip=chip.driver_name, tuned=tuned)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision
-from gemmule.core.problem import GemmProblem, Problem
-from gemmule.core.product_forms import COPY, INPUT, is_read_in_place
+from gemmule.core.problem import GemmProblem, Problem, split_batch
+from gemmule.core.product_forms import COPY, GATE, INPUT, is_read_in_place
 from gemmule.core.quantities import duration, flop_rate, short_quantity
 from gemmule.core.spec import Choice, Reason, reasons_of
 from gemmule.dispatch.choices.config_choice import predicted_us
@@ -147,6 +147,33 @@ class Plan:
         return reasons_of(self.refusals)
 
     @property
+    def copies(self) -> str:
+        """Which operands are copied into a workspace first, with its bytes and the predicted time; or empty."""
+        choice, problem = self.choice, self.problem
+        if choice is None or not isinstance(problem, GemmProblem) or (then := choice.next_kernel(problem)) is None:
+            return ""
+        *_, last = then.chain()
+        given, _ = choice.product(problem)
+        assert isinstance(given, GemmProblem)
+        places = {name: last.operands.get(name, "") for name in "ab"}
+        copied = {name: place for name, place in places.items() if place in last.workspaces}
+        if not copied or not isinstance(last.problem, GemmProblem):
+            return ""
+        before, after = given.operands(), last.problem.operands()
+        types = {name: (before[name].dtype, after[name].dtype) for name in copied}
+        if not all(new.holds(old) for old, new in types.values()):
+            # Parts of emulated numbers are no copies.
+            return ""
+        named = " and ".join(f"{x} as {new}" if old != new else x for x, (old, new) in types.items())
+        nbytes = sum(last.workspaces[place] for place in set(copied.values()))
+        text = f"{named} first, into {short_quantity(nbytes, 'B')}"
+        if self.predicted_us is None or last.spec.cost is None or not last.spec.cost_in_us:
+            return text
+        _, outer, _ = split_batch(problem, choice.spec.batch_dims)
+        rest = self.predicted_us - last.spec.cost(last.problem, last.config, choice.gpu) * math.prod(outer)
+        return f"{text}, {duration(rest / 1e6)} of the time" if rest > 0 else text
+
+    @property
     def workspace_bytes(self) -> int:
         """Bytes of device memory for workspaces while the kernels run."""
         if self.executor != "gpu" or self.choice is None or self.problem is None:
@@ -213,6 +240,7 @@ class Plan:
     def _kernel_lines(self) -> list[str]:
         memory = self.workspace_bytes
         lines = [f"next kernel: {self.next_kernel}"] if self.next_kernel else []
+        lines += [f"copies: {self.copies}"] if self.copies else []
         lines += [f"workspace: {short_quantity(memory, 'B')}"] if memory else []
         lines += [f"epilogue: {self.epilogue}"] if self.epilogue else []
         lines += [f"form: {self.form}"] if self.form else []
@@ -222,6 +250,9 @@ class Plan:
     def _work_line(self) -> str:
         work = f"{short_quantity(self.flop, 'FLOP')}, " if self.flop else ""
         bound = f"; at least {duration(self.bound_s)} at the chip's peak rates" if self.bound_s is not None else ""
+        if bound and isinstance(self.problem, GemmProblem) and self.problem.precision is not Precision.IEEE:
+            # Fewer or cheaper operations than those of IEEE arithmetic may do.
+            bound += f" with precision={self.problem.precision.value!r}"
         return f"work: {work}at least {short_quantity(self.bytes_min, 'B')} to move{bound}"
 
 
@@ -320,9 +351,11 @@ def _form_text(choice: Choice, problem: GemmProblem) -> str:
         c = "c has another layout than the result" if same else f"c is {problem.c.dtype}, the result {problem.d.dtype}"
     if form.name == INPUT:
         return f"{c}; it is an input of the epilogue"
-    by = f"{form.step[0].name} [{form.step[1]}]" if form.step is not None else ""
+    by = " and ".join(f"{spec.name} [{config}]" for spec, config in form.kernels)
     if form.name == COPY:
         return f"{c}; it is copied into the result first, by {by}"
+    if form.name == GATE:
+        return f"no kernel takes this gated epilogue faster as it is; the second product is computed first, by {by}"
     c = c or f"no kernel takes this {'result and epilogue' if problem.epilogue else 'result'} faster as it is"
     return f"{c}; the rest is computed from its accumulators in a workspace, by {by}"
 

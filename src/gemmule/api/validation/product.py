@@ -26,6 +26,7 @@ from .rules import (
     product_shape,
     result_dtype,
     scalar,
+    sum_type,
     with_axis,
 )
 
@@ -183,7 +184,7 @@ def check_absmax(views: Mapping[str, ArrayView], factors: tuple[str, str]) -> No
         is not computed in float32.
     """
     view = views[ABSMAX]
-    if "float64" in factors:
+    if sum_type(factors) == "float64":
         raise DTypeError(
             f"absmax is of values in float32, but {' x '.join(factors)} is computed in float64; take the maximum of "
             "the result"

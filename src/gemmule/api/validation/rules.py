@@ -57,7 +57,7 @@ def _dtype(dtype: Any, argument: str) -> np.dtype[Any]:
 
 
 def promoted(a: str, b: str) -> str:
-    """Return the type that the array API standard promotes `a` and `b` to.
+    """Return the type that NumPy promotes `a` and `b` to; of float16 and bfloat16 float32, as JAX and PyTorch do.
 
     Raises
     ------
@@ -66,6 +66,8 @@ def promoted(a: str, b: str) -> str:
     """
     if a == b:
         return a
+    if {a, b} == {"float16", "bfloat16"}:
+        return "float32"
     try:
         return str(np.promote_types(numpy_dtype(a), numpy_dtype(b)).name)
     except TypeError:
@@ -138,7 +140,7 @@ def check_addend(c: str, inputs: tuple[str, str], output: str) -> None:
     DTypeError
         If, say, c is float64 and the product one of float32.
     """
-    sums = _sum_type(inputs)
+    sums = sum_type(inputs)
     if c not in (output, sums) and not any(_holds(wide, c) for wide in (output, sums)):
         held = sums if sums == output else f"{sums} or {output}"
         remedy = "pass c.real, or make a or b complex" if c.startswith("complex") else f"convert c to {sums}"
@@ -148,7 +150,7 @@ def check_addend(c: str, inputs: tuple[str, str], output: str) -> None:
         )
 
 
-def _sum_type(inputs: tuple[str, str]) -> str:
+def sum_type(inputs: tuple[str, str]) -> str:
     """Return the type in which a product of such inputs is summed; of types without kernels, their common type."""
     try:
         return accumulator(*(dtype_named(name) for name in inputs)).name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,11 +12,11 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.product_forms import (
     COPY,
+    GATE,
     INPUT,
     SUMS,
     Form,
-    copy_of_c,
-    epilogue_of_sums,
+    Step,
     has_sums,
     is_read_in_place,
     sum_of_c,
@@ -99,9 +100,9 @@ def choices_of_forms(
                 inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
                 if found and sum(form.workspaces(inner).values()) > _MOST_WORKSPACE:
                     continue
-                step, step_us = _further(form, inner, choose, gpu)
-                form = Form(form.name, (step.spec, step.config))
-                us = None if us is None else us + step_us * math.prod(outer)
+                steps = [_further(form, one, inner, choose, gpu) for one in form.steps(inner)]
+                form = Form(form.name, tuple((step.spec, step.config) for step, _ in steps))
+                us = None if us is None else us + sum(step_us for _, step_us in steps) * math.prod(outer)
         except NoKernelError as error:
             errors.append(error)
             continue
@@ -127,19 +128,30 @@ def _forms(problem: GemmProblem) -> Iterator[Form | None]:
             # Which takes no workspace.
             return
     if has_sums(problem) and problem.needed is None:
+        if problem.epilogue is not None and problem.epilogue.second is not None:
+            yield Form(GATE)
         yield Form(SUMS)
 
 
-def _further(form: Form, inner: GemmProblem, choose: Choose, gpu: GpuRates | None) -> tuple[Choice, float]:
+def _further(form: Form, step: Step, inner: GemmProblem, choose: Choose, gpu: GpuRates | None) -> tuple[Choice, float]:
     """Return the choice of a form's further launch, and its predicted microseconds."""
     reference = [spec for spec in kernels_of("gemm") if spec.name == GEMM_REFERENCE]
-    problem = epilogue_of_sums(inner)[0] if form.name == SUMS else copy_of_c(inner)
-    found = choose(problem, reference if isinstance(problem, GemmProblem) else kernels_of("transpose"))
+    problem = step.problem
+    if isinstance(problem, GemmProblem):
+        found = choose(problem, _followed_by_none() if problem.k else reference)
+    else:
+        found = choose(problem, kernels_of("transpose"))
     if form.name == COPY and (part_of(problem, found.spec)[1] > 1 or found.spec.name == _SLOW_TRANSPOSE):
         problem = sum_of_c(inner)
         found = choose(problem, reference)
-    # `Choice.further` is one launch.
-    assert part_of(problem, found.spec)[1] == 1
+    if part_of(problem, found.spec)[1] > 1:
+        raise NoKernelError(())
     if gpu is None:
         return found, 0.0
     return found, predicted_us(found, problem) or gpu.moved_us(problem.bytes_min, _MOVED) + gpu.launch
+
+
+@functools.cache
+def _followed_by_none() -> tuple[KernelSpec, ...]:
+    """Return the kernels of products that no other kernel follows: `Choice.further` is one launch for each step."""
+    return tuple(spec for spec in kernels_of("gemm") if spec.next_kernel is None)

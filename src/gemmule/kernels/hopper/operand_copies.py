@@ -11,11 +11,13 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.spec import Signature
 
 from .next_kernel import WorkspaceCopy
-from .repack_config import RepackConfig
+from .repack_config import PAIR, RepackConfig
 
 #: Bytes that leading dimensions of copies are a multiple of. TMA takes 16, but its boxes have rows of 128 bytes, each
 #: of which is one line of the L2 cache where it begins at a multiple of 128, elsewhere two.
 REPACKED_BYTES = 128
+#: Bytes that memory reads at once.
+_SECTOR = 32
 _MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
 
 
@@ -30,21 +32,20 @@ class OperandCopy(WorkspaceCopy):
     #: strides, copy_strides: Elements from one line, and one matrix, to the next.
     strides: tuple[int, int]
     copy_strides: tuple[int, int]
-    vectors: int  #: Vectors of 16 bytes in the lines of a matrix.
+    vectors: int  #: Vectors of 16 bytes in a line.
     step: int = 1  #: Elements from one element of a line to the next.
 
-    def why_not(self, done: str) -> str | None:
-        """Say why the matrix is not copied, or None where it can be; `done` names the operation, as "repacked"."""
+    def why_not(self) -> str | None:
+        """Say why the matrix is not copied, or None where it can be."""
         name = self.operand.upper()
-        if self.matrices > 1 and not self.strides[1]:
-            return f"{name} is one matrix for all of the batch; it would be {done} {self.matrices} times"
         if max(self.length, self.lines) > _MAX_EXTENT or self.matrices > _MAX_BATCH:
             return f"{name} is {self.lines} lines of {self.length} elements, {self.matrices} times: too many"
         return None
 
-    def ctas(self, config: RepackConfig) -> int:
-        """Return the CTAs that copy a matrix."""
-        return -(-self.vectors // (config.threads * config.vectors))
+    def ctas(self, config: RepackConfig, strided: bool = False) -> int:
+        """Return the CTAs that copy a matrix, in a launch for lines of any stride or not."""
+        vectors = -(-self.vectors // PAIR) * PAIR if strided else self.vectors
+        return -(-vectors * self.lines // (config.threads * config.vectors))
 
 
 def operand_copy(
@@ -73,23 +74,26 @@ def operand_copy(
     """
     rows, dtype = matrix.has_contiguous_rows if rows is None else rows, dtype or matrix.dtype
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
-    unit = REPACKED_BYTES // dtype.itemsize
+    # What a thread writes of a vector does not pass the end of a line.
+    unit = max(REPACKED_BYTES // dtype.itemsize, PAIR * MAP_ALIGNMENT // matrix.dtype.itemsize)
     ld = max(-(-length // unit), 1) * unit
-    step = ld * lines
+    between = (matrix.batch_strides or (0,))[0]
+    # One matrix for all of a batch is copied once.
+    matrices = batch[0] if batch and between else 1
+    step = ld * lines if matrices > 1 else 0
     strides, steps = (ld, 1) if rows else (1, ld), (step,) if batch else ()
-    copy = StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, steps, MAP_ALIGNMENT, padded=True)
-    matrices = (batch or (1,))[0]
+    copy = StridedMatrix(dtype, matrix.rows, matrix.cols, *strides, steps, MAP_ALIGNMENT, padded=True, conj=matrix.conj)
     ahead, step_in_line = (matrix.row_stride, matrix.col_stride)[:: 1 if rows else -1]
-    given = (ahead, (matrix.batch_strides or (0,))[0])
-    vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT) * lines
-    named = (operand, f"{prefix} {operand}", copy, step * matrices * dtype.itemsize)
+    given = (ahead, between)
+    vectors = -(-length * matrix.dtype.itemsize // MAP_ALIGNMENT)
+    named = (operand, f"{prefix} {operand}", copy, ld * lines * matrices * dtype.itemsize)
     # The stride of a single element is unused.
     return OperandCopy(*named, length, lines, matrices, given, (ld, step), vectors, step_in_line if length > 1 else 1)
 
 
 def why_not_copied(copies: Sequence[OperandCopy], config: RepackConfig, purpose: str) -> str | None:
     """Say why one launch cannot write all copies, or None where it can; `purpose` is a verb, as "repack"."""
-    if sum(one.ctas(config) for one in copies) * config.threads * config.vectors > _MAX_VECTORS:
+    if sum(one.ctas(config, strided=True) for one in copies) * config.threads * config.vectors > _MAX_VECTORS:
         return (
             f"there are more than {_MAX_VECTORS} vectors to {purpose}, the most that the kernel's 32-bit indices take"
         )
@@ -111,6 +115,13 @@ def are_strided(copies: Sequence[OperandCopy]) -> bool:
     return any(one.step != 1 for one in copies)
 
 
+def read_bytes(copy: OperandCopy, itemsize: int) -> float:
+    """Return roughly the bytes that a copy reads of such elements: whole sectors of those that are apart."""
+    nearest = min(max(abs(stride), 1) for stride in (copy.step, copy.strides[0]))
+    elements = copy.length * copy.lines * copy.matrices
+    return elements * min(nearest * itemsize, max(_SECTOR, itemsize))
+
+
 def strided_key(strided: bool) -> Signature:
     """Return the key of a signature that such lines have."""
     return (("strided", "yes"),) if strided else ()
@@ -127,7 +138,7 @@ def copy_launch(copies: Sequence[OperandCopy], config: RepackConfig) -> Launch:
             TensorParam(one.workspace, extents, one.copy_strides),
         ]
     return Launch(
-        grid=(sum(one.ctas(config) for one in copies), 1, copies[0].matrices if copies else 1),
+        grid=(sum(one.ctas(config, strided) for one in copies), 1, max((one.matrices for one in copies), default=1)),
         block=(config.threads, 1, 1),
         params=tuple(params),
         overlaps=True,

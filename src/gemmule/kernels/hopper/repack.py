@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cutlass
 from cutlass import Int32, Uint32, cute
 
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
+from gemmule.kernels.hopper.repack_config import PAIR
 from gemmule.kernels.parts.tensors import major_tensor, strided_tensor
 from gemmule.kernels.parts.words import shifted, words_at
 
@@ -20,7 +22,7 @@ def source_lines(name: str, strided: bool) -> Any:
 
 
 class PackedLines:
-    """D[:, j, l] = S[:, j, l] for one or two pairs, S with lines anywhere, D with lines at multiples of 16 bytes.
+    """D[:, j] = S[:, j] for the matrices of one operand, S with lines anywhere, D with lines at multiples of 16 bytes.
 
     Parameters
     ----------
@@ -38,32 +40,15 @@ class PackedLines:
         self.threads, self.vectors = threads, vectors
 
     @cute.jit
-    def __call__(self, pairs, grid: Int32):
-        self.kernel(pairs).launch(grid=(grid, 1, pairs[0][0].shape[2]), block=(self.threads, 1, 1))
-
-    @cute.kernel
-    def kernel(self, pairs):
-        # The dependent grid may launch now; it waits for the end of this one before it reads.
-        cute.arch.griddepcontrol_launch_dependents()
-        cute.arch.griddepcontrol_wait()
-        cta, _, batch = cute.arch.block_idx()
-        if cutlass.const_expr(len(pairs) == 1):
-            self.pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
-        else:
-            firsts = cute.ceil_div(self.count(pairs[0][0]), self.threads * self.vectors)
-            if cta < firsts:
-                self.pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
-            else:
-                self.pack(pairs[1][0][None, None, batch], pairs[1][1][None, None, batch], cta - firsts)
-
-    @cute.jit
     def count(self, mS: cute.Tensor):
         """Return the vectors that are written of a matrix."""
         return self.per_line(mS) * mS.shape[1]
 
     @cute.jit
     def per_line(self, mS: cute.Tensor):
-        """Return the vectors of a line."""
+        """Return the vectors of a line, of gathered ones whole pairs."""
+        if cutlass.const_expr(self.strided):
+            return cute.ceil_div(mS.shape[0], PAIR * self.per_vector) * PAIR
         return cute.ceil_div(mS.shape[0], self.per_vector)
 
     @cute.jit
@@ -76,21 +61,28 @@ class PackedLines:
 
     @cute.jit
     def gather(self, gS: cute.Tensor, gD: cute.Tensor, cta):
-        """Copy this CTA's vectors, element by element."""
+        """Copy this CTA's vectors, element by element; neighbouring threads read what is nearer in memory.
+
+        That are elements of a line, or the same elements of neighbouring lines: then pairs of threads write sectors.
+        """
         tid, _, _ = cute.arch.thread_idx()
         per_line, count = Uint32(self.per_line(gS)), self.count(gS)
+        across = is_nearer(gS.stride[1], gS.stride[0])
+        side = Uint32(gS.shape[1] * PAIR) if across else per_line
         loaded = cute.make_rmem_tensor(cute.make_layout((4, self.vectors)), Uint32)
         vectors = []
         for v in cutlass.range_constexpr(self.vectors):
             index = (cta * self.vectors + v) * self.threads + tid
-            line = Uint32(index) // per_line
-            vectors.append((index, Int32((Uint32(index) - line * per_line) * self.per_vector), Int32(line)))
+            high = Uint32(index) // side
+            low = Uint32(index) - high * side
+            line, in_line = (low // PAIR, high * PAIR + low % PAIR) if across else (high, low)
+            vectors.append((index, Int32(in_line * self.per_vector), Int32(line)))
             if index < count:
                 self.read_elements(gS, vectors[v][1], vectors[v][2], loaded[None, v])
         for v in cutlass.range_constexpr(self.vectors):
             index, i, vector_line = vectors[v]
             if index < count:
-                self.store(loaded[None, v], gS.element_type, element_at(gD, i, vector_line))
+                self.store(loaded[None, v], element_at(gD, i, vector_line))
 
     @cute.jit
     def pack_contiguous(self, gS: cute.Tensor, gD: cute.Tensor, cta):
@@ -127,12 +119,11 @@ class PackedLines:
                     extract(loaded[None, v], offset, words)
                 else:
                     self.read_elements(gS, i, vector_line, words)
-                self.store(words, gS.element_type, element_at(gD, i, vector_line))
+                self.store(words, element_at(gD, i, vector_line))
 
     @cute.jit
-    def store(self, words: cute.Tensor, narrow: Any, target: cute.Pointer):
-        """Write a vector of elements of that type."""
-        del narrow
+    def store(self, words: cute.Tensor, target: cute.Pointer):
+        """Write a vector of elements."""
         cute.autovec_copy(words, words_at(target, 4))
 
     @cute.jit
@@ -162,6 +153,48 @@ class PackedLines:
         for e in cutlass.range_constexpr(self.per_vector):
             if i + e < gS.shape[0]:
                 elements[e] = gS[i + e, line]
+
+
+class LineCopies:
+    """The copies of one or two operands in one launch: CTAs for the vectors of one, then those of the other.
+
+    Parameters
+    ----------
+    lines : sequence of PackedLines
+        What copies each, by as many threads and vectors.
+    """
+
+    def __init__(self, lines: Sequence[PackedLines]) -> None:
+        self.lines = tuple(lines)
+        self.threads, self.vectors = lines[0].threads, lines[0].vectors
+
+    @cute.jit
+    def __call__(self, pairs, grid: Int32):
+        matrices = cutlass.max(pairs[0][0].shape[2], pairs[-1][0].shape[2])
+        self.kernel(pairs).launch(grid=(grid, 1, matrices), block=(self.threads, 1, 1))
+
+    @cute.kernel
+    def kernel(self, pairs):
+        # The dependent grid may launch now; it waits for the end of this one before it reads.
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
+        cta, _, batch = cute.arch.block_idx()
+        if cutlass.const_expr(len(pairs) == 1):
+            self.lines[0].pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
+        else:
+            firsts = cute.ceil_div(self.lines[0].count(pairs[0][0]), self.threads * self.vectors)
+            # Of a batch one operand may be one matrix for all.
+            if cta < firsts:
+                if batch < pairs[0][0].shape[2]:
+                    self.lines[0].pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
+            elif batch < pairs[1][0].shape[2]:
+                self.lines[1].pack(pairs[1][0][None, None, batch], pairs[1][1][None, None, batch], cta - firsts)
+
+
+@cute.jit
+def is_nearer(stride, other):
+    """Return whether a stride is shorter than another, whatever their signs."""
+    return (stride if stride >= 0 else 0 - stride) < (other if other >= 0 else 0 - other)
 
 
 @cute.jit

@@ -6,6 +6,9 @@ from gemmule.core.config import Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 
+#: Vectors of 16 bytes that two threads write beside each other where lines are gathered: a sector.
+PAIR = 2
+
 
 @dataclass(frozen=True)
 class RepackConfig(Config):

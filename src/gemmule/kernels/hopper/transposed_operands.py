@@ -160,7 +160,7 @@ class TransposedOperands:
             if problem.batch and not one.problem.source.batch_strides[0]:
                 return f"{one.operand.upper()} is one matrix for all of the batch; it would be transposed for each"
         for copy in self.packed(problem):
-            if reason := copy.why_not("repacked"):
+            if reason := copy.why_not():
                 return reason
         return self.product.why_not(problem)
 

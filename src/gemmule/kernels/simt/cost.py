@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmule.core.dtype import INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.layout import StridedMatrix
@@ -39,7 +40,8 @@ def _limits(
     """Return the work of configs for a product with each of several pairs of operands, one after another."""
     one, _, _ = row_result(problem)
     m, n, k, batch = one.m, one.n, one.k, (one.batch or (1,))[0]
-    facts = facts_of(configs, operands, n % VECTOR > 0, gpu.multiprocessors)
+    integers = one.a.dtype == INT32
+    facts = facts_of(configs, operands, n % VECTOR > 0, gpu.multiprocessors, integers=integers)
     moved = gpu.moved_us(((m + n) * k + m * n) * batch * one.a.dtype.itemsize, 1.0)
     tiles = np.ceil(float(m) / facts.tile_m)
     tiles *= np.ceil(float(n) / facts.tile_n)

@@ -1,4 +1,4 @@
-"""Epilogue of the float32 GEMM: D = alpha * AB + beta * C, or a function of it, written from thread tiles.
+"""Epilogue of the float32 and int32 GEMM: D = alpha * AB + beta * C, or a function of it, written from thread tiles.
 
 Where rows of D are multiples of 16 bytes, eight lanes write 128 contiguous bytes of one: whole sectors, without a pass
 through shared memory. Where rows begin anywhere, elements are written one by one: those of a thread tile would be 8 of
@@ -45,6 +45,8 @@ class SimtEpilogue:
         for a register.
     interleaved : bool
         Whether lanes are interleaved (`lane_row`).
+    number : type
+        Type of the accumulators.
     """
 
     config: SimtConfig
@@ -53,6 +55,7 @@ class SimtEpilogue:
     fused: Any = None
     rotated: bool = False
     interleaved: bool = False
+    number: Any = Float32
 
     def place(self, column: Any) -> Any:
         """Return the place of a column of the accumulators."""
@@ -92,12 +95,12 @@ class SimtEpilogue:
                     if self.inside(gC, at):
                         vector = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
                         cute.autovec_copy(self.vector_at(gC, at), vector)
-            values = cute.make_rmem_tensor(cute.make_layout(cols), Float32)
+            values = cute.make_rmem_tensor(cute.make_layout(cols), self.number)
             if cutlass.const_expr(self.fused is not None):
                 # So are those of inputs.
                 for j in cutlass.range_constexpr(0, cols, self.vector):
                     at = row, corner[1] + (j // VECTOR * (lanes_n * VECTOR) + j % VECTOR)
-                    products = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
+                    products = cute.make_rmem_tensor(cute.make_layout(self.vector), self.number)
                     for v in cutlass.range_constexpr(self.vector):
                         products[v] = rC[i, self.place(j + v)]
                     addend = cute.make_tensor(addends.iterator + j, cute.make_layout(self.vector))
@@ -107,10 +110,10 @@ class SimtEpilogue:
             for j in cutlass.range_constexpr(0, cols, self.vector):
                 at = row, corner[1] + (j // VECTOR * (lanes_n * VECTOR) + j % VECTOR)
                 if self.inside(gD, at):
-                    written = cute.make_rmem_tensor(cute.make_layout(self.vector), Float32)
+                    written = cute.make_rmem_tensor(cute.make_layout(self.vector), self.number)
                     for v in cutlass.range_constexpr(self.vector):
                         if cutlass.const_expr(self.fused is None):
-                            written[v] = alpha * rC[i, self.place(j + v)] + beta * addends[j + v].to(Float32)
+                            written[v] = alpha * rC[i, self.place(j + v)] + beta * addends[j + v].to(self.number)
                         else:
                             written[v] = values[j + v]
                     self.store(gD, at, written)
@@ -149,7 +152,7 @@ class SimtEpilogue:
                     # The vectors of a thread are apart by whole lines, or in one, where rows are swizzled.
                     column = cutlass.const_expr(j * lanes_n * _ITEM)
                     address = (own + column if lanes_n == _LINE else own ^ column) + i * (warp_n * _ITEM)
-                    cute.autovec_copy(vector, _shared(address, VECTOR))
+                    cute.autovec_copy(vector, _shared(self.number, address, VECTOR))
             number = first + begin
             row_1 = row_0 + (number // VECTOR * (lanes_m * VECTOR) + number % VECTOR)
             # Rows that are left from here on: of columns that are inside, else none.
@@ -158,14 +161,14 @@ class SimtEpilogue:
             cute.arch.sync_warp()
             for lane_m in cutlass.range_constexpr(lanes_m):
                 # All reads of shared memory and of C come before the stores of a few rows.
-                products = cute.make_rmem_tensor(cute.make_layout((pieces, together)), Float32)
+                products = cute.make_rmem_tensor(cute.make_layout((pieces, together)), self.number)
                 addends = cute.make_rmem_tensor(cute.make_layout((pieces, together)), gC.element_type)
                 addends.fill(gC.element_type(0))
                 for i in cutlass.range_constexpr(together):
                     for p in cutlass.range_constexpr(pieces):
                         column = p * _LANES + self.staged(self.place(lane), lane_m)
                         address = buffer + ((lane_m * together + i) * warp_n + column) * _ITEM
-                        products[p, i] = _shared(address, 1)[0]
+                        products[p, i] = _shared(self.number, address, 1)[0]
                 if beta != 0:
                     for i in cutlass.range_constexpr(together):
                         for p in cutlass.range_constexpr(pieces):
@@ -187,7 +190,7 @@ class SimtEpilogue:
                         at = row_1 + row, col_0 + p * _LANES
                         value = cute.make_tensor(products.iterator + (i * pieces + p), cute.make_layout(1))
                         if cutlass.const_expr(self.fused is None):
-                            value[0] = alpha * value[0] + beta * addends[p, i].to(Float32)
+                            value[0] = alpha * value[0] + beta * addends[p, i].to(self.number)
                         if cutlass.const_expr(gD.element_type is Float32):
                             _store_if_left(place, p * _LANES * _ITEM, value[0], left[p], row)
                         elif row < left[p]:
@@ -220,8 +223,8 @@ class SimtEpilogue:
 
     @cute.jit
     def store(self, gD: cute.Tensor, at, vector: cute.Tensor):
-        """Store a vector of float32 in D's type."""
-        if cutlass.const_expr(gD.element_type is Float32):
+        """Store a vector of accumulators in D's type."""
+        if cutlass.const_expr(gD.element_type is self.number):
             cute.autovec_copy(vector, self.vector_at(gD, at))
         else:
             self.vector_at(gD, at).store(vector.load().to(gD.element_type))
@@ -251,7 +254,7 @@ def _store_if_left(place, offset: cutlass.Constexpr[int], value, left, row: cutl
 
 
 @cute.jit
-def _shared(address, length: cutlass.Constexpr[int]):
-    """Return float32 elements in shared memory."""
-    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=length * _ITEM)
+def _shared(number: cutlass.Constexpr[Any], address, length: cutlass.Constexpr[int]):
+    """Return accumulators in shared memory."""
+    place = cute.make_ptr(number, address, cute.AddressSpace.smem, assumed_align=length * _ITEM)
     return cute.make_tensor(place, cute.make_layout(length))

@@ -56,7 +56,6 @@ def without_contiguous_lines(matrix):
         ("bfloat16", "bfloat16", Precision.IEEE, 2, 1024),
         ("float16", "float32", Precision.IEEE, 2, 1024),
         ("int8", "int32", Precision.IEEE, 2048, 512),
-        ("float32", "float32", Precision.TF32, 2048, 512),
         ("float8_e4m3fn", "bfloat16", Precision.FLOAT8, 2048, 512),
     ],
 )

@@ -1,4 +1,4 @@
-"""8-bit floats beside matrices that no tensor-core kernel takes: they are refused, and the reference multiplies."""
+"""What is copied as one type before another kernel multiplies it: types, lines, and who multiplies."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT32
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT32, Precision
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
-from gemmule.core.problem import GemmProblem
+from gemmule.core.problem import GemmProblem, contiguous_gemm
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
 from gemmule.kernels.mma_sync.cost import predicted_us
+from gemmule.lab.products import gemm_problem
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -23,24 +24,101 @@ def mixed(m=256, n=256, k=256):
     return GemmProblem(m, n, k, (), *operands)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"b": StridedMatrix(BFLOAT16, 256, 256, 512, 2)},
-        {"b": StridedMatrix(BFLOAT16, 256, 256, 0, 0)},
-        {"d": StridedMatrix(BFLOAT16, 256, 256, 512, 2)},
-    ],
-    ids=str,
-)
-def test_elements_that_do_not_touch_are_refused(change):
-    problem = dataclasses.replace(mixed(), **change)
+def test_results_whose_elements_do_not_touch_are_refused():
+    problem = dataclasses.replace(mixed(), d=StridedMatrix(BFLOAT16, 256, 256, 512, 2))
     assert SPEC.why_not(mixed(), HOPPER, SPEC.default) is None
     assert "has strides" in SPEC.why_not(problem, HOPPER, SPEC.default)
     choice = choose(problem, HOPPER, multiprocessors=132)
-    if "d" in change:
-        assert (choice.spec.name, choice.form.name) == (SPEC.name, "sums")
-    else:
-        assert (choice.spec.name, choice.form) == ("gemm_reference", None)
+    assert (choice.spec.name, choice.form.name) == (SPEC.name, "sums")
+
+
+@pytest.mark.parametrize("strides", [(512, 2), (0, 0), (2, 512), (-512, 2)], ids=str)
+def test_operands_whose_elements_do_not_touch_are_copied(strides):
+    problem = dataclasses.replace(mixed(), b=StridedMatrix(BFLOAT16, 256, 256, *strides))
+    choice = choose(problem, HOPPER, multiprocessors=132)
+    assert (choice.spec.name, choice.form) == (SPEC.name, None)
+    rows = abs(strides[1]) <= abs(strides[0])
+    assert choice.next_kernel(problem).problem.b.has_contiguous_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("types", "wide", "kernel"),
+    [
+        (("float32", "bfloat16", "float32"), "float32", "simt_gemm"),
+        (("float16", "float32", "float16"), "float32", "simt_gemm"),
+        (("float16", "bfloat16", "float32"), "float32", "hopper_gemm"),
+        (("int8", "float16", "float16"), "float16", "hopper_gemm"),
+        (("bfloat16", "int8", "bfloat16"), "bfloat16", "hopper_gemm"),
+        (("float8_e4m3fn", "int8", "bfloat16"), "bfloat16", "hopper_gemm"),
+        (("float8_e4m3fn", "float32", "float32"), "float32", "simt_gemm"),
+        (("int8", "float32", "float32"), "float32", "simt_gemm"),
+        (("int32", "float32", "float64"), "float64", "float64_gemm"),
+        (("bfloat16", "int32", "float64"), "float64", "float64_gemm"),
+        (("float32", "float64", "float64"), "float64", "float64_gemm"),
+        (("int8", "int32", "int32"), "int32", "simt_gemm"),
+        (("complex64", "float32", "complex64"), "complex64", "complex64_gemm"),
+        (("float64", "complex64", "complex128"), "complex128", "complex128_gemm"),
+        (("complex64", "int32", "complex128"), "complex128", "complex128_gemm"),
+    ],
+    ids=str,
+)
+def test_mixed_types_are_multiplied_as_the_narrowest_that_holds_both(types, wide, kernel):
+    problem = contiguous_gemm(1024, 1024, 1024, types)
+    choice = choose(problem, HOPPER, multiprocessors=132)
+    assert choice.spec.name == ("complex_gemm_upcast" if "complex" in wide else SPEC.name)
+    (then,) = choice.next_kernel(problem).chain()
+    assert (then.problem.a.dtype.name, then.problem.b.dtype.name) == (wide, wide)
+    assert then.spec.name == kernel
+    # What TF32 holds is rounded by nothing.
+    exact = wide == "float32" and "float32" not in types[:2]
+    assert then.problem.precision is (Precision.TF32 if exact else Precision.IEEE)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "int32", "complex64", "complex128", "tf32"])
+@pytest.mark.parametrize("operand", ["a", "b"])
+def test_strided_operands_take_little_more_than_their_copies(name, operand):
+    precision = Precision.TF32 if name == "tf32" else Precision.IEEE
+    plain = contiguous_gemm(2048, 2048, 2048, (name if precision is Precision.IEEE else "float32",) * 3)
+    plain = dataclasses.replace(plain, precision=precision)
+    strided = StridedMatrix(plain.a.dtype, 2048, 2048, 4096, 2)
+    choice = choose(dataclasses.replace(plain, **{operand: strided}), HOPPER, multiprocessors=132)
+    assert choice.spec.name == ("complex_gemm_upcast" if "complex" in name else SPEC.name)
+    copied = 3e6 * plain.a.distinct_bytes(()) / 3.3e12
+    usual = choose(plain, HOPPER, multiprocessors=132)
+    assert usual.predicted_us < choice.predicted_us < 1.03 * usual.predicted_us + copied + 5
+
+
+def test_small_batches_of_strided_matrices_are_read_as_they_lie():
+    plain = contiguous_gemm(16, 16, 16, ("float32",) * 3, batch=(4096,))
+    strided = dataclasses.replace(plain.a, row_stride=32, col_stride=2, batch_strides=(512,))
+    assert choose(dataclasses.replace(plain, a=strided), HOPPER, multiprocessors=132).spec.name == "simt_batched"
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("n", [256, 255])
+def test_copies_for_tf32_are_k_major_where_its_kernels_need_it(layout, n):
+    problem = gemm_problem(256, n, 256, "float16", "float32", layout)
+    problem = dataclasses.replace(problem, b=dataclasses.replace(problem.b, dtype=BFLOAT16))
+    then = choose(problem, HOPPER, multiprocessors=132).next_kernel(problem)
+    major = then.problem.a.has_contiguous_rows, then.problem.b.has_contiguous_cols
+    given = problem.a.has_contiguous_rows, problem.b.has_contiguous_cols
+    assert major == ((True, True) if n % 4 else (given[0] or not given[1], given[1]))
+
+
+def test_one_matrix_for_all_of_a_batch_is_copied_once():
+    problem = contiguous_gemm(64, 64, 64, ("float32", "bfloat16", "float32"), batch=(5,))
+    problem = dataclasses.replace(problem, b=dataclasses.replace(problem.b, batch_strides=(0,)))
+    assert SPEC.why_not(problem, HOPPER, SPEC.default) is None
+    then = SPEC.next_kernel(problem, SPEC.default)
+    assert then.problem.b.batch_strides == (0,)
+    assert then.workspaces == {"wide b": 64 * 64 * 4}
+    assert SPEC.launch(problem, SPEC.default).grid[2] == 1
+
+
+def test_emulated_precisions_keep_their_kernels():
+    problem = contiguous_gemm(256, 256, 256, ("float64",) * 3, precision=Precision.OZAKI_15)
+    strided = dataclasses.replace(problem, a=StridedMatrix(problem.a.dtype, 256, 256, 512, 2))
+    assert "kernels of its own" in SPEC.why_not(strided, HOPPER, SPEC.default)
 
 
 def test_the_cheapest_config_multiplies():

@@ -21,7 +21,7 @@ from __future__ import annotations
 from cutlass import Int32
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.repack import VECTOR, PackedLines, source_lines
+from gemmule.kernels.hopper.repack import VECTOR, LineCopies, PackedLines, source_lines
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
@@ -35,4 +35,5 @@ def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
         (source_lines(name, strided), major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width))
         for _ in range(int(types["operands"]))
     ]
-    return Buildable(PackedLines(width // 8, config.threads, config.vectors, strided), (pairs, Int32(1)))
+    lines = [PackedLines(width // 8, config.threads, config.vectors, strided)] * len(pairs)
+    return Buildable(LineCopies(lines), (pairs, Int32(1)))

@@ -25,6 +25,7 @@ from gemmule.kernels.hopper.operand_copies import (
     is_strided,
     nearer_rows,
     operand_copy,
+    read_bytes,
     strided_key,
     why_not_copied,
 )
@@ -40,8 +41,6 @@ from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
 
 _ITEMSIZES = (1, 2, 4)
-#: Bytes that memory reads at once.
-_SECTOR = 32
 
 
 @cache_last_call
@@ -59,14 +58,29 @@ def _to_pack(problem: GemmProblem) -> tuple[OperandCopy, ...]:
 def _gathered_rows(problem: GemmProblem, name: str, matrix: StridedMatrix) -> bool | None:
     """Return whether the lines of a copy whose elements are gathered are rows; None where they are contiguous already.
 
-    They are what has the smaller stride, or K, as wgmma wants it. Beside such an operand an MN-major one is gathered.
+    They are what has the smaller stride, or K, as wgmma wants it. Beside such an operand an MN-major one is gathered
+    too, and one of 8 bits that TMA cannot load.
     """
     if is_strided(matrix) and matrix.dtype.itemsize == MN_MAJOR_BYTES:
         return nearer_rows(matrix)
     k_major = matrix.has_contiguous_rows if name == "a" else matrix.has_contiguous_cols
-    if matrix.dtype.itemsize == MN_MAJOR_BYTES or k_major or not (is_strided(problem.a) or is_strided(problem.b)):
+    if matrix.dtype.itemsize == MN_MAJOR_BYTES or k_major or not _gathers(problem):
         return None
     return name == "a"
+
+
+def _gathers(problem: GemmProblem) -> bool:
+    """Return whether an operand is strided, or of 8 bits, MN-major, and none that TMA can load."""
+    if is_strided(problem.a) or is_strided(problem.b):
+        return True
+    if problem.a.dtype.itemsize > 1:
+        return False
+    across = (problem.a.has_contiguous_rows, problem.b.has_contiguous_cols)
+    operands = (("a", problem.a), ("b", problem.b))
+    return any(
+        not along and why_not_tma(name, matrix, problem.batch) is not None
+        for along, (name, matrix) in zip(across, operands, strict=True)
+    )
 
 
 def _repacked(problem: GemmProblem) -> Prepared:
@@ -116,6 +130,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if not _to_pack(problem):
         return "TMA can load A and B as they are"
+    if problem.a.dtype == FLOAT32 and (is_strided(problem.a) or is_strided(problem.b)):
+        return "A or B is float32 without contiguous lines, which hopper_gemm_upcast copies"
     gathered = are_strided(_to_pack(problem))
     if _by_fma(problem):
         if not (problem.a.is_col_major and problem.b.is_row_major):
@@ -129,10 +145,14 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     if reason := refuse_hopper(problem, arch, "" if gathered else "ab", takes_empty=True):
         return reason
     for one in _to_pack(problem):
-        if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not("repacked"):
+        if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not():
             return reason
-    # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones.
-    specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if gathered else _WGMMA
+        if problem.batch and one.matrices < problem.batch[0] and not (gathered or _by_fma(problem)):
+            return f"{one.operand.upper()} is one matrix for all of the batch, which TMA cannot load again"
+    # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones; bytes at any
+    # address it copies slowly.
+    by_mma = gathered or problem.a.dtype.itemsize == 1
+    specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if by_mma else _WGMMA
     return why_no_next(_PRODUCT.prepare(problem).problem, specs)
 
 
@@ -207,7 +227,7 @@ def _vectors_us(config: RepackConfig) -> float:
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
     copies, result = _to_pack(problem), problem.d.distinct_bytes(problem.batch)
-    packed, read = sum(one.nbytes for one in copies), sum(_read_bytes(one) for one in copies)
+    packed, read = sum(one.nbytes for one in copies), sum(read_bytes(one, one.copy.dtype.itemsize) for one in copies)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     if not _by_fma(problem):
         product += written_back_us(packed, gpu)
@@ -216,14 +236,9 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
     return [factor * (product + moved[config.threads > _FEW_THREADS] + _vectors_us(config)) for config in configs]
 
 
-def _read_bytes(copy: OperandCopy) -> float:
-    """Return roughly the bytes that packing reads: whole sectors of elements that are apart."""
-    return copy.nbytes * min(max(abs(copy.step), 1), _SECTOR // copy.copy.dtype.itemsize)
-
-
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
-    if are_strided(_to_pack(problem)):
+    if is_strided(problem.a) or is_strided(problem.b):
         return None
     if _by_fma(problem):
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
@@ -241,7 +256,7 @@ _LEAST = 4.5
 
 def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of small products by FMA units, or of 16-bit ones that takes less than two launches."""
-    if are_strided(_to_pack(problem)):
+    if is_strided(problem.a) or is_strided(problem.b):
         return None
     if _by_fma(problem):
         return SIMT_GEMM.name if is_small(problem) else None

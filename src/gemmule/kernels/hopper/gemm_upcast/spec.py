@@ -1,145 +1,124 @@
-"""8-bit floats converted to 16-bit floats, which hold them all, before another kernel multiplies them."""
+"""Products of mixed types, or of operands without contiguous lines: copied as one type before another kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, DType
+from gemmule.core.dtype import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT32,
+    Kind,
+    Precision,
+)
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import Launch
-from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
+from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
-from gemmule.kernels.hopper.next_kernel import NextProduct, with_copies
-from gemmule.kernels.hopper.operand_copies import (
-    OperandCopy,
-    are_strided,
-    copy_launch,
-    is_strided,
-    nearer_rows,
-    operand_copy,
-    strided_key,
-    why_not_copied,
-)
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, why_not_arch
+from gemmule.kernels.hopper.operand_copies import is_strided
+from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
-from gemmule.kernels.mma_sync.cost import predicted_us as mma_sync_us
+from gemmule.kernels.hopper.upcast_operands import (
+    UpcastOperands,
+    launch,
+    signature,
+    types_signature,
+    why_not,
+)
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
+from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
+from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 
-#: Types that are converted, and those that they may become.
-NARROW, WIDE = (FLOAT8_E4M3, FLOAT8_E5M2), (FLOAT16, BFLOAT16)
-_NONE = "none"
-
-
-@cache_last_call
-def _narrow(problem: GemmProblem) -> list[OperandCopy]:
-    """Return the converted copies."""
-    wide = _wide(problem)
-    return [
-        operand_copy(
-            name, matrix, problem.batch, "wide", wide, rows=nearer_rows(matrix) if is_strided(matrix) else None
-        )
-        for name, matrix in (("a", problem.a), ("b", problem.b))
-        if matrix.dtype in NARROW
-    ]
-
-
-def _wide(problem: GemmProblem) -> DType:
-    """Return the type that is converted to: the other operand's, or one from which the result can be written."""
-    other = [matrix.dtype for matrix in (problem.a, problem.b) if matrix.dtype not in NARROW]
-    return other[0] if other else BFLOAT16 if problem.d.dtype == BFLOAT16 else FLOAT16
-
-
-#: The last kernel takes every result.
-_PRODUCT = NextProduct(lambda problem: with_copies(problem, _narrow(problem)), (GEMM, GEMM_UNALIGNED, MMA_SYNC))
+#: 8-bit floats, which are converted also where both operands are of them.
+NARROW = (FLOAT8_E4M3, FLOAT8_E5M2)
+#: Types whose operands without contiguous lines are copied here; of others `hopper_gemm_repacked` does.
+_GATHERED = (FLOAT32, FLOAT64, INT32)
+#: The last kernel of the first types takes every result.
+_TENSOR_CORES = (GEMM, GEMM_UNALIGNED, MMA_SYNC)
+_OPERANDS = UpcastOperands(
+    {
+        FLOAT16: _TENSOR_CORES,
+        BFLOAT16: _TENSOR_CORES,
+        FLOAT32: (*_TENSOR_CORES, SIMT_BATCHED, SIMT_GEMM),
+        FLOAT64: (SIMT_BATCHED, FLOAT64_GEMM),
+        INT32: (SIMT_GEMM,),
+    }
+)
 
 
 def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
-    """Return the product of the converted matrices, in the kernel and config that suit it."""
+    """Return the product of the copies, in the kernel and config that suit it."""
     del config
-    return _PRODUCT.kernel(problem, gpu)
-
-
-def why_not(problem: GemmProblem, arch: Arch, config: RepackConfig) -> str | None:
-    """Say why the kernel cannot take `problem`, or None where it can."""
-    del arch
-    return why_not_copied(_narrow(inner_problem(problem, SPEC.batch_dims)), config, "convert")
+    return _OPERANDS.next_kernel(problem, gpu)
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
-    both = {types.a, types.b}
-    if not both & set(NARROW) or not both <= {*NARROW, *WIDE}:
+    a, b, precision = types.a, types.b, types.precision
+    if Kind.COMPLEX in (a.kind, b.kind):
+        return f"A is {a} and B is {b}; this kernel takes real numbers"
+    if a == b and a not in (*NARROW, *_GATHERED):
         return (
-            f"A is {types.a} and B is {types.b}; this kernel takes {' and '.join(map(str, NARROW))}, "
-            f"one of them with {' or '.join(map(str, WIDE))}"
+            f"A and B are {a}; this kernel takes mixed types, 8-bit floats, and of "
+            f"{', '.join(map(str, _GATHERED))} operands without contiguous lines"
         )
+    if precision not in (Precision.IEEE, Precision.TF32, Precision.FLOAT8):
+        return f"precision={precision.value!r} is computed by kernels of its own"
     return why_not_arch(arch)
 
 
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    contiguous = [one.operand for one in _narrow(problem) if one.step == 1]
-    if reason := refuse_hopper(problem, arch, contiguous, takes_empty=True):
-        return reason
-    for one in _narrow(problem):
-        if reason := one.why_not("converted"):
-            return reason
-    return _PRODUCT.why_not(problem)
-
-
-def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
-    """Specialise for the types before and after the conversion, and whether an operand is gathered."""
-    del config
-    types = [problem.operands()[one.operand].dtype for one in _narrow(problem)]
-    return _signature(types, _wide(problem), are_strided(_narrow(problem)))
-
-
-def _signature(types: Sequence[DType], wide: DType, strided: bool = False) -> Signature:
-    first, second = (*(dtype.name for dtype in types), _NONE)[:2]
-    return (("element", first), ("second", second), ("wide", wide.name), *strided_key(strided))
+    if problem.a.dtype == problem.b.dtype == FLOAT32 and not (is_strided(problem.a) or is_strided(problem.b)):
+        return "A and B are float32 with contiguous lines: other kernels copy what is to be copied"
+    return _OPERANDS.refuses(problem, arch)
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return both types, to float16."""
+    """Return 8-bit floats to float16, what mixed types need to be converted, and gathered operands of one type."""
     del arch
-    return tuple(_signature((dtype, dtype), FLOAT16, strided) for strided in (False, True) for dtype in NARROW)
-
-
-def launch(problem: GemmProblem, config: RepackConfig) -> Launch:
-    """Return the launch recipe of the conversion."""
-    return copy_launch(_narrow(problem), config)
-
-
-#: Microseconds of the second launch, and bytes that are read and written in one: as `hopper_gemm_repacked` was measured
-#: on an H200.
-_LAUNCH, _BYTES = 1.8, 3.3e6
-#: Bytes that are moved for two that are written, and CTAs of many vectors for each of the SMs, at least.
-_MOVED, _ENOUGH = 1.5, 4
+    contiguous = tuple(
+        types_signature(types, wide)
+        for wide, every in {
+            FLOAT16: (*((dtype, dtype) for dtype in NARROW), (INT8,)),
+            BFLOAT16: ((INT8,),),
+            FLOAT32: ((BFLOAT16,), (FLOAT16,), (INT8,), (BFLOAT16, FLOAT16), (FLOAT16, BFLOAT16)),
+            FLOAT64: ((FLOAT32,), (INT32, FLOAT32), (FLOAT32, INT32)),
+            INT32: ((INT8,),),
+        }.items()
+        for types in every
+    )
+    gathered = tuple(types_signature((dtype,), dtype, strided=True) for dtype in _GATHERED)
+    return (*contiguous, *(types_signature((dtype, dtype), FLOAT16, strided=True) for dtype in NARROW), *gathered)
 
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
     """Return the times of many configs: the product is the same."""
-    prepared, (*_, product) = _PRODUCT.prepare(problem), _PRODUCT.chosen(problem, gpu)
-    if product is None:
-        product = mma_sync_us(prepared.problem, gpu)
-    moved = gpu.moved_us(_MOVED * sum(prepared.workspaces.values()), _BYTES)
+    return _OPERANDS.costs(problem, configs, gpu)
 
-    def conversion(config: RepackConfig) -> float:
-        ctas = sum(one.ctas(config) * one.matrices for one in _narrow(problem))
-        # Where few CTAs leave SMs idle, fewer vectors for each of them are better.
-        return moved * max(1.0, _ENOUGH * gpu.multiprocessors / max(ctas, 1)) if config.vectors > 1 else moved * 1.01
 
-    return [product + _LAUNCH * gpu.launch + conversion(config) for config in configs]
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel that takes operands as they are, where copies do not pay: small products, and batches."""
+    if not SIMT_BATCHED.is_refused(problem, HOPPER):
+        return SIMT_BATCHED.name if SIMT_BATCHED.least_cost(problem, gpu) < cost else None
+    assert REFERENCE.cost is not None
+    return REFERENCE.name if REFERENCE.cost(problem, REFERENCE.default, gpu) < cost else None
 
 
 SPEC = KernelSpec(
     name="hopper_gemm_upcast",
     operation="gemm",
-    summary="8-bit floats, any layout, leading dimension and result: upcast to 16 bits first, for another kernel",
+    summary="mixed types, 8-bit floats, strided 32- and 64-bit numbers: copied as one type first, for another kernel",
     package=__package__,
     archs=(HOPPER,),
     configs=(RepackConfig(), RepackConfig(threads=256, vectors=1)),
@@ -154,4 +133,5 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
+    faster_alternative=faster_alternative,
 )

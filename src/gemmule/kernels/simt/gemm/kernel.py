@@ -1,4 +1,4 @@
-"""Float32 GEMM on the FMA units, in all four layouts at one speed.
+"""Float32 GEMM on the FMA units, in all four layouts at one speed; int32 likewise, by IMAD at half of it.
 
 Idea
     The stages of both operands are MN-major, whatever the matrices are: a thread reads vectors of 4 rows and of 4
@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, cute, select_
+from cutlass import cute, select_
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
@@ -54,7 +54,13 @@ class SimtGemm:
         rotated = self.rows or config.cluster_k * config.warps_k > 1
         rotated = rotated and (interleaved or not self.mainloop.transposes or config.threads % 3 == 0)
         self.epilogue = SimtEpilogue(
-            config, int(types["d_vector"]), types["tiles"] == "whole", self.fused, rotated, interleaved
+            config,
+            int(types["d_vector"]),
+            types["tiles"] == "whole",
+            self.fused,
+            rotated,
+            interleaved,
+            self.mainloop.number,
         )
 
     @cute.jit
@@ -110,9 +116,10 @@ class SimtGemm:
         if cutlass.const_expr(self.epilogue.rotated):
             if cutlass.const_expr(self.cluster_k * self.config.warps_k > 1):
                 # Alpha is for the sum: times a part of it, it may overflow. The factor is 1, which no compiler knows.
-                rC = self.scaled(rC, Float32(select_(gA.shape[1] < 0, Float32(2), Float32(1))))
+                one, two = self.mainloop.number(1), self.mainloop.number(2)
+                rC = self.scaled(rC, self.mainloop.number(select_(gA.shape[1] < 0, two, one)))
             else:
-                rC, alpha = self.scaled(rC, alpha), Float32(1)
+                rC, alpha = self.scaled(rC, alpha), self.mainloop.number(1)
         row, col = self.mainloop.corner()
         corner = m0 + row, n0 + col
         inputs = None

@@ -1,4 +1,4 @@
-"""Mainloop of the float32 GEMM: copies into MN-major panels, fragments of 4 rows and 4 columns, FMAs."""
+"""Mainloop of the float32 and int32 GEMM: copies into MN-major panels, fragments of 4 rows and 4 columns, FMAs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from cutlass import Float32, Int32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.dataclass import dataclass
+from gemmule.core.dtype import INT32
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies
@@ -103,6 +104,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
+        #: Type of what is multiplied and added.
+        self.number: Any = Int32 if types["element"] == INT32.name else Float32
         self.warp_m, self.warp_n = config.tile_m // config.warps_m, config.tile_n // config.warps_n
         self.vector = config.vector
         k_major = types["a_major"] == "k", types["b_major"] == "k"
@@ -159,10 +162,10 @@ class SimtGemmMainloop(CpAsyncMainloop):
         smem = SmemAllocator().allocate(max(nbytes, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
-        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // self.vector, 2)), Float32)
-        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // self.vector, 2)), Float32)
+        rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // self.vector, 2)), self.number)
+        rB = cute.make_rmem_tensor(cute.make_layout((VECTOR, cols // self.vector, 2)), self.number)
         rC = self.accumulators(rows, cols)
-        rC.fill(Float32(0))
+        rC.fill(self.number(0))
         if cutlass.const_expr(self.waits):
             wait_for_predecessor()
 
@@ -205,7 +208,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
     @cute.jit
     def accumulators(self, rows: cutlass.Constexpr[int], cols: cutlass.Constexpr[int]):
         """Return registers for a thread tile."""
-        return cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), Float32)
+        return cute.make_rmem_tensor(cute.make_layout((rows, cols), stride=(cols, 1)), self.number)
 
     @cute.jit
     def operand(self, copies: cutlass.Constexpr[MaskedCopies], gX: cute.Tensor, row0, stages, depth):
@@ -387,5 +390,5 @@ def _copies_of(stage: SimtStage, slots: bool, threads: int) -> type[MaskedCopies
 
 @cute.jit
 def _read_vector(vector: cute.Tensor, address):
-    place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR * Float32.width // 8)
+    place = cute.make_ptr(vector.element_type, address, cute.AddressSpace.smem, assumed_align=VECTOR_BYTES)
     cute.autovec_copy(cute.make_tensor(place, cute.make_layout(VECTOR)), vector)

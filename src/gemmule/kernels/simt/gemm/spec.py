@@ -1,4 +1,4 @@
-"""Spec of the float32 GEMM on the FMA units."""
+"""Spec of the float32 and int32 GEMM on the FMA units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.config import why_not_cluster
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, DType
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, DType
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
@@ -28,8 +28,11 @@ from gemmule.kernels.parts.leading_dimension import result_vector
 from gemmule.kernels.simt.config import VECTOR, VECTOR_BYTES, SimtConfig
 from gemmule.kernels.simt.cost import costs, costs_with_copies, operand_copies, operand_layouts
 
-#: Types that C and D may have.
-OUTPUTS = (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
+#: Types that C and D may have for each type of A and B.
+OUTPUTS: dict[DType, tuple[DType, ...]] = {
+    FLOAT32: (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2),
+    INT32: (INT32, INT8),
+}
 _FLOAT8_CAPABILITY = (8, 9)
 
 
@@ -44,10 +47,12 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     a, b, c, out, _ = types
     for name, dtype in (("A", a), ("B", b)):
-        if dtype != FLOAT32:
-            return f"{name} is {dtype}; this kernel takes {FLOAT32} only"
-    if out not in OUTPUTS:
-        return f"the output is {out}; this kernel makes {', '.join(map(str, OUTPUTS))}"
+        if dtype not in OUTPUTS:
+            return f"{name} is {dtype}; this kernel takes {' and '.join(map(str, OUTPUTS))} only"
+    if a != b:
+        return f"A is {a} and B {b}; this kernel takes both of one type"
+    if out not in OUTPUTS[a]:
+        return f"the output is {out}; from {a} this kernel makes {', '.join(map(str, OUTPUTS[a]))}"
     if c is not None and c != out:
         return f"C is {c} and the output {out}; this kernel takes both of one type"
     if out.is_float8 and arch.capability < _FLOAT8_CAPABILITY:
@@ -79,17 +84,15 @@ def signature(problem: GemmProblem, config: SimtConfig) -> Signature:
     a_major, a_copies = ("k", min(a.copy_bytes, along)) if a.row_major else ("m", a.copy_bytes)
     b_major, b_copies = ("n", b.copy_bytes) if b.row_major else ("k", min(b.copy_bytes, along))
     whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k)) and vector > 1
-    plain = _signature((a_major, a_copies), (b_major, b_copies), vector, whole)
-    return (*plain, *_output(oriented.d.dtype), *epilogue_signature(oriented.epilogue))
+    element, out = oriented.a.dtype, oriented.d.dtype
+    plain = _signature(element, (a_major, a_copies), (b_major, b_copies), vector, whole)
+    # C and D of another type than A and B.
+    output = () if out == element else (("d", out.name),)
+    return (*plain, *output, *epilogue_signature(oriented.epilogue))
 
 
-def _output(dtype: DType) -> Signature:
-    """Return the part of a signature for C and D of another type than A and B."""
-    return () if dtype == FLOAT32 else (("d", dtype.name),)
-
-
-def _signature(a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool) -> Signature:
-    return (("element", FLOAT32.name), *copies_signature(a, b, vector), *tiles_signature(whole))
+def _signature(element: DType, a: tuple[str, int], b: tuple[str, int], vector: int, whole: bool) -> Signature:
+    return (("element", element.name), *copies_signature(a, b, vector), *tiles_signature(whole))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -97,7 +100,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
     widths = ((16, VECTOR, True), (16, VECTOR, False), (4, 1, False))
     return tuple(
-        _signature((a, size), (b, size), vector, whole)
+        _signature(FLOAT32, (a, size), (b, size), vector, whole)
         for (size, vector, whole), a, b in itertools.product(widths, "km", "nk")
     )
 
@@ -160,7 +163,7 @@ def outdoes(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
 SPEC = KernelSpec(
     name="simt_gemm",
     operation="gemm",
-    summary="float32, any of the four layouts and any alignment: FMA units, k-tiles by cp.async, split-K in clusters",
+    summary="float32 and int32, any of the four layouts, any alignment: FMA units, cp.async, split-K in clusters",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
