@@ -8,27 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmule.core.config import PORTABLE_CLUSTER
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
+from gemmule.kernels.parts.clusters_at_once import ClusterPlaces
 
 from .config import MmaSyncConfig
+from .launch_geometry import resident_ctas
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 #: Bytes of K of a k-tile, and rows or columns that rates are for.
 _K_BYTES, _SIDE = 128, 64
-#: Share of the SMs that clusters of 16 reach: 14 of them fit with two CTAs an SM.
-_LARGE_REACHED = 112 / 132
-#: The same of clusters by their CTAs: of three 38 clusters ran at once and 40 did not, of four 30 and not 31
-#: (20261130T010817), of five 20 and not 23 (20261129T213027).
-_REACHED = {3: 114 / 132, 4: 120 / 132, 5: 100 / 132, 8: 120 / 132}
 #: Bytes of two words, and of one.
 _PAIR, _WORD = 8, 4
-#: Shared memory and registers of an SM, bytes of the former that each CTA takes besides its own, and registers besides
-#: accumulators of a thread.
-_SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
 
 
 class Tf32Rates(NamedTuple):
@@ -55,8 +48,6 @@ class Tf32Rates(NamedTuple):
         Writing 64 x 64 by 128 threads, in rows that begin at multiples of 16 bytes, or anywhere.
     reduction, partials : float
         Split-K in a cluster: barriers, and adding 64 x 64 of each further CTA.
-    reached : float
-        Share of the SMs that clusters of 3 to 8 CTAs reach; 0 takes what is known of each size.
     l2, memory : float
         Bytes a microsecond from the L2 cache, and the share of the memory's rate.
     narrow : float
@@ -79,7 +70,6 @@ class Tf32Rates(NamedTuple):
     unaligned: float
     reduction: float
     partials: float
-    reached: float
     l2: float
     memory: float
     narrow: float
@@ -103,7 +93,6 @@ RATES = Tf32Rates(
     unaligned=2.485,
     reduction=1.764,
     partials=0.00809,
-    reached=0.91,
     l2=8.261e6,
     memory=0.6857,
     narrow=0.4275,
@@ -127,7 +116,6 @@ UNALIGNED_RATES = Tf32Rates(
     unaligned=1.574,
     reduction=2.488,
     partials=0.005301,
-    reached=0.0,
     l2=5.245e6,
     memory=0.6971,
     narrow=0.316,
@@ -145,15 +133,13 @@ class _Tiles:
         # Rows and columns that all warps read, k-tiles of 128 bytes.
         reads = each(lambda c: c.warps_n * c.tile_m + c.warps_m * c.tile_n) / _SIDE
         outputs, warps = self.m * self.n / _SIDE**2, each(lambda c: c.threads / 128)
-        self.resident = each(_resident)
+        self.resident = each(resident_ctas)
         # What does not depend on the product: a k-tile without its copies and the factor of its steps where one CTA is
         # alone, the share of the SMs that clusters reach, writing by how lines of D begin, and a cluster's reduction.
         self.steps = reads * rates.reads + outputs * rates.products
         self.alone = rates.alone / warps
         self.slower = np.where(warps > 1, rates.more_warps, np.where(warps < 1, rates.fewer_warps, 1.0))
-        known = each(lambda c: _REACHED.get(c.cluster_k, 1.0))
-        self.reached = known if rates.reached == 0 else np.where(self.cluster_k > 2, rates.reached, 1.0)
-        self.reached[self.cluster_k > PORTABLE_CLUSTER] = _LARGE_REACHED
+        self.places = ClusterPlaces([(c.cluster_k, resident_ctas(c)) for c in configs])
         self.written = outputs / warps * rates.write, outputs / warps * rates.unaligned
         self.split = self.cluster_k > 1
         # Factors of what is computed, where each SM has one CTA at most and where some have more.
@@ -167,12 +153,6 @@ class _Tiles:
         self.least = tuple([rates.overlapped * float(steps.min(initial=math.inf)) for steps in every])
         reduction = rates.reduction + rates.partials * (self.cluster_k - 1) * outputs / warps
         self.reduction = np.where(self.split, reduction, 0.0)
-
-
-def _resident(config: MmaSyncConfig) -> int:
-    """Return the CTAs that an SM holds at a time."""
-    registers = config.threads * min(config.tile_elements // config.threads + _BESIDE, 255)
-    return max(min(_SHARED_BYTES // (config.shared_bytes + _RESERVED), _REGISTERS // registers), 1)
 
 
 @cache_for_configs
@@ -237,12 +217,11 @@ def times_us(
     rows = (np.minimum(m, of.m) + np.minimum(n, of.n)) / _SIDE
     steps = of.steps + rows * (rates.copies_of_8 if lines.copied == _PAIR else rates.copies)
     alone = steps * of.slower + rates.wait + rows * of.alone
-    reached = gpu.multiprocessors * of.reached
-    each = np.ceil(ctas / reached)
+    each = of.places.busiest(tiles, gpu.multiprocessors)
     # Several at a time overlap, and those after them wait.
     rounds = np.ceil(each / of.resident)
     k_tile = np.maximum(rounds * alone, each * steps * rates.overlapped)
-    computed = k_tiles * k_tile + of.written[lines.vector == 1] * np.ceil(tiles / reached)
+    computed = k_tiles * k_tile + of.written[lines.vector == 1] * np.ceil(tiles / (gpu.multiprocessors * of.places.reached))
     computed *= np.where(each > 1, of.shares, of.fits)
     # Each round ends with its own reduction.
     computed += of.reduction * rounds
