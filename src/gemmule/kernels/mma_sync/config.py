@@ -85,10 +85,14 @@ class MmaSyncConfig(Config):
                 f"config {self}: cluster_k must be 1 to {LARGEST_CLUSTER}, and above 1 partial sums must be of 32 bits "
                 "and fit into the stages"
             )
-        if self.split_k and (self.threads % WARPGROUP or self.tile_elements % (_VECTOR * self.threads * self.cluster_k)):
+        if self.split_k and (
+            self.threads % WARPGROUP
+            or self.tile_elements % (_VECTOR * self.threads * self.cluster_k)
+            or self.tile_n & (self.tile_n - 1)
+        ):
             raise ArgumentError(
                 f"config {self}: with split_k=1, tile_m * tile_n must be a multiple of {_VECTOR} elements for each "
-                f"thread of the cluster, and threads of {WARPGROUP}"
+                f"thread of the cluster, tile_n a power of two, and threads a multiple of {WARPGROUP}"
             )
         if self.shared_bytes < WARP_BYTES * self.threads // 32:
             raise ArgumentError(f"config {self}: its stages are too small for the epilogue; add stages")

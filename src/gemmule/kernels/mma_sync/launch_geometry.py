@@ -22,8 +22,9 @@ _MAX_VECTOR = 8
 #: Shared memory and registers of an SM, bytes of the former that each CTA takes besides its own, and registers besides
 #: accumulators of a thread.
 _SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
-#: K-tiles that each CTA has at least where more than one cluster shares a tile.
-_LEAST_K_TILES = 4
+#: Where several clusters share a tile: k-tiles that each CTA has at least, that it takes the time of to begin and to
+#: end, and most waves.
+_LEAST_K_TILES, _BEGIN_K_TILES, _WAVES = 4, 6, 3
 #: Bytes of a register, and most registers of a thread for accumulators, fragments and elements that are copied.
 WORD, MAX_WORDS = 4, 192
 
@@ -82,8 +83,10 @@ def splits_of(problem: GemmProblem, config: MmaSyncConfig) -> int:
 
 def splits(config: MmaSyncConfig, tiles: int, k_tiles: int) -> int:
     """Return how many clusters share each of so many tiles of so many k-tiles with `split_k`."""
-    by_running = clusters_at_once(config.cluster_k, resident_ctas(config)) // max(tiles, 1)
-    return max(min(by_running, k_tiles // (config.cluster_k * _LEAST_K_TILES)), 1)
+    at_once, most = clusters_at_once(config.cluster_k, resident_ctas(config)), k_tiles // config.cluster_k
+    # In as many waves as take the fewest k-tiles one after another.
+    counts = [max(min(waves * at_once // max(tiles, 1), most // _LEAST_K_TILES), 1) for waves in range(1, _WAVES + 1)]
+    return min(counts, key=lambda count: -(-tiles * count // at_once) * (-(-most // count) + _BEGIN_K_TILES))
 
 
 def resident_ctas(config: MmaSyncConfig) -> int:

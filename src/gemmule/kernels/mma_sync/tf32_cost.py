@@ -14,12 +14,15 @@ from gemmule.core.problem import GemmProblem
 from gemmule.kernels.parts.clusters_at_once import ClusterPlaces
 
 from .config import MmaSyncConfig
-from .launch_geometry import resident_ctas
+from .launch_geometry import resident_ctas, splits
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 #: Bytes of K of a k-tile, and rows or columns that rates are for.
 _K_BYTES, _SIDE = 128, 64
+#: Microseconds with `split_k`: publishing sums and waiting for them, and adding 64 x 64 sums of another cluster by 128
+#: threads.
+_PUBLISH, _PART = 2.0, 0.1
 #: Bytes of two words, and of one.
 _PAIR, _WORD = 8, 4
 
@@ -135,7 +138,7 @@ class _Tiles:
         outputs, warps = self.m * self.n / _SIDE**2, each(lambda c: c.threads / 128)
         self.resident = each(resident_ctas)
         # What does not depend on the product: a k-tile without its copies and the factor of its steps where one CTA is
-        # alone, the share of the SMs that clusters reach, writing by how lines of D begin, and a cluster's reduction.
+        # alone, where clusters lie, writing by how lines of D begin, and a cluster's reduction.
         self.steps = reads * rates.reads + outputs * rates.products
         self.alone = rates.alone / warps
         self.slower = np.where(warps > 1, rates.more_warps, np.where(warps < 1, rates.fewer_warps, 1.0))
@@ -146,6 +149,12 @@ class _Tiles:
         self.fits = np.where(self.split, rates.fitting, 1.0)
         self.shares = np.where(self.split, 1 + rates.crowded * np.log2(self.cluster_k), 1.0)
         self.most_parts = max((one.cluster_k for one in configs), default=1)
+        #: Numbers of the configs whose tiles several clusters share, and microseconds of each further one.
+        self.divided = [
+            (number, one, _PART * one.share_elements / _SIDE**2 / warps[number])
+            for number, one in enumerate(configs)
+            if one.split_k
+        ]
         # A k-tile of 64 x 64 at least: of any tile, and of those that the result has more rows and columns than.
         copies = (self.m + self.n) / _SIDE * rates.copies
         self.most_side = max((max(one.tile_m, one.tile_n) for one in configs), default=0)
@@ -211,22 +220,29 @@ def times_us(
     of = _tiles_of(configs, rates)
     m, n, batch = problem.m, problem.n, (problem.batch or (1,))[0]
     tiles = np.ceil(m / of.m) * np.ceil(n / of.n) * batch
-    ctas = tiles * of.cluster_k
-    k_tiles = np.ceil(problem.k * 4 / (_K_BYTES * of.cluster_k))
+    clusters, fixups = tiles, 0.0
+    if of.divided:
+        clusters, fixups = tiles.copy(), np.zeros(tiles.size)
+        for number, config, part in of.divided:
+            count = splits(config, int(tiles[number]), problem.k * 4 // _K_BYTES)
+            clusters[number] *= count
+            fixups[number] = _PUBLISH + part * (count - 1) if count > 1 else 0.0
+    k_tiles = np.ceil(problem.k * 4 / (_K_BYTES * of.cluster_k * clusters / np.maximum(tiles, 1)))
     # Rows beyond the edges are not copied.
     rows = (np.minimum(m, of.m) + np.minimum(n, of.n)) / _SIDE
     steps = of.steps + rows * (rates.copies_of_8 if lines.copied == _PAIR else rates.copies)
     alone = steps * of.slower + rates.wait + rows * of.alone
-    each = of.places.busiest(tiles, gpu.multiprocessors)
+    each = of.places.busiest(clusters, gpu.multiprocessors)
     # Several at a time overlap, and those after them wait.
     rounds = np.ceil(each / of.resident)
     k_tile = np.maximum(rounds * alone, each * steps * rates.overlapped)
-    computed = k_tiles * k_tile + of.written[lines.vector == 1] * np.ceil(tiles / (gpu.multiprocessors * of.places.reached))
+    reached = gpu.multiprocessors * of.places.reached
+    computed = k_tiles * k_tile + of.written[lines.vector == 1] * np.ceil(tiles / reached)
     computed *= np.where(each > 1, of.shares, of.fits)
     # Each round ends with its own reduction.
-    computed += of.reduction * rounds
+    computed += of.reduction * rounds + fixups
     computed *= gpu.load
-    from_l2 = ctas * k_tiles * rows * (_SIDE * _K_BYTES) / rates.l2 * gpu.l2
+    from_l2 = clusters * of.cluster_k * k_tiles * rows * (_SIDE * _K_BYTES) / rates.l2 * gpu.l2
     # The lines of the larger operand count most.
     narrow = 1 + rates.narrow * _SIDE * (m / of.m + n / of.n) / max(m + n, 1)
     memory = narrow * (problem.bytes_min / (gpu.memory * rates.memory))
