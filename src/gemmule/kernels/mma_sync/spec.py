@@ -18,7 +18,7 @@ from gemmule.core.epilogue_inputs import (
 )
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.launch import FEW_BYTES, Launch, TensorParam, Workspace
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
@@ -176,7 +176,7 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
     lds = tuple(leading_dimension(x, COPIES).stride for x in (problem.a, problem.b))
     # The absolute maximum is cleared before the launch, and by no kernel.
     keeps = problem.epilogue is not None and problem.epilogue.absmax
-    grid, (workspaces, tensors) = grid_of(problem, config), ((), ())
+    grid, tensors, workspaces = grid_of(problem, config), tuple[TensorParam, ...](), tuple[Workspace, ...]()
     if config.split_k:
         grid = (grid[0], splits_of(problem, config), 1)
         # The last cluster of a tile adds, and writes no partial sums.

@@ -220,13 +220,11 @@ def times_us(
     of = _tiles_of(configs, rates)
     m, n, batch = problem.m, problem.n, (problem.batch or (1,))[0]
     tiles = np.ceil(m / of.m) * np.ceil(n / of.n) * batch
-    clusters, fixups = tiles, 0.0
-    if of.divided:
-        clusters, fixups = tiles.copy(), np.zeros(tiles.size)
-        for number, config, part in of.divided:
-            count = splits(config, int(tiles[number]), problem.k * 4 // _K_BYTES)
-            clusters[number] *= count
-            fixups[number] = _PUBLISH + part * (count - 1) if count > 1 else 0.0
+    clusters, fixups = tiles.copy(), np.zeros(tiles.size)
+    for number, config, part in of.divided:
+        count = splits(config, int(tiles[number]), problem.k * 4 // _K_BYTES)
+        clusters[number] *= count
+        fixups[number] = _PUBLISH + part * (count - 1) if count > 1 else 0.0
     k_tiles = np.ceil(problem.k * 4 / (_K_BYTES * of.cluster_k * clusters / np.maximum(tiles, 1)))
     # Rows beyond the edges are not copied.
     rows = (np.minimum(m, of.m) + np.minimum(n, of.n)) / _SIDE

@@ -34,7 +34,6 @@ from gemmule.kernels.parts.schedulers.split_k_clusters import SplitK
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.tile_gemm import TileGemm
 
-
 #: Elements of the largest tile that has as many CTAs an SM in each layout.
 _LARGE = 64 * 64
 

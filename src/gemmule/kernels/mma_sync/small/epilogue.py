@@ -163,7 +163,8 @@ class StagedStore:
                     if left > number * self.rows:
                         cute.autovec_copy(source[None, number], addends[None, number])
         target = self.vectors_at(gD, at)
-        staged = self.vectors_at(sS[None, None, 0], (row, col)) if cutlass.const_expr(held is None) else None
+        if cutlass.const_expr(held is None):
+            staged = self.vectors_at(sS[None, None, 0], (row, col))
         for start in cutlass.range_constexpr(0, self.count, _UNROLLED):
             for number in cutlass.range_constexpr(start, min(start + _UNROLLED, self.count)):
                 if cutlass.const_expr(held is None):
