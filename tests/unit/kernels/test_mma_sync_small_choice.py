@@ -191,7 +191,7 @@ def test_choice(shape, layout, name):
         ((87, 89, 683), "nt", "mma_sync_small"),
         ((789, 1235, 125), "nn", "mma_sync_small"),
         ((17, 109, 6179), "tt", "mma_sync_gemm"),
-        ((2529, 211, 1815), "tn", "hopper_gemm_k_major"),
+        ((2529, 811, 1815), "tn", "hopper_gemm_k_major"),
         ((579, 407, 719), "nt", "hopper_gemm_repacked"),
         ((140, 584, 68), "tt", "mma_sync_small"),
         ((312, 200, 164), "tn", "mma_sync_small"),

@@ -12,6 +12,8 @@ from gemmule.core.gpu_rates import H100_RATES, H200_RATES
 from gemmule.kernels.mma_sync.config import MmaSyncConfig
 from gemmule.kernels.mma_sync.config_lists import CONFIGS, FOR_UNALIGNED_TF32
 from gemmule.kernels.mma_sync.cost import is_faster, predicted_us, tf32_us
+from gemmule.kernels.mma_sync.launch_geometry import splits
+from gemmule.kernels.mma_sync.spec import SPEC
 from gemmule.lab.products import gemm_problem
 
 SMALL = MmaSyncConfig(tile_m=64, tile_n=64, stages=4)
@@ -81,3 +83,21 @@ def test_it_is_faster_than_what_takes_longer(shape, layout):
     assert not is_faster(problem, best, H100_RATES)
     assert not is_faster(problem, best, H100_RATES, split=True)
     assert is_faster(problem, math.inf, H100_RATES, split=True)
+
+
+def test_clusters_that_do_not_fit_lose_to_a_workspace():
+    # 16 clusters of eight do not run at once, 64 of two do.
+    eight = dataclasses.replace(LARGE, cluster_k=8)
+    shared = dataclasses.replace(LARGE, cluster_k=2, split_k=1)
+    fifteen, sixteen = tf32(1793, 69, 4289), tf32(1921, 69, 4289)
+    assert 1.2 * us(fifteen, eight) < us(sixteen, eight)
+    assert us(sixteen, shared) < us(sixteen, eight)
+
+
+def test_clusters_share_a_tile_in_the_waves_that_take_the_fewest_k_tiles():
+    pair = dataclasses.replace(LARGE, cluster_k=2, split_k=1)
+    # As many as run at once; of more tiles than run at once two in three waves; and not beyond four k-tiles each.
+    assert [splits(pair, tiles, 200) for tiles in (1, 16, 33, 70)] == [25, 4, 2, 2]
+    assert splits(pair, 1, 9) == 1
+    problem = tf32(1921, 69, 4289)
+    assert SPEC.launch(problem, pair).grid == (32, 4, 1)

@@ -260,3 +260,30 @@ def test_tf32_lines_that_begin_anywhere(config, rng):
         moved = [laid_out(x, kind, 1) for x, kind in zip((a, b), layout, strict=True)]
         d = multiply(*moved, poisoned(FLOAT32, (m, n)), c, 2, -1, config=config)
         np.testing.assert_array_equal(d.astype(np.float64), 2 * (a.astype(np.float64) @ b.astype(np.float64)) - c)
+
+
+#: Several clusters share a tile, of two CTAs, of one and of four; the last has four times as many threads.
+SPLIT = [
+    MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=2, split_k=1),
+    MmaSyncConfig(tile_m=64, tile_n=64, stages=4, split_k=1),
+    pytest.param(MmaSyncConfig(tile_m=64, tile_n=64, stages=3, cluster_k=4, split_k=1), marks=pytest.mark.slow),
+    pytest.param(MmaSyncConfig(warps_n=4, stages=4, cluster_k=2, split_k=1), marks=pytest.mark.slow),
+    pytest.param(MmaSyncConfig(tile_m=64, warps_n=4, stages=4, cluster_k=2, split_k=1), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("config", SPLIT, ids=str)
+def test_clusters_share_a_tile_through_a_workspace(config, rng):
+    # Tiles, k-tiles and parts that do not divide, one part, a vector of the result, and no K.
+    for (m, n, k), layout, parts in (
+        ((65, 67, 1057), ("row", "col"), 2),
+        ((61, 71, 605), ("col", "row"), 1),
+        ((67, 68, 97), ("row", "row"), 1),
+        ((3, 5, 0), LAYOUTS[0], 1),
+    ):
+        a, b, c = (integers(rng, FLOAT32, shape) for shape in ((m, k), (k, n), (m, n)))
+        moved = [laid_out(x, kind, 1) for x, kind in zip((a, b), layout, strict=True)]
+        d = poisoned(FLOAT32, (m, n))
+        assert SPEC.launch(prepared(*moved, d, c, 2, -1), config).grid[1] >= parts
+        d = multiply(*moved, d, c, 2, -1, config=config)
+        np.testing.assert_array_equal(d.astype(np.float64), 2 * (a.astype(np.float64) @ b.astype(np.float64)) - c)

@@ -14,6 +14,7 @@ from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
+from gemmule.kernels.parts.clusters_at_once import ClusterPlaces
 
 from .config import DmmaConfig, Float64Config
 
@@ -80,9 +81,8 @@ RATES = Float64Rates(
 )
 #: Bytes of a cache line, and of what of it is moved.
 _CACHE_LINE, _SECTOR = 128, 32
-#: Share of the SMs that clusters reach, others than these, and share of their time that they use where many
-#: wait.
-_REACHED, _OTHERS_REACHED, _USED = {1: 1.0, 2: 1.0, 4: 0.88, 6: 0.94, 8: 0.91}, 0.9, {2: 0.943}
+#: Share of the time of SMs that clusters use where many wait.
+_USED = {2: 0.943}
 #: Microseconds of stream-K's fix-up besides what is moved: flags, and waiting for partials.
 _FIXUP = 2.5
 
@@ -227,7 +227,8 @@ class Tiles:
         #: Whether CTAs are persistent.
         self.persistent = self.stream_k & ~split
         self.reduction = np.where(split, rates.reduction + rates.partials * outputs / 2**12, 0.0)
-        self.reached = each(lambda c: _REACHED.get(c.cluster_k, _OTHERS_REACHED))
+        self.places = ClusterPlaces([(c.cluster_k, c.resident) for c in configs])
+        self.reached = self.places.reached.copy()
         self.used = each(lambda c: _USED.get(c.cluster_k, 1.0))
         self.sizes = np.array((self.m, self.n, self.depth))
         self.once = self.reduction + rates.launch
@@ -304,11 +305,10 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
             whole[2, number] = math.ceil(parts[2, number])
             share[number] *= splits
             fixups.append((number, _FIXUP + part_us * splits))
-    share *= of.shared
     if batch != 1:
         share *= batch
-    share /= of.reached * gpu.multiprocessors
-    each = np.ceil(share)
+    each = of.places.busiest(share, gpu.multiprocessors)
+    share *= of.shared / (of.reached * gpu.multiprocessors)
     if of.streamed:
         numbers, resident, again, part = of.streamed
         # Persistent CTAs, as many as are resident, have equal shares of all k-tiles: all of them run at the same time.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from gemmule.core.config import LARGEST_CLUSTER, Config
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Bytes that a copy may move at once; 1 and 2 are those of an element.
 COPIES = (16, 8, 4, 2, 1)
@@ -16,6 +18,8 @@ COPIES = (16, 8, 4, 2, 1)
 FRAGMENT_BYTES, SUBTILE_M, SUBTILE_N, WARP_BYTES = 32, 16, 32, 5120
 #: Sides of tiles are multiples of the first, 64 bytes of 16 bits; bytes of the lines of a tile.
 _TILE_UNIT, _LINE_BYTES, _LONG_LINE = 32, 64, 128
+#: With `split_k`, elements that a thread moves at once to and from a workspace.
+_VECTOR = 4
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class MmaSyncConfig(Config):
         Tiles that CTAs take downwards before they go to the right.
     cluster_k : int
         CTAs of a cluster that share a tile, from sm_90 on: each takes a part of K, and some write parts of the tile.
+    split_k : int
+        1: each tile is shared evenly among as many clusters as run at once, through a workspace.
     """
 
     tile_m: int = 128
@@ -52,6 +58,9 @@ class MmaSyncConfig(Config):
     sum_bits: int = 32
     group: int = 8
     cluster_k: int = 1
+    split_k: int = 0
+
+    switches: ClassVar[frozenset[str]] = frozenset({"split_k"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,6 +85,15 @@ class MmaSyncConfig(Config):
                 f"config {self}: cluster_k must be 1 to {LARGEST_CLUSTER}, and above 1 partial sums must be of 32 bits "
                 "and fit into the stages"
             )
+        if self.split_k and (
+            self.threads % WARPGROUP
+            or self.tile_elements % (_VECTOR * self.threads * self.cluster_k)
+            or self.tile_n & (self.tile_n - 1)
+        ):
+            raise ArgumentError(
+                f"config {self}: with split_k=1, tile_m * tile_n must be a multiple of {_VECTOR} elements for each "
+                f"thread of the cluster, tile_n a power of two, and threads a multiple of {WARPGROUP}"
+            )
         if self.shared_bytes < WARP_BYTES * self.threads // 32:
             raise ArgumentError(f"config {self}: its stages are too small for the epilogue; add stages")
 
@@ -97,6 +115,11 @@ class MmaSyncConfig(Config):
     def staging_bytes(self) -> int:
         """Shared memory of the partial sums of a CTA."""
         return self.tile_elements // (2 * SUBTILE_M * SUBTILE_N) * WARP_BYTES
+
+    @property
+    def share_elements(self) -> int:
+        """Elements of a tile that each CTA of the cluster writes, or with `split_k` publishes."""
+        return self.tile_elements // self.cluster_k
 
     def takes(self, dtype: DType) -> bool:
         """Return whether tiles have whole lines of such elements, and warp tiles whole ones or equal parts of one."""

@@ -15,13 +15,24 @@ FOR_TF32 = (
     MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=4),
     MmaSyncConfig(tile_m=64, tile_n=32, warps_n=1, stages=4, cluster_k=8),
 )
-#: Configs for TF32 whose lines begin at any word, of one operand at least. Most are for 65 to 96 rows or columns.
+#: Configs for TF32 whose lines begin at any word, of one operand at least. Most are for 65 to 96 rows or columns, or
+#: for few tiles and a long K.
 FOR_UNALIGNED_TF32 = (
     *(MmaSyncConfig(tile_m=64, warps_n=4, stages=4, cluster_k=parts) for parts in (4, 8, 16)),
     MmaSyncConfig(warps_n=4, stages=4, cluster_k=5),
     *(MmaSyncConfig(tile_m=96, tile_n=256, warps_m=1, warps_n=8, stages=4, cluster_k=parts) for parts in (4, 8, 16)),
     MmaSyncConfig(tile_m=256, tile_n=96, warps_m=8, warps_n=1, stages=4, cluster_k=16),
     MmaSyncConfig(tile_m=256, tile_n=64, warps_m=8, stages=4, cluster_k=4),
+    *(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=parts, split_k=1) for parts in (2, 4)),
+    *(MmaSyncConfig(warps_n=4, stages=4, cluster_k=parts, split_k=1) for parts in (2, 4)),
+    MmaSyncConfig(tile_n=64, warps_m=4, stages=4, cluster_k=2, split_k=1),
+    MmaSyncConfig(tile_m=256, warps_m=4, stages=4, cluster_k=2, split_k=1),
+    *(
+        MmaSyncConfig(tile_m=96, tile_n=256, warps_m=1, warps_n=8, stages=4, cluster_k=parts, split_k=1)
+        for parts in (2, 4)
+    ),
+    MmaSyncConfig(tile_n=32, warps_m=4, warps_n=1, stages=4, cluster_k=8),
+    MmaSyncConfig(tile_m=32, warps_m=1, warps_n=4, stages=4, cluster_k=16),
 )
 #: Configs that a call chooses among; the first is the default.
 CONFIGS: tuple[MmaSyncConfig, ...] = (

@@ -11,6 +11,8 @@ from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
+from gemmule.kernels.parts.clusters_at_once import clusters_at_once
+from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import PARTS_OF_K, TILE, MmaSyncConfig
 from .config_lists import CONFIGS, FOR_TF32, FOR_UNALIGNED_TF32
@@ -33,11 +35,11 @@ _READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623
 #: of records 20261122T190626 and 20261122T190657 and of the draws 20261123T050414 (an H100) and 20261123T051914.
 _INT8_LAUNCH, _INT8_TILES, _INT8_BYTEWISE, _INT8_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, 0.713
 _INT8_WRITE, _INT8_UNALIGNED, _INT8_BYTES = 0.407, 1.53, 1.82e6
-#: With clusters: adding the partial sums of 64 x 64, and more for each CTA; SMs that clusters reach; how much longer
-#: each round after the first takes, by the CTAs of a cluster; and the factor of K-major k-tiles. Fitted to records
+#: With clusters: adding the partial sums of 64 x 64, and more for each CTA; how much longer each round after the first
+#: takes, by the CTAs of a cluster; and the factor of K-major k-tiles. Fitted to records
 #: 20261124T201921 to 20261124T202103, 20261124T231318 and 20261124T231501.
 _REDUCTION, _PARTIALS = 1.5, 0.2
-_REACHED, _MORE_ROUNDS, _SPLIT = {2: 1.0, 4: 0.91, 8: 0.91}, {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
+_MORE_ROUNDS, _SPLIT = {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
 #: Less than a k-tile of 64 x 64 of MN-major elements of 8 bits takes in any config, where all SMs have many of them.
 _LEAST = 0.14
 #: Of configs that differ in tiles alone, what the next best is expected to take longer.
@@ -198,7 +200,7 @@ def _both_filled(problem: GemmProblem) -> float:
 
 def _rounds(tiles: int, parts: int, gpu: GpuRates) -> float:
     """Return how many tiles an SM computes one after another, of clusters of so many CTAs."""
-    rounds = math.ceil(tiles * parts / (gpu.multiprocessors * _REACHED[parts]))
+    rounds = math.ceil(tiles * SMS / (clusters_at_once(parts, 1) * gpu.multiprocessors))
     return 1 + (rounds - 1) * _MORE_ROUNDS[parts]
 
 

@@ -27,9 +27,11 @@ from typing import Any
 import cutlass
 from cutlass import cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
-from gemmule.kernels.parts.tensors import cute_type, major_tensor
+from gemmule.kernels.parts.schedulers.split_k_clusters import SplitK
+from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 
 from .config import MmaSyncConfig
@@ -39,6 +41,19 @@ from .warp_tiles import WarpTile
 
 #: Most elements of a thread whose C is in registers together.
 _MOST_STAGED = 64
+
+
+@dataclass(frozen=True)
+class HeldStore:
+    """Writes of sums that threads hold."""
+
+    store: StagedStore  #: Those of sums that are staged.
+
+    @cute.jit
+    def write(self, gD: cute.Tensor, gC: cute.Tensor, held: cute.Tensor, origin, scalars, rank):
+        """Write D = alpha * sums + beta * C for the share of the tile of the CTA of that rank."""
+        tid, _, _ = cute.arch.thread_idx()
+        self.store.write_vectors(gD, gC, None, origin, scalars, rank * self.store.share + tid, None, held)
 
 
 class MmaSync:
@@ -51,12 +66,13 @@ class MmaSync:
         self.threads, self.cluster_k = config.threads, config.cluster_k
         self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n // self.num_b, config.group, config.cluster_k)
         self.mainloop = MmaSyncMainloop(config, types, self.num_b)
+        self.split: Any = SplitK(config.threads) if config.split_k else None
         # Where lines of D begin anywhere, all of a tile passes through shared memory at once, which writes whole lines.
         staged = StagedStore(config.tile_m, config.tile_n, config.threads, 1, 1, config.cluster_k, self.fused)
         begin_anywhere = types["a"] == "float32" and types["d_vector"] == "1" and self.num_b == 1
         # A function of the elements is not to see those that no CTA writes.
         takes_all = staged.divides or self.fused is None
-        self.staged = begin_anywhere and takes_all and staged.count <= _MOST_STAGED
+        self.staged = (begin_anywhere and takes_all and staged.count <= _MOST_STAGED) or config.split_k == 1
         self.epilogue: Any = (
             staged
             if self.staged
@@ -90,14 +106,20 @@ class MmaSync:
         tile_m, tile_n, batch, rank = self.scheduler.tile(mD)
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
-        rC, stages, (row, col) = self.mainloop.multiply_tile(gA, gB, (mU, batch), m0, n0, alpha, rank)
+        part = (rank, self.cluster_k) if self.split is None else self.split.part(rank, self.cluster_k)
+        rC, stages, (row, col) = self.mainloop.multiply_tile(gA, gB, (mU, batch), m0, n0, alpha, part)
         # Accumulators overwrite the stages.
         cute.arch.sync_threads()
         inputs = None
         if cutlass.const_expr(self.fused is not None):
             inputs = self.fused.of_batch(extras, batch)
         origin, scalars = (m0 + row, n0 + col), (alpha, beta)
-        if cutlass.const_expr(self.staged):
+        if cutlass.const_expr(self.split is not None):
+            self.epilogue.stage(rC, stages, (row, col, 0))
+            held = self.epilogue.hold(stages, rank)
+            place = (m0, n0), scalars, rank
+            self.split.finish(HeldStore(self.epilogue), (gD, gC), held, place, (), extras)
+        elif cutlass.const_expr(self.staged):
             self.epilogue.stage(rC, stages, (row, col, 0))
             self.epilogue.write(gD, gC, stages, (m0, n0), scalars, rank, inputs)
         elif cutlass.const_expr(self.cluster_k > 1):
@@ -123,4 +145,6 @@ def buildable(config: MmaSyncConfig, types: dict[str, str]) -> Buildable:
     kernel = MmaSync(config, types)
     extras = () if kernel.fused is None else (kernel.fused.fake_args(),)
     second = (operand(1),) if kernel.num_b > 1 else ()
+    if config.split_k:
+        extras = ((tensor_1d(types["acc"]), tensor_1d("uint64")),)
     return Buildable(kernel, (*map(operand, range(2)), *results, acc(1), acc(0), *extras, *second))

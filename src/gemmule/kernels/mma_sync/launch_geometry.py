@@ -10,6 +10,7 @@ from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.kernels.parts.batched_launch import tile_grid
+from gemmule.kernels.parts.clusters_at_once import clusters_at_once
 from gemmule.kernels.parts.leading_dimension import leading_dimension, result_vector
 
 from .config import COPIES, TILE, MmaSyncConfig
@@ -18,6 +19,12 @@ from .config import COPIES, TILE, MmaSyncConfig
 BATCH_DIMS = 1
 #: Most elements of D that a thread writes at once.
 _MAX_VECTOR = 8
+#: Shared memory and registers of an SM, bytes of the former that each CTA takes besides its own, and registers besides
+#: accumulators of a thread.
+_SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
+#: Where several clusters share a tile: k-tiles that each CTA has at least, that it takes the time of to begin and to
+#: end, and most waves.
+_LEAST_K_TILES, _BEGIN_K_TILES, _WAVES = 4, 6, 3
 #: Bytes of a register, and most registers of a thread for accumulators, fragments and elements that are copied.
 WORD, MAX_WORDS = 4, 192
 
@@ -66,6 +73,26 @@ def copied_bytes(problem: GemmProblem) -> tuple[int, int]:
 def ctas(problem: GemmProblem, config: MmaSyncConfig) -> int:
     """Return the CTAs of a launch: one for each tile of C and matrix of the batch."""
     return math.prod(grid_of(launch_problem(problem), config))
+
+
+def splits_of(problem: GemmProblem, config: MmaSyncConfig) -> int:
+    """Return how many clusters share each tile with `split_k`, of a problem whose result is in rows."""
+    tiles, k_tiles = grid_of(problem, config)[0] // config.cluster_k, problem.k // config.depth(problem.a.dtype)
+    return splits(config, tiles, k_tiles)
+
+
+def splits(config: MmaSyncConfig, tiles: int, k_tiles: int) -> int:
+    """Return how many clusters share each of so many tiles of so many k-tiles with `split_k`."""
+    at_once, most = clusters_at_once(config.cluster_k, resident_ctas(config)), k_tiles // config.cluster_k
+    # In as many waves as take the fewest k-tiles one after another.
+    counts = [max(min(waves * at_once // max(tiles, 1), most // _LEAST_K_TILES), 1) for waves in range(1, _WAVES + 1)]
+    return min(counts, key=lambda count: -(-tiles * count // at_once) * (-(-most // count) + _BEGIN_K_TILES))
+
+
+def resident_ctas(config: MmaSyncConfig) -> int:
+    """Return the CTAs that an SM of Hopper holds at a time."""
+    registers = config.threads * min(config.tile_elements // config.threads + _BESIDE, 255)
+    return max(min(_SHARED_BYTES // (config.shared_bytes + _RESERVED), _REGISTERS // registers), 1)
 
 
 def grid_of(problem: GemmProblem, config: MmaSyncConfig) -> tuple[int, int, int]:

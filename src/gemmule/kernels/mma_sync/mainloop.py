@@ -78,11 +78,11 @@ class MmaSyncMainloop(WarpTileMainloop):
         self.mma = mma_name(types["a"], accumulators, config.mma_k_bytes)
 
     @cute.jit
-    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, second, m0, n0, alpha, rank):
+    def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, second, m0, n0, alpha, part):
         """Return the accumulators of a warp tile, the stages' memory, and the warp tile's first row and column.
 
-        In a cluster the accumulators are of the part of K of the CTA of that `rank`. `second` is the second B of a
-        gated form (N, K, L), else None, and its matrix of the batch.
+        `part` is which part of K they are of, and how many there are. `second` is the second B of a gated form
+        (N, K, L), else None, and its matrix of the batch.
 
         Where alpha is 0 the accumulators are zeros, and nothing is read.
         """
@@ -108,9 +108,10 @@ class MmaSyncMainloop(WarpTileMainloop):
         depth = gA.shape[1] if alpha != 0 else 0
         k_tiles, first, k0 = cute.ceil_div(depth, self.tile_k), None, 0
         strideA, strideB = self.copyA.k_tile_stride(gA), self.copyB.k_tile_stride(gB)
-        if cutlass.const_expr(self.cluster_k > 1):
+        index, parts = part
+        if cutlass.const_expr(not isinstance(parts, int) or parts > 1):
             # CTAs of a cluster take consecutive parts of K.
-            first, k_tiles = k_tiles * rank // self.cluster_k, k_tiles * (rank + 1) // self.cluster_k
+            first, k_tiles = k_tiles * index // parts, k_tiles * (index + 1) // parts
             k_tiles, k0 = k_tiles - first, first * self.tile_k
             sources = sources[0] + first * strideA, sources[1] + first * strideB
         a = self.operand(self.copyA, gA, (m0, k0, first), targetA, strideA, registersA)

@@ -18,7 +18,7 @@ from gemmule.core.epilogue_inputs import (
 )
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import FEW_BYTES, Launch
+from gemmule.core.launch import FEW_BYTES, Launch, TensorParam, Workspace
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides
 from gemmule.core.spec import KernelSpec, Signature
@@ -31,7 +31,9 @@ from gemmule.kernels.parts.batched_launch import (
     tiles_signature,
     types_signature,
 )
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.leading_dimension import leading_dimension
+from gemmule.kernels.parts.schedulers.stream_k_workspaces import stream_k_workspaces
 
 from .config import COPIES, FRAGMENT_BYTES, SUBTILE_N, MmaSyncConfig
 from .config_lists import CONFIGS
@@ -45,6 +47,7 @@ from .launch_geometry import (
     grid_of,
     has_registers,
     launch_problem,
+    splits_of,
     vector_of,
     widest,
 )
@@ -78,6 +81,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: MmaSyncConfig) -> str | No
         )
     if reason := why_not_cluster(config, config.cluster_k, arch):
         return reason
+    if config.split_k and (problem.a.dtype != FLOAT32 or problem.epilogue is not None):
+        return f"config {config}: split_k=1 is for TF32 without an epilogue"
     if config.shared_bytes > (most := arch.shared_bytes_per_block):
         return f"config {config} needs {config.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
     if reason := _why_not_halves(problem, config):
@@ -171,8 +176,14 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
     lds = tuple(leading_dimension(x, COPIES).stride for x in (problem.a, problem.b))
     # The absolute maximum is cleared before the launch, and by no kernel.
     keeps = problem.epilogue is not None and problem.epilogue.absmax
+    grid, tensors, workspaces = grid_of(problem, config), tuple[TensorParam, ...](), tuple[Workspace, ...]()
+    if config.split_k:
+        grid = (grid[0], splits_of(problem, config), 1)
+        # The last cluster of a tile adds, and writes no partial sums.
+        writing = max(grid[0] * (grid[1] - 1), 1)
+        workspaces, tensors = stream_k_workspaces(writing, config.share_elements, WORD, config.threads // WARPGROUP)
     return Launch(
-        grid=grid_of(problem, config),
+        grid=grid,
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
         cluster=(config.cluster_k, 1, 1),
@@ -181,7 +192,9 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
             *epilogue_params(problem.epilogue, batch, problem.accumulator),
             # The second B has the layout of B.
             *(batched_params(problem, first, SECOND, *lds)[1] for _ in range(num_b_of(problem.epilogue) - 1)),
+            *tensors,
         ),
+        workspaces=workspaces,
         overlaps=problem.bytes_min <= FEW_BYTES and not keeps,
     )
 

@@ -8,27 +8,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmule.core.config import PORTABLE_CLUSTER
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
+from gemmule.kernels.parts.clusters_at_once import ClusterPlaces
 
 from .config import MmaSyncConfig
+from .launch_geometry import resident_ctas, splits
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 #: Bytes of K of a k-tile, and rows or columns that rates are for.
 _K_BYTES, _SIDE = 128, 64
-#: Share of the SMs that clusters of 16 reach: 14 of them fit with two CTAs an SM.
-_LARGE_REACHED = 112 / 132
-#: The same of clusters by their CTAs: of three 38 clusters ran at once and 40 did not, of four 30 and not 31
-#: (20261130T010817), of five 20 and not 23 (20261129T213027).
-_REACHED = {3: 114 / 132, 4: 120 / 132, 5: 100 / 132, 8: 120 / 132}
+#: Microseconds with `split_k`: publishing sums and waiting for them, and adding 64 x 64 sums of another cluster by 128
+#: threads.
+_PUBLISH, _PART = 2.0, 0.1
 #: Bytes of two words, and of one.
 _PAIR, _WORD = 8, 4
-#: Shared memory and registers of an SM, bytes of the former that each CTA takes besides its own, and registers besides
-#: accumulators of a thread.
-_SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
 
 
 class Tf32Rates(NamedTuple):
@@ -55,8 +51,6 @@ class Tf32Rates(NamedTuple):
         Writing 64 x 64 by 128 threads, in rows that begin at multiples of 16 bytes, or anywhere.
     reduction, partials : float
         Split-K in a cluster: barriers, and adding 64 x 64 of each further CTA.
-    reached : float
-        Share of the SMs that clusters of 3 to 8 CTAs reach; 0 takes what is known of each size.
     l2, memory : float
         Bytes a microsecond from the L2 cache, and the share of the memory's rate.
     narrow : float
@@ -79,7 +73,6 @@ class Tf32Rates(NamedTuple):
     unaligned: float
     reduction: float
     partials: float
-    reached: float
     l2: float
     memory: float
     narrow: float
@@ -103,7 +96,6 @@ RATES = Tf32Rates(
     unaligned=2.485,
     reduction=1.764,
     partials=0.00809,
-    reached=0.91,
     l2=8.261e6,
     memory=0.6857,
     narrow=0.4275,
@@ -127,7 +119,6 @@ UNALIGNED_RATES = Tf32Rates(
     unaligned=1.574,
     reduction=2.488,
     partials=0.005301,
-    reached=0.0,
     l2=5.245e6,
     memory=0.6971,
     narrow=0.316,
@@ -145,21 +136,25 @@ class _Tiles:
         # Rows and columns that all warps read, k-tiles of 128 bytes.
         reads = each(lambda c: c.warps_n * c.tile_m + c.warps_m * c.tile_n) / _SIDE
         outputs, warps = self.m * self.n / _SIDE**2, each(lambda c: c.threads / 128)
-        self.resident = each(_resident)
+        self.resident = each(resident_ctas)
         # What does not depend on the product: a k-tile without its copies and the factor of its steps where one CTA is
-        # alone, the share of the SMs that clusters reach, writing by how lines of D begin, and a cluster's reduction.
+        # alone, where clusters lie, writing by how lines of D begin, and a cluster's reduction.
         self.steps = reads * rates.reads + outputs * rates.products
         self.alone = rates.alone / warps
         self.slower = np.where(warps > 1, rates.more_warps, np.where(warps < 1, rates.fewer_warps, 1.0))
-        known = each(lambda c: _REACHED.get(c.cluster_k, 1.0))
-        self.reached = known if rates.reached == 0 else np.where(self.cluster_k > 2, rates.reached, 1.0)
-        self.reached[self.cluster_k > PORTABLE_CLUSTER] = _LARGE_REACHED
+        self.places = ClusterPlaces([(c.cluster_k, resident_ctas(c)) for c in configs])
         self.written = outputs / warps * rates.write, outputs / warps * rates.unaligned
         self.split = self.cluster_k > 1
         # Factors of what is computed, where each SM has one CTA at most and where some have more.
         self.fits = np.where(self.split, rates.fitting, 1.0)
         self.shares = np.where(self.split, 1 + rates.crowded * np.log2(self.cluster_k), 1.0)
         self.most_parts = max((one.cluster_k for one in configs), default=1)
+        #: Numbers of the configs whose tiles several clusters share, and microseconds of each further one.
+        self.divided = [
+            (number, one, _PART * one.share_elements / _SIDE**2 / warps[number])
+            for number, one in enumerate(configs)
+            if one.split_k
+        ]
         # A k-tile of 64 x 64 at least: of any tile, and of those that the result has more rows and columns than.
         copies = (self.m + self.n) / _SIDE * rates.copies
         self.most_side = max((max(one.tile_m, one.tile_n) for one in configs), default=0)
@@ -167,12 +162,6 @@ class _Tiles:
         self.least = tuple([rates.overlapped * float(steps.min(initial=math.inf)) for steps in every])
         reduction = rates.reduction + rates.partials * (self.cluster_k - 1) * outputs / warps
         self.reduction = np.where(self.split, reduction, 0.0)
-
-
-def _resident(config: MmaSyncConfig) -> int:
-    """Return the CTAs that an SM holds at a time."""
-    registers = config.threads * min(config.tile_elements // config.threads + _BESIDE, 255)
-    return max(min(_SHARED_BYTES // (config.shared_bytes + _RESERVED), _REGISTERS // registers), 1)
 
 
 @cache_for_configs
@@ -231,23 +220,27 @@ def times_us(
     of = _tiles_of(configs, rates)
     m, n, batch = problem.m, problem.n, (problem.batch or (1,))[0]
     tiles = np.ceil(m / of.m) * np.ceil(n / of.n) * batch
-    ctas = tiles * of.cluster_k
-    k_tiles = np.ceil(problem.k * 4 / (_K_BYTES * of.cluster_k))
+    clusters, fixups = tiles.copy(), np.zeros(tiles.size)
+    for number, config, part in of.divided:
+        count = splits(config, int(tiles[number]), problem.k * 4 // _K_BYTES)
+        clusters[number] *= count
+        fixups[number] = _PUBLISH + part * (count - 1) if count > 1 else 0.0
+    k_tiles = np.ceil(problem.k * 4 / (_K_BYTES * of.cluster_k * clusters / np.maximum(tiles, 1)))
     # Rows beyond the edges are not copied.
     rows = (np.minimum(m, of.m) + np.minimum(n, of.n)) / _SIDE
     steps = of.steps + rows * (rates.copies_of_8 if lines.copied == _PAIR else rates.copies)
     alone = steps * of.slower + rates.wait + rows * of.alone
-    reached = gpu.multiprocessors * of.reached
-    each = np.ceil(ctas / reached)
+    each = of.places.busiest(clusters, gpu.multiprocessors)
     # Several at a time overlap, and those after them wait.
     rounds = np.ceil(each / of.resident)
     k_tile = np.maximum(rounds * alone, each * steps * rates.overlapped)
+    reached = gpu.multiprocessors * of.places.reached
     computed = k_tiles * k_tile + of.written[lines.vector == 1] * np.ceil(tiles / reached)
     computed *= np.where(each > 1, of.shares, of.fits)
     # Each round ends with its own reduction.
-    computed += of.reduction * rounds
+    computed += of.reduction * rounds + fixups
     computed *= gpu.load
-    from_l2 = ctas * k_tiles * rows * (_SIDE * _K_BYTES) / rates.l2 * gpu.l2
+    from_l2 = clusters * of.cluster_k * k_tiles * rows * (_SIDE * _K_BYTES) / rates.l2 * gpu.l2
     # The lines of the larger operand count most.
     narrow = 1 + rates.narrow * _SIDE * (m / of.m + n / of.n) / max(m + n, 1)
     memory = narrow * (problem.bytes_min / (gpu.memory * rates.memory))

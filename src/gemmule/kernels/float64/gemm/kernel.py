@@ -30,10 +30,9 @@ from gemmule.kernels.float64.epilogue import Float64Epilogue
 from gemmule.kernels.float64.mainloop import Float64Mainloop
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
+from gemmule.kernels.parts.schedulers.split_k_clusters import SplitK
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 from gemmule.kernels.parts.tile_gemm import TileGemm
-
-from .split_k import SplitK
 
 #: Elements of the largest tile that has as many CTAs an SM in each layout.
 _LARGE = 64 * 64

@@ -119,7 +119,7 @@ SPEC = KernelSpec(
         # For few tiles and a long K.
         *(Float64Config(mma_k=8, cluster_k=parts) for parts in (6, 8)),
         *(Float64Config(tile_m=32, mma_k=8, cluster_k=parts) for parts in (6, 8)),
-        *(Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=parts) for parts in (4, 6)),
+        *(Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=parts) for parts in (4, 6, 8)),
         *(Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=parts) for parts in (2, 4, 8)),
         # Eight warps: more products at a time of each tile.
         *(Float64Config(warps_n=4, cluster_k=parts) for parts in (1, 2)),
@@ -147,7 +147,13 @@ SPEC = KernelSpec(
         # Few tiles and a long K, by clusters that share tiles.
         Float64Config(cluster_k=2, stream_k=1),
         Float64Config(mma_k=8, cluster_k=4, stream_k=1),
-        Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=4, stream_k=1),
+        *(Float64Config(tile_m=32, tile_k=32, stages=3, mma_k=8, cluster_k=parts, stream_k=1) for parts in (4, 2)),
+        Float64Config(cluster_k=4, stream_k=1),
+        Float64Config(tile_m=32, mma_k=8, cluster_k=4, stream_k=1),
+        Float64Config(tile_m=32, tile_n=32, tile_k=32, cluster_k=4, stream_k=1),
+        Float64Config(tile_m=16, tile_k=32, warps_m=1, warps_n=4, cluster_k=4, stream_k=1),
+        Float64Config(tile_k=32, warps_n=4, stages=3, mma_k=8, cluster_k=2, stream_k=1),
+        Float64Config(tile_n=96, stages=3, mma_k=8, cluster_k=2, stream_k=1),
         Float64Config(stages=3, mma_m=8, mma_k=4),
         Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=3, mma_m=8, mma_k=4),
     ),

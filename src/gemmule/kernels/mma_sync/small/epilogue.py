@@ -138,8 +138,11 @@ class StagedStore:
             cute.arch.cluster_wait()
 
     @cute.jit
-    def write_vectors(self, gD: cute.Tensor, gC: cute.Tensor, sS: cute.Tensor, origin, scalars, first, inputs):
-        """Write a thread's vectors, of which the first has that number in the tile, the others the same columns."""
+    def write_vectors(self, gD: cute.Tensor, gC: cute.Tensor, sS, origin, scalars, first, inputs, held=None):
+        """Write a thread's vectors, of which the first has that number in the tile, the others the same columns.
+
+        Their sums are those of the staged ones `sS`, unless this thread has `held` them.
+        """
         alpha, beta = scalars
         shift = cutlass.const_expr(self.row_vectors.bit_length() - 1)
         row, col = first >> shift, (first & (self.row_vectors - 1)) * self.vector
@@ -159,15 +162,21 @@ class StagedStore:
                 for number in cutlass.range_constexpr(start, min(start + _UNROLLED, self.count)):
                     if left > number * self.rows:
                         cute.autovec_copy(source[None, number], addends[None, number])
-        target, staged = self.vectors_at(gD, at), self.vectors_at(sS[None, None, 0], (row, col))
+        target = self.vectors_at(gD, at)
+        if cutlass.const_expr(held is None):
+            staged = self.vectors_at(sS[None, None, 0], (row, col))
         for start in cutlass.range_constexpr(0, self.count, _UNROLLED):
             for number in cutlass.range_constexpr(start, min(start + _UNROLLED, self.count)):
-                partials = staged[None, number]
-                if cutlass.const_expr(not self.divides):
-                    # Rows beyond the tile are not written.
-                    inside = cutlass.min(row + number * self.rows, self.tile_m - 1)
-                    partials = vector_at(sS[None, None, 0], (inside, col), self.vector)
-                sums, addend = self.sums(partials), addends[None, number]
+                if cutlass.const_expr(held is None):
+                    partials = staged[None, number]
+                    if cutlass.const_expr(not self.divides):
+                        # Rows beyond the tile are not written.
+                        inside = cutlass.min(row + number * self.rows, self.tile_m - 1)
+                        partials = vector_at(sS[None, None, 0], (inside, col), self.vector)
+                    sums = self.sums(partials)
+                else:
+                    sums = held[None, number].load()
+                addend = addends[None, number]
                 if cutlass.const_expr(self.epilogue is None):
                     result = alpha * sums + beta * addend.load().to(Float32)
                 else:
@@ -175,6 +184,24 @@ class StagedStore:
                     result = self.epilogue.values(sums, None, addend, inputs, place, gD, alpha, beta).load()
                 if left > number * self.rows:
                     target[None, number].store(result.to(gD.element_type))
+
+    @cute.jit
+    def hold(self, staging, rank):
+        """Return the sums of this thread's vectors over the CTAs of the cluster, which divide the tile."""
+        tid, _, _ = cute.arch.thread_idx()
+        first = rank * self.share + tid
+        shift = cutlass.const_expr(self.row_vectors.bit_length() - 1)
+        at = first >> shift, (first & (self.row_vectors - 1)) * self.vector
+        staged = self.vectors_at(self.staged(staging)[None, None, 0], at)
+        held = cute.make_rmem_tensor(cute.make_layout((self.vector, self.count)), Float32)
+        for start in cutlass.range_constexpr(0, self.count, _UNROLLED):
+            for number in cutlass.range_constexpr(start, min(start + _UNROLLED, self.count)):
+                held[None, number].store(self.sums(staged[None, number]))
+        if cutlass.const_expr(self.ctas > 1):
+            # A CTA's shared memory must outlive the others' reads.
+            cute.arch.cluster_arrive()
+            cute.arch.cluster_wait()
+        return held
 
     @cute.jit
     def vectors_at(self, tensor: cute.Tensor, at):

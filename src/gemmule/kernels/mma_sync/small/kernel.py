@@ -70,7 +70,7 @@ class MmaSyncSmall:
         tile_m, tile_n, batch, rank = self.scheduler.tile()
         m0, n0 = tile_m * self.scheduler.tile_m, tile_n * self.scheduler.tile_n
         gA, gB, gC, gD = (mX[None, None, batch] for mX in (mA, mB, mC, mD))
-        rC, stages, (row, col) = self.mainloop.multiply_tile(gA, gB, None, m0, n0, alpha, rank)
+        rC, stages, (row, col) = self.mainloop.multiply_tile(gA, gB, None, m0, n0, alpha, (rank, self.cluster_k))
         inputs = None
         if cutlass.const_expr(self.fused is not None):
             inputs = self.fused.of_batch(extras, batch)

@@ -1,7 +1,7 @@
-"""Split-K for the float64 GEMM: several clusters share a tile along K, and add their sums through a workspace.
+"""Split-K by clusters: several of them share a tile along K, and add their sums through a workspace.
 
 The grid's second dimension are the clusters of a tile. The CTAs of a cluster reduce first, so that each has some
-columns of the tile: it writes those, or in the last cluster adds those that the same CTA of the others wrote. As with
+of the tile: it writes that, or in the last cluster adds what the same CTA of the others wrote. As with
 stream-K a CTA waits only for CTAs of lower indices.
 """
 
@@ -12,8 +12,9 @@ from typing import Any
 from cutlass import cute
 
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
-from gemmule.kernels.parts.schedulers.persistent import WorkRange
-from gemmule.kernels.parts.schedulers.stream_k_fixup import StreamKPartials
+
+from .persistent import WorkRange
+from .stream_k_fixup import StreamKPartials
 
 #: Named barrier of the first warpgroup.
 _BARRIER = 1
