@@ -14,6 +14,8 @@ import pytest
 # A failed assertion of a helper shows its values, as one of a test does.
 pytest.register_assert_rewrite("support")
 
+from support.combinations import covering  # noqa: E402
+
 
 def pytest_addoption(parser):
     parser.addoption("--record", metavar="FOLDER", help="write a record of the checks to a new file in FOLDER")
@@ -61,10 +63,26 @@ def pytest_configure(config):
 WITH_JAX = {Path(__file__).parent / name for name in ("docs", "examples", "interop")}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Put the tests that may use JAX last; workers of pytest-xdist take the files with the most tests first."""
+    mark_other_combinations(items)
     sizes = collections.Counter(item.path for item in items) if hasattr(config, "workerinput") else {}
     items.sort(key=lambda item: (not WITH_JAX.isdisjoint(item.path.parents), -sizes.get(item.path, 0)))
+
+
+def mark_other_combinations(items):
+    """Mark as slow what a test marked as `combinations` does not need."""
+    grids = collections.defaultdict(list)
+    for item in items:
+        marker = item.get_closest_marker("combinations")
+        if marker is not None and item.get_closest_marker("slow") is None:
+            grids[item.nodeid.partition("[")[0], *marker.args].append(item)
+    for (_, strength), grid in grids.items():
+        chosen = {*covering([tuple(item.callspec.indices.values()) for item in grid], strength)}
+        for place, item in enumerate(grid):
+            if place not in chosen:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)
