@@ -79,7 +79,7 @@ def mark_other_combinations(items):
         if marker is not None and item.get_closest_marker("slow") is None:
             grids[item.nodeid.partition("[")[0], *marker.args].append(item)
     for (_, strength), grid in grids.items():
-        chosen = {*covering([tuple(item.callspec.indices.values()) for item in grid], strength)}
+        chosen = {*covering([tuple(map(id, item.callspec.params.values())) for item in grid], strength)}
         for place, item in enumerate(grid):
             if place not in chosen:
                 item.add_marker(pytest.mark.slow)
