@@ -61,8 +61,12 @@ def test_a_batch_has_at_most_as_many_matrices_as_32_bit_indices_take():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("out", ["bfloat16", "float32"])
-@pytest.mark.parametrize("config", SPEC.configs, ids=str)
-def test_boxes_fill_a_stage(config, out, layout):
+def test_boxes_fill_a_stage(out, layout):
+    for config in SPEC.configs:
+        assert_boxes_fill_a_stage(config, out, layout)
+
+
+def assert_boxes_fill_a_stage(config, out, layout):
     problem = gemm_problem(1000, 520, 1032, "bfloat16", out, layout)
     refused = SPEC.why_not(problem, HOPPER, config)
     if config.side_by_side and layout[0 if config.swap_ab else 1] != ("n" if config.swap_ab else "t"):
@@ -108,17 +112,17 @@ def test_swap_ab_of_a_column_major_result_is_the_product_itself(swap_ab):
     assert dict(SPEC.signature(turned, config))["a_major"] == ("k" if swap_ab else "m")
 
 
-@pytest.mark.parametrize("config", SPEC.configs, ids=str)
-def test_clusters_share_the_tiles(config):
+def test_clusters_share_the_tiles():
     problem = gemm_problem(16384, 8192, 1032, "bfloat16", "bfloat16", "nn")
-    launch = SPEC.launch(problem, config)
-    assert launch.cluster == (config.cluster_size, 1, 1)
-    assert launch.grid[0] % config.cluster_size == 0
-    # Clusters of three leave one SM of each GPC of 16.
-    assert 117 <= launch.grid[0] <= 132
     few = gemm_problem(8, 8, 1032, "bfloat16", "bfloat16", "nn")
-    # 17 k-tiles are divided into three parts at most.
-    assert SPEC.launch(few, config).grid == (config.cluster_size, 3 if config.split_k else 1, 1)
+    for config in SPEC.configs:
+        launch = SPEC.launch(problem, config)
+        assert launch.cluster == (config.cluster_size, 1, 1)
+        assert launch.grid[0] % config.cluster_size == 0
+        # Clusters of three leave one SM of each GPC of 16.
+        assert 117 <= launch.grid[0] <= 132
+        # 17 k-tiles are divided into three parts at most.
+        assert SPEC.launch(few, config).grid == (config.cluster_size, 3 if config.split_k else 1, 1)
 
 
 def test_lines_and_matrices_that_lie_apart():
@@ -131,40 +135,40 @@ def test_lines_and_matrices_that_lie_apart():
     assert {param.extents[2] for param in maps} == {3}
 
 
-@pytest.mark.parametrize("config", SPEC.configs, ids=str)
-def test_shared_memory_holds_the_batches_of_epilogue_tiles(config):
-    stages, batches = config.epi_batches(2)
-    width = config.epi_tile_n(2)
-    count = config.mma_tiles_m * config.mma_n // (config.cluster_k * width)
-    size = -(-count // batches)
-    # Several batches alternate in two buffers; one that is not of all tiles ends in the second.
-    assert batches == count or (stages, batches % 2) == ((2 * size, 0) if batches > 1 else (count, 1))
-    assert config.shared_bytes_of(2) >= config.bytes_without_epi_tiles + CONSUMERS * stages * EPI_TILE_M * width * 2
-    assert config.shared_bytes_of(2) <= MAX_SHARED_BYTES
-    assert width <= 16 or batches == count
+def test_shared_memory_holds_the_batches_of_epilogue_tiles():
+    for config in SPEC.configs:
+        stages, batches = config.epi_batches(2)
+        width = config.epi_tile_n(2)
+        count = config.mma_tiles_m * config.mma_n // (config.cluster_k * width)
+        size = -(-count // batches)
+        # Several batches alternate in two buffers; one that is not of all tiles ends in the second.
+        assert batches == count or (stages, batches % 2) == ((2 * size, 0) if batches > 1 else (count, 1))
+        assert config.shared_bytes_of(2) >= config.bytes_without_epi_tiles + CONSUMERS * stages * EPI_TILE_M * width * 2
+        assert config.shared_bytes_of(2) <= MAX_SHARED_BYTES
+        assert width <= 16 or batches == count
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
-@pytest.mark.parametrize("config", SPEC.configs, ids=str)
-def test_shared_memory_holds_stages_of_c_and_their_barriers(config, itemsize):
-    stages, batches = config.epi_batches(itemsize, reads_c=True)
-    tile_bytes = EPI_TILE_M * config.epi_tile_n(itemsize) * itemsize
-    count = config.mma_tiles_m * config.mma_n // (config.cluster_k * config.epi_tile_n(itemsize))
-    assert config.epi_stages(itemsize) <= stages <= count
-    assert stages >= -(-count // batches)
-    needed = config.bytes_without_epi_tiles + CONSUMERS * stages * tile_bytes
-    assert needed <= config.shared_bytes_of(itemsize, reads_c=True) <= MAX_SHARED_BYTES
-    # Of 8 bytes each: full and empty ones of k-tiles, those of C's stages, and of the cluster's partial sums.
-    assert 8 * (2 * config.stages + CONSUMERS * stages + 2 * CONSUMERS) <= BARRIER_BYTES
+def test_shared_memory_holds_stages_of_c_and_their_barriers(itemsize):
+    for config in SPEC.configs:
+        stages, batches = config.epi_batches(itemsize, reads_c=True)
+        tile_bytes = EPI_TILE_M * config.epi_tile_n(itemsize) * itemsize
+        count = config.mma_tiles_m * config.mma_n // (config.cluster_k * config.epi_tile_n(itemsize))
+        assert config.epi_stages(itemsize) <= stages <= count
+        assert stages >= -(-count // batches)
+        needed = config.bytes_without_epi_tiles + CONSUMERS * stages * tile_bytes
+        assert needed <= config.shared_bytes_of(itemsize, reads_c=True) <= MAX_SHARED_BYTES
+        # Of 8 bytes each: full and empty ones of k-tiles, those of C's stages, and of the cluster's partial sums.
+        assert 8 * (2 * config.stages + CONSUMERS * stages + 2 * CONSUMERS) <= BARRIER_BYTES
 
 
-@pytest.mark.parametrize("config", SPEC.configs, ids=str)
-def test_shared_memory_holds_the_stages_and_their_barriers(config):
+def test_shared_memory_holds_the_stages_and_their_barriers():
     problem = gemm_problem(1000, 520, 264, "bfloat16", "bfloat16", "nn")
-    slices = config.stages * (config.tile_m + config.tile_n) * K_BYTES
-    boxes = CONSUMERS * config.epi_stages(2) * EPI_TILE_M * config.epi_tile_n(2) * 2
-    # One barrier of 8 bytes says that a stage is full, one that it is free.
-    assert SPEC.launch(problem, config).shared_bytes >= slices + boxes + 16 * config.stages
+    for config in SPEC.configs:
+        slices = config.stages * (config.tile_m + config.tile_n) * K_BYTES
+        boxes = CONSUMERS * config.epi_stages(2) * EPI_TILE_M * config.epi_tile_n(2) * 2
+        # One barrier of 8 bytes says that a stage is full, one that it is free.
+        assert SPEC.launch(problem, config).shared_bytes >= slices + boxes + 16 * config.stages
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
