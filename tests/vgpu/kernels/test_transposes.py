@@ -99,6 +99,7 @@ def test_ragged_shapes(spec, itemsize, shape, rng):
     transposed(spec, spec.default, random_rows(rng, shape, itemsize))
 
 
+@pytest.mark.combinations(3)
 @pytest.mark.parametrize("pad", [0, 3])
 @pytest.mark.parametrize("offset", [0, 1, 5])
 @pytest.mark.parametrize("itemsize", SIZES)
@@ -164,6 +165,7 @@ def rows_copied(moved, target):
         np.testing.assert_array_equal(bits(target), bits(moved))
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
 @pytest.mark.parametrize("gap", [0, 1])
 @pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
@@ -175,6 +177,7 @@ def test_permutations_that_keep_the_last_axis(itemsize, shape, gap, pad, offset,
     rows_copied(source.transpose(order), rows_of([shape[axis] for axis in order], itemsize, gap * (pad + 1), offset))
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
 @pytest.mark.parametrize("strides", [(-400, 37), (0, 41), (3, 200), (1, 0), (-1, -50)], ids=str)
@@ -218,6 +221,7 @@ PERMUTED = [
 ]
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (3, 1)])
 @pytest.mark.parametrize(("shape", "order"), PERMUTED, ids=str)
 @pytest.mark.parametrize("itemsize", SIZES)
@@ -253,6 +257,7 @@ def test_more_blocks_than_32_bits_count_are_refused(side, is_taken):
 WORD_BLOCKS = next(spec for spec in TRANSPOSES if spec.name == "transpose_word_blocks")
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("offset", [0, 1, 3])
 @pytest.mark.parametrize(
     ("shape", "order"),
@@ -290,6 +295,7 @@ def test_runs_that_begin_anywhere(config, itemsize, shape, order, offset, rng):
 MERGED = next(spec for spec in TRANSPOSES if spec.name == "transpose_merged")
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize(
     ("shape", "order", "pad"),
@@ -334,6 +340,7 @@ def test_rows_of_several_axes(config, itemsize, shape, order, pad, offset, rng):
 SKINNY = next(spec for spec in TRANSPOSES if spec.name == "transpose_skinny")
 
 
+@pytest.mark.combinations(3)
 @pytest.mark.parametrize("offset", [0, 1, 7])
 @pytest.mark.parametrize(("short", "long"), [(1, 2100), (2, 1403), (3, 2049), (8, 1100), (33, 777), (64, 512)])
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -397,6 +404,7 @@ def test_any_schedule(spec, schedule, rng):
 BYTES_IN_PLACE = [(spec, dataclasses.replace(spec.configs[-1], threads=256), 1) for spec in IN_PLACE]
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (1, 1), (0, 3)])
 @pytest.mark.parametrize("edge", [1, 2, 31, 64, 100, 144, 301])
 @pytest.mark.parametrize(("spec", "config", "itemsize"), [*sizes_of(configs_of(IN_PLACE)), *BYTES_IN_PLACE])
@@ -411,6 +419,7 @@ def test_in_place(spec, config, itemsize, edge, pad, offset, rng):
     np.testing.assert_array_equal(bits(array), bits(np.swapaxes(before, -1, -2)))
 
 
+@pytest.mark.combinations(3)
 @pytest.mark.parametrize("pitch", [0, 1, 2])
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
