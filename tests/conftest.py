@@ -61,14 +61,22 @@ def pytest_configure(config):
 
 #: Folders of tests that may use JAX, which starts threads: no test after them can fork.
 WITH_JAX = {Path(__file__).parent / name for name in ("docs", "examples", "interop")}
+#: Folders of tests that compile kernels: their files take longest.
+WITH_COMPILER = {Path(__file__).parent / name for name in ("compile", "vgpu")}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Put the tests that may use JAX last; workers of pytest-xdist take the files with the most tests first."""
+    """Put the tests that may use JAX last; workers of pytest-xdist take files that take long first."""
     mark_other_combinations(items)
-    sizes = collections.Counter(item.path for item in items) if hasattr(config, "workerinput") else {}
-    items.sort(key=lambda item: (not WITH_JAX.isdisjoint(item.path.parents), -sizes.get(item.path, 0)))
+    quick = (item for item in items if item.get_closest_marker("slow") is None)
+    sizes = collections.Counter(item.path for item in quick) if hasattr(config, "workerinput") else {}
+    places = {}
+    for path in {item.path for item in items}:
+        folders = {*path.parents}
+        place = bool(folders & WITH_JAX), folders.isdisjoint(WITH_COMPILER), -sizes.get(path, 0)
+        places[path] = place if sizes else place[:1]
+    items.sort(key=lambda item: places[item.path])
 
 
 def mark_other_combinations(items):
