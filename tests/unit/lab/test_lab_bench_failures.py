@@ -11,12 +11,13 @@ from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.products import gemm_problem
 from support.fakes.bench import CONFIGS, FakeDevice
+from support.fakes.laboratory import laboratory
 from support.fakes.scripted_runs import FAST, H100, SECONDS, SLOW, kinds, run
 
+__all__ = ["laboratory"]
 
-@pytest.fixture(autouse=True)
-def _small_warm_up(laboratory):
-    pass
+#: With a small load before the first figure.
+pytestmark = pytest.mark.usefixtures("laboratory")
 
 
 def test_a_kernel_that_cannot_is_skipped_with_its_reason():
