@@ -10,7 +10,6 @@ import pytest
 
 from gemmule.core.errors import UnsupportedError
 from support.fakes.launches import launched
-from support.jax_on_the_host import jax_on_the_host
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
@@ -21,7 +20,7 @@ from gemmule.dispatch.choices.choice_cache import clear_choices, generation  # n
 from gemmule.jax import frame, handlers, structs  # noqa: E402
 from gemmule.jax.options import Options  # noqa: E402
 
-__all__ = ["jax_on_the_host", "launched"]
+__all__ = ["launched"]
 
 pytestmark = pytest.mark.usefixtures("jax_on_the_host")
 

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
-from support.jax_on_the_host import jax_on_the_host
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
 import jax.numpy as jnp  # noqa: E402
 
 import gemmule.jax as gj  # noqa: E402
-
-__all__ = ["jax_on_the_host"]
 
 pytestmark = pytest.mark.usefixtures("jax_on_the_host")
 

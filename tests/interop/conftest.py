@@ -1,4 +1,4 @@
-"""JAX with its arrays in host memory and with 64-bit types."""
+"""What the tests with JAX share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 @pytest.fixture
 def jax_on_the_host():
+    """JAX with its arrays in host memory, and with 64-bit types."""
     import jax
 
     before = jax.config.jax_enable_x64
