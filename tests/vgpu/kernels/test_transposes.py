@@ -165,7 +165,7 @@ def rows_copied(moved, target):
         np.testing.assert_array_equal(bits(target), bits(moved))
 
 
-@pytest.mark.combinations(2)
+@pytest.mark.combinations(3)
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
 @pytest.mark.parametrize("gap", [0, 1])
 @pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
