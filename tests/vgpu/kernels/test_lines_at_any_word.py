@@ -62,11 +62,15 @@ def test_lines_begin_at_any_word(choice, layout, rng):
         assert_exact(choice, *moved, poisoned(FLOAT32, (m, n)))
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("choice", CHOICES, ids=names)
-def test_lines_begin_at_pairs_of_words_or_at_vectors_of_one_operand(choice, rng):
-    for (m, n, k), copies in (((66, 67, 70), ("8", "4")), ((66, 70, 72), ("16", "8")), ((65, 67, 72), ("16", "4"))):
-        a, b = integers(rng, (m, k)), integers(rng, (k, n))
-        assert_exact(choice, a, b, poisoned(FLOAT32, (m, n)), copies)
+@pytest.mark.parametrize(
+    ("shape", "copies"), [((66, 67, 70), ("8", "4")), ((66, 70, 72), ("16", "8")), ((65, 67, 72), ("16", "4"))], ids=str
+)
+def test_lines_begin_at_pairs_of_words_or_at_vectors_of_one_operand(choice, shape, copies, rng):
+    m, n, k = shape
+    a, b = integers(rng, (m, k)), integers(rng, (k, n))
+    assert_exact(choice, a, b, poisoned(FLOAT32, (m, n)), copies)
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=names)
