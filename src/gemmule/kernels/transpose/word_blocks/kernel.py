@@ -43,7 +43,7 @@ class WordBlocksTranspose(TargetRuns):
     config : WordBlocksConfig
         Threads and stages.
     types : dict
-        ``element``, an opaque type.
+        ``element``, an opaque type; ``chunks``, the words of a run of the target that a thread has.
     """
 
     def __init__(self, config: WordBlocksConfig, types: dict[str, str]) -> None:
@@ -102,7 +102,7 @@ class WordBlocksTranspose(TargetRuns):
         row = row if row < abreast else targets
         # Runs of each class that a thread writes its word of.
         counts = [(classes[number + 1] - classes[number] - row + abreast - 1) // abreast for number in range(self.pack)]
-        places = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+        places = cute.make_rmem_tensor(cute.make_layout((4, self.chunks)), Uint32)
         self.put_places(places, word, run, along)
         # Every other thread writes the last elements of runs.
         is_last = tid % 2 == 1

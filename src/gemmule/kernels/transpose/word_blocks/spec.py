@@ -26,7 +26,9 @@ from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
 from gemmule.kernels.transpose.word_blocks.word_block import (
+    CHUNKS,
     RUN_AXES,
+    chunks_of,
     classes_of,
     least_us,
     pitches_of,
@@ -130,7 +132,7 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         size // block.target_run,
         words,
         -(-(1 << 32) // words),
-        config.threads // words,
+        max(config.threads // words, 1),
         block.target_run,
         first,
         block.target_run if is_split else 0,
@@ -155,13 +157,17 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
 
 
 def _signature(problem: TransposeProblem, config: WordBlocksConfig) -> Signature:
-    del config
-    return element_signature(in_units(problem).itemsize)
+    item = in_units(problem).itemsize
+    return _chunks_signature(item, chunks_of(config.of(problem), item, config.threads))
+
+
+def _chunks_signature(itemsize: int, chunks: int) -> Signature:
+    return (*element_signature(itemsize), ("chunks", str(chunks)))
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    return tuple(element_signature(item) for item in _ITEMSIZES)
+    return tuple(_chunks_signature(item, chunks) for item in _ITEMSIZES for chunks in (CHUNKS[0], CHUNKS[-1]))
 
 
 _CONFIGS = (

@@ -20,7 +20,8 @@ class TargetRuns:
         self.element = cute_type(types["element"])
         self.item = self.element.width // 8
         self.pack = packed_rows(self.item)
-        self.threads = config.threads
+        # Words of a run that a thread has.
+        self.threads, self.chunks = config.threads, int(types["chunks"])
 
     @cute.jit
     def locate(self, number, axes):
@@ -55,7 +56,13 @@ class TargetRuns:
 
     @cute.jit
     def put_places(self, places: cute.Tensor, word, run, along):
-        """Store the places of the elements that a word may have, the first of them for a run that begins last."""
+        """Store the places of the elements that each word may have, the first of them for a run that begins last."""
+        for chunk in cutlass.range_constexpr(self.chunks):
+            self.put_word_places(places[None, chunk], word + chunk * self.threads, run, along)
+
+    @cute.jit
+    def put_word_places(self, places: cute.Tensor, word, run, along):
+        """Store the places of the elements that a word may have."""
         for k in cutlass.range_constexpr(2 * self.pack - 1):
             element = cutlass.min(cutlass.max(word * self.pack + (k + 1 - self.pack), Int32(0)), run - 1)
             place = Uint32(self.place_along(element, along))
@@ -83,31 +90,51 @@ class TargetRuns:
         """
         (row, word, abreast, counts), classes, (table, edge_table) = share
         origin, run = memory
+        places, base = stage
         for number in cutlass.range_constexpr(self.pack):
             # Runs of a class begin in the same place of a word.
             late = (Int32(origin & (WORD - 1)) // self.item + number) & (self.pack - 1)
-            element = word * self.pack - late
-            if element >= 0 and element + self.pack <= run:
-                begin = classes[number] + row
-                runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
-                self.write_words(runs, origin + element * self.item, (self.places_of(stage, late), element), own)
+            begin = classes[number] + row
+            runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
+            elements = [(word + chunk * self.threads) * self.pack - late for chunk in range(self.chunks)]
+            inside = [element >= 0 and element + self.pack <= run for element in elements]
+            if cutlass.const_expr(self.chunks > 1):
+                words = [(self.places_of((places[None, c], base), late), elements[c]) for c in range(self.chunks)]
+                self.write_words(runs, origin, (words, inside), own)
+            elif inside[0]:
+                word_places = self.places_of((places[None, 0], base), late)
+                self.write_words(runs, origin, ([(word_places, elements[0])], None), own)
 
     @cute.jit
-    def write_words(self, runs, origin, word, own):
-        """Write a thread's word of all runs of a class, which hold it; at the edge of those that own it."""
-        (entries, edge_entries, count, abreast), (places, element) = runs, word
+    def write_words(self, runs, origin, held, own):
+        """Write a thread's words of all runs of a class that hold them; at the edge of those that own them.
+
+        Where it has several, each has a flag whether runs hold it.
+        """
+        (entries, edge_entries, count, abreast), (words, inside) = runs, held
         entry_at, edge_at = Int32(entries), Int32(edge_entries)
-        for _ in cutlass.range(count, unroll=4):
+        for _ in cutlass.range(count, unroll=4 if self.chunks == 1 else 1):
             entry = words_in_shared(entry_at, 2).load()
-            is_own = Boolean(True)
+            begin, is_run_own = Int32(0), Boolean(True)
             if cutlass.const_expr(own is not None):
-                begin, is_own = self.owned(edge_at, own)
-                is_own = is_own and element >= begin
+                begin, is_run_own = self.owned(edge_at, own)
                 edge_at += abreast * WORD
-            if is_own:
-                whole = device_memory(Uint32, origin + Int64(entry[0]))
-                whole[0] = Uint32(packed(self.gather(places, entry[1])))
+            for chunk in cutlass.range_constexpr(self.chunks):
+                is_own = is_run_own
+                if cutlass.const_expr(own is not None):
+                    is_own = is_own and words[chunk][1] >= begin
+                if cutlass.const_expr(self.chunks > 1):
+                    is_own = is_own and inside[chunk]
+                self.write_word(is_own, origin + Int64(entry[0]), entry[1], words[chunk])
             entry_at += abreast * ENTRY
+
+    @cute.jit
+    def write_word(self, is_own, origin, place, word):
+        """Write a word of a run with such a place, if it is own."""
+        if is_own:
+            places, element = word
+            whole = device_memory(Uint32, origin + element * self.item)
+            whole[0] = Uint32(packed(self.gather(places, place)))
 
     @cute.jit
     def owned(self, edge_at, own):

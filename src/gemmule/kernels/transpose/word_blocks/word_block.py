@@ -21,6 +21,8 @@ from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD
 RUN_AXES = 4
 #: Bytes of a table's entry: a run's offset in device memory, and its place in shared memory.
 ENTRY = 8
+#: Words of a run of the target that a thread has: the kernel is compiled for so many.
+CHUNKS = (1, 2, 4)
 # Pitches that are tried along an axis.
 _PITCHES = 8
 # Microseconds of an H200, fitted to 34 permutations: of a launch, of a run of the target that a CTA looks up, and of a
@@ -82,6 +84,11 @@ def words_of(run: Any, itemsize: int) -> Any:
     return (run * itemsize + 2 * WORD - 1 - itemsize) // WORD
 
 
+def chunks_of(block: WordBlock, itemsize: int, threads: int) -> int:
+    """Return the words of a run of the target that each of so many threads has."""
+    return next(count for count in CHUNKS if count * threads >= words_of(block.target_run, itemsize))
+
+
 def least_us(problem: TransposeProblem) -> float:
     """Return about the microseconds in which an H200 moves blocks at least: a launch, and the bytes."""
     return _LAUNCH + _BYTE * problem.bytes_min
@@ -108,14 +115,17 @@ def _times(problem: TransposeProblem, threads: int) -> _WordTimes:
     for (run, aligned), rate, count in zip(tried.runs, _SHARED, moved, strict=True):
         bytes_us += count / run * rate * np.maximum(2 * SECTOR - aligned, 0)
     _, target = sides_of(problem)
-    source_run, target_run = tried.runs[0][0], target_runs(axes, tried.extents, target, threads * WORD // item)
+    most = CHUNKS[-1] * threads * WORD // item
+    source_run, target_run = tried.runs[0][0], target_runs(axes, tried.extents, target, most)
     words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
     abreast, targets = np.maximum(threads // words, 1), tried.sizes // target_run
-    passes = classes * -(-targets // (classes * abreast))
+    passes = np.where(
+        words > threads, targets * -(-words // threads), classes * -(-targets // (classes * abreast))
+    )
     times = _ENTRY_US * targets + np.hypot(bytes_us, warps * tried.blocks * _block_us(item, passes, 1))
     is_refused = np.minimum(source_run, target_run) * item < SECTOR
     is_refused |= (tried.extents > 1).sum(axis=1) > RUN_AXES
-    times[is_refused | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
+    times[is_refused | (tried.sizes // source_run > threads) | (words > CHUNKS[-1] * threads)] = math.inf
     return _WordTimes(source_run, target_run, passes, bytes_us, times)
 
 
