@@ -26,7 +26,7 @@ from gemmule.kernels.transpose.blocks.block import (
 )
 from gemmule.kernels.transpose.blocks.block_choice import conflicts_us, least_us, predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
-from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
+from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_contiguous, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD, TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
@@ -50,10 +50,13 @@ def refuse_blocks(problem: TransposeProblem) -> str | None:
     """Return why no blocks can be moved, or None where that depends on the config."""
     if reason := why_not_itemsize(problem, ITEMSIZES):
         return reason
-    axes = axes_of(problem)
-    if not 3 <= len(axes) <= AXES:
-        return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
-    if problem.source.col_stride == problem.target.col_stride == 1:
+    axes, keeps_last = axes_of(problem), problem.source.col_stride == problem.target.col_stride == 1
+    # Strided elements fill no tile, however few axes they have.
+    is_strided = not keeps_last and why_not_contiguous(problem) is not None
+    least = 1 if is_strided else 3
+    if not least <= len(axes) <= AXES:
+        return f"{len(axes)} axes of more than one element remain; blocks are of {least} to {AXES}"
+    if keeps_last or is_strided:
         return None
     sides = problem.rows * problem.itemsize, problem.cols * problem.itemsize
     long = _LONG if rows_are_aligned(problem) else _LONG_UNALIGNED
