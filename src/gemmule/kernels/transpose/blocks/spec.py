@@ -21,12 +21,13 @@ from gemmule.kernels.transpose.blocks.block import (
     axes_of,
     in_units,
     places_of,
+    sides_of,
     stage_bytes,
     stages_of,
 )
 from gemmule.kernels.transpose.blocks.block_choice import conflicts_us, least_us, predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
-from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_contiguous, why_not_itemsize
+from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
 from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD, TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
@@ -52,7 +53,7 @@ def refuse_blocks(problem: TransposeProblem) -> str | None:
         return reason
     axes, keeps_last = axes_of(problem), problem.source.col_stride == problem.target.col_stride == 1
     # Strided elements fill no tile, however few axes they have.
-    is_strided = not keeps_last and why_not_contiguous(problem) is not None
+    is_strided = any(min((abs(stride) for stride in side.strides), default=1) != 1 for side in sides_of(problem))
     least = 1 if is_strided else 3
     if not least <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of {least} to {AXES}"
