@@ -119,9 +119,7 @@ def _times(problem: TransposeProblem, threads: int) -> _WordTimes:
     source_run, target_run = tried.runs[0][0], target_runs(axes, tried.extents, target, most)
     words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
     abreast, targets = np.maximum(threads // words, 1), tried.sizes // target_run
-    passes = np.where(
-        words > threads, targets * -(-words // threads), classes * -(-targets // (classes * abreast))
-    )
+    passes = np.where(words > threads, targets * -(-words // threads), classes * -(-targets // (classes * abreast)))
     times = _ENTRY_US * targets + np.hypot(bytes_us, warps * tried.blocks * _block_us(item, passes, 1))
     is_refused = np.minimum(source_run, target_run) * item < SECTOR
     is_refused |= (tried.extents > 1).sum(axis=1) > RUN_AXES
