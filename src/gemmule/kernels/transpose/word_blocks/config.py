@@ -7,7 +7,7 @@ import math
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.problem import TransposeProblem
-from gemmule.core.row_major import MAX_EXTENT
+from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import in_units
 from gemmule.kernels.transpose.tile_config import MAX_SHARED, WORD, TileConfig
@@ -49,9 +49,11 @@ class WordBlocksConfig(TileConfig):
         return found[0]
 
     def shared(self, problem: TransposeProblem) -> int:
-        """Return the shared memory of a CTA: cursors, the tables, and stages."""
+        """Return the shared memory of a CTA: barriers, the table, and stages."""
         block = self.of(problem)
-        return WORD * WORD + table_bytes(block) + self.stages * stage_bytes(block, in_units(problem).itemsize)
+        # Barriers and cursors.
+        before = -(-(8 * self.stages + WORD * WORD) // VECTOR_BYTES) * VECTOR_BYTES
+        return before + table_bytes(block) + self.stages * stage_bytes(block, in_units(problem).itemsize)
 
     def tiles(self, problem: TransposeProblem) -> tuple[int, int]:
         # A block's axes have more than one element: an axis of none is not among them.

@@ -5,9 +5,9 @@ Idea
     begin. A thread has one word of a run of the target, and writes that word of many runs: the places of its elements
     in shared memory are in registers, for any beginning of a run within a word. The offsets of runs are in a table.
 Data movement
-    Asynchronous copies of the vectors that hold a run of the source read one or two blocks ahead. In shared memory runs
-    begin within vectors as they do in device memory. Words of the target are gathered and written whole; the elements
-    of a run's first and last word, which may hold those of others, one by one.
+    Bulk copies of the vectors that hold a run of the source read two blocks ahead, one for each run. In shared memory
+    runs begin within vectors as they do in device memory. Words of the target are gathered and written whole; the
+    elements of a run's first and last word, which may hold those of others, one by one.
 Limits
     Device memory: sectors at both ends of a run are moved for others too.
 Sources
@@ -24,14 +24,14 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Buildable
-from gemmule.kernels.parts.async_copy import copy_async
+from gemmule.kernels.parts.async_copy import copy_bulk_async
 from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.transpose.blocks.block import AXES
 from gemmule.kernels.transpose.blocks.origins import block_origin, of_lane, strided
 from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.tile_config import WARP, WORD
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
-from gemmule.kernels.transpose.word_blocks.target_runs import TargetRuns, words_in_shared
+from gemmule.kernels.transpose.word_blocks.target_runs import TargetRuns
 from gemmule.kernels.transpose.word_blocks.word_block import ENTRY, RUN_AXES
 
 
@@ -67,8 +67,8 @@ class WordBlocksTranspose(TargetRuns):
         `mSource` and `mTarget` have the blocks along each axis as their extents. `numbers` are, of the axes that runs
         of the source and of the target lack, the divisors, extents, strides in memory and in shared memory, and the
         coordinates that the last block leaves to its neighbour; the divisors, extents and strides in shared memory of a
-        run of the target; of all axes what `block_origin` takes; the runs of the source, bytes of one, vectors that hold
-        it at most, and a divisor by those; the runs of the target, their words, a divisor by those, runs at once, and elements of one; the first of those in the last
+        run of the target; of all axes what `block_origin` takes; the runs of the source, and bytes of one; the runs of
+        the target, their words, a divisor by those, runs at once, and elements of one; the first of those in the last
         block along its axis, the elements from a part of that axis to the next, and its bit; the first run of each
         class in the table, and the end; the bytes of the table and of a stage, the blocks, and the vectors and bytes to
         the end of the source's memory.
@@ -77,22 +77,24 @@ class WordBlocksTranspose(TargetRuns):
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         along, rest = rest[: 3 * RUN_AXES], rest[3 * RUN_AXES :]
         outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
-        source_runs, rest = rest[:4], rest[4:]
+        (sources, source_bytes), rest = rest[:2], rest[2:]
         (targets, words, divisor, abreast), (run, first, part, bit), rest = rest[:4], rest[4:8], rest[8:]
         classes, (table_bytes, stage_bytes, blocks, end_vectors, end_bytes) = rest[: 1 + WORD], rest[1 + WORD :]
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
         smem = SmemAllocator()
-        cursors = smem.allocate_array(Int32, WORD)
-        source_table = smem.allocate_tensor(self.element, cute.make_layout(self.threads), VECTOR_BYTES).iterator.toint()
-        table = source_table + source_runs[0] * ENTRY
-        edge_table, stages = table + targets * ENTRY, source_table + table_bytes
+        full, cursors = smem.allocate_array(Int64, self.stages), smem.allocate_array(Int32, WORD)
+        table = smem.allocate_tensor(self.element, cute.make_layout(self.threads), VECTOR_BYTES).iterator.toint()
+        edge_table, stages = table + targets * ENTRY, table + table_bytes
         if tid == 0:
+            for s in cutlass.range_constexpr(self.stages):
+                # Each thread with a run of the source arrives.
+                cute.arch.mbarrier_init(full + s, sources)
+            cute.arch.mbarrier_init_fence()
             for number in cutlass.range_constexpr(WORD):
                 cursors[number] = classes[number]
         cute.arch.sync_threads()
-        self.put_sources(source_table, tid, source_runs[0], reading)
         self.put_table((table, edge_table, cursors), tid, (targets, part), writing)
         row = Int32(cute.arch.mul_hi(Uint32(tid), Uint32(divisor)))
         word = tid - row * words
@@ -105,12 +107,15 @@ class WordBlocksTranspose(TargetRuns):
         # Every other thread writes the last elements of runs.
         is_last = tid % 2 == 1
         ends = [self.place_along(run - 1 - e if is_last else Int32(e), along) for e in range(self.pack - 1)]
+        # As many runs of the source for each warp.
         lane = tid % WARP
+        reader = lane * (self.threads // WARP) + tid // WARP
+        read_offset, read_place, _ = self.locate(reader, reading)
         # Each lane has the origin of another one of the CTA's next blocks.
         every = mSource, mTarget, outer, self.item
         origins = block_origin(cta + lane * ctas, every)
         overlap_predecessor()
-        source, target = mSource.iterator.toint(), mTarget.iterator.toint()
+        source, target = mSource.iterator.toint() + Int64(read_offset), mTarget.iterator.toint()
         end = mSource.iterator.toint() + Int64(end_vectors) * VECTOR_BYTES + end_bytes
         cute.arch.sync_threads()
         ahead = cutlass.const_expr(self.stages - 1)
@@ -118,23 +123,22 @@ class WordBlocksTranspose(TargetRuns):
         for s in cutlass.range_constexpr(ahead):
             read_at, write_at, edges = of_lane(origins, s)
             queue = (*queue, (write_at, edges, self.within(mSource, read_at)))
-            if cta + s * ctas < blocks:
-                self.read((source + read_at, end), (source_table, source_runs), tid, stages + s * stage_bytes)
-            cute.arch.cp_async_commit_group()
-        block, number, stage = Int32(cta), Int32(ahead), Int32(0)
+            if cta + s * ctas < blocks and reader < sources:
+                place = stages + s * stage_bytes + self.within(mSource, read_at) + read_place
+                self.read((source + read_at, end), source_bytes, place, full + s)
+        block, number, stage, phase = Int32(cta), Int32(ahead), Int32(0), Int32(0)
         next_stage = Int32(ahead)
         while block < blocks:
-            cute.arch.cp_async_wait_group(self.stages - 2)
+            cute.arch.mbarrier_wait(full + stage, phase)
             cute.arch.sync_threads()
             if number == WARP:
                 number = Int32(0)
                 origins = block_origin(block + (ahead + lane) * ctas, every)
             read_at, write_at, edges = of_lane(origins, number)
             queue = (*queue, (write_at, edges, self.within(mSource, read_at)))
-            if block + ahead * ctas < blocks:
-                place = stages + next_stage * stage_bytes
-                self.read((source + read_at, end), (source_table, source_runs), tid, place)
-            cute.arch.cp_async_commit_group()
+            if block + ahead * ctas < blocks and reader < sources:
+                place = stages + next_stage * stage_bytes + self.within(mSource, read_at) + read_place
+                self.read((source + read_at, end), source_bytes, place, full + next_stage)
             write_at, edges, within = queue[0]
             share = (row, word, abreast, counts), classes, (table, edge_table)
             begin, stage_at = target + write_at, stages + stage * stage_bytes + within
@@ -152,7 +156,10 @@ class WordBlocksTranspose(TargetRuns):
             queue = queue[1:]
             number += 1
             block += ctas
-            stage = stage + 1 if stage + 1 < self.stages else Int32(0)
+            stage += 1
+            if stage == self.stages:
+                stage = Int32(0)
+                phase ^= 1
             next_stage = next_stage + 1 if next_stage + 1 < self.stages else Int32(0)
 
     def within(self, mSource: cute.Tensor, read_at):
@@ -160,45 +167,28 @@ class WordBlocksTranspose(TargetRuns):
         return Int32((mSource.iterator.toint() + read_at) & (VECTOR_BYTES - 1))
 
     @cute.jit
-    def put_sources(self, table, tid, count, axes):
-        """Store the offset in memory of each run of the source, and its place."""
-        for number in cutlass.range(tid, count, self.threads, unroll=1):
-            offset, place, _ = self.locate(number, axes)
-            entry = words_in_shared(table + number * ENTRY, 2)
-            entry[0] = Uint32(offset)
-            entry[1] = Uint32(place)
-
-    @cute.jit
-    def read(self, memory, runs, tid, stage):
-        """Begin to copy the vectors that hold a block's runs of the source to shared memory."""
-        (origin, end), (table, (count, nbytes, vectors, divisor)) = memory, runs
-        base = stage + Int32(origin & (VECTOR_BYTES - 1))
-        for number in cutlass.range(tid, count * vectors, self.threads, unroll=4):
-            run = Int32(cute.arch.mul_hi(Uint32(number), Uint32(divisor)))
-            across = (number - run * vectors) * VECTOR_BYTES
-            entry = words_in_shared(table + run * ENTRY, 2).load()
-            begin = origin + Int64(entry[0])
-            late = Int32(begin & (VECTOR_BYTES - 1))
-            # Runs of the source may have a vector fewer.
-            if across < late + nbytes:
-                self.copy_vector((begin + (across - late), end), base + Int32(entry[1]) + (across - late))
-
-    @cute.jit
-    def copy_vector(self, memory, place):
-        """Begin to copy a vector of the source to shared memory."""
-        address, end = memory
-        if address + VECTOR_BYTES <= end:
-            copy_async(place, address, VECTOR_BYTES)
-        else:
+    def read(self, memory, nbytes, place, barrier: cute.Pointer):
+        """Begin to copy the vectors that hold a run to shared memory, and arrive at a barrier for them."""
+        origin, end = memory
+        late = Int32(origin & (VECTOR_BYTES - 1))
+        begin, size = origin - late, (late + nbytes + VECTOR_BYTES - 1) & -VECTOR_BYTES
+        place -= late
+        if begin + size > end:
             # The end of memory is in the last vector: its elements are copied one by one.
-            for offset in cutlass.range(0, Int32(end - address), self.item, unroll=1):
+            size -= VECTOR_BYTES
+            for offset in cutlass.range(size, late + nbytes, self.item, unroll=1):
                 element = self.shared(place + offset)
-                element[0] = device_memory(self.element, address + offset)[0]
+                element[0] = device_memory(self.element, begin + offset)[0]
+            # A later bulk copy into this stage writes by another proxy.
+            cute.arch.fence_proxy("async.shared", space="cta")
+        cute.arch.mbarrier_arrive_and_expect_tx(barrier, size)
+        if size > 0:
+            copy_bulk_async(place, begin, size, barrier)
 
 
 def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
     return Buildable(
-        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * RUN_AXES + 5 * AXES + 18 + WORD))
+        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * RUN_AXES + 5 * AXES + 16 + WORD))
     )

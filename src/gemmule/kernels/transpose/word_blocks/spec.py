@@ -34,7 +34,6 @@ from gemmule.kernels.transpose.word_blocks.word_block import (
     pitches_of,
     stage_bytes,
     table_bytes,
-    vectors_of,
     words_of,
 )
 
@@ -117,7 +116,6 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     every = [divisor_of(counts[number]) for number in outer]
     far = sum((axis.extent - 1) * axis.source for axis in axes) + 1
     size, words = math.prod(extents), words_of(block.target_run, item)
-    vectors = vectors_of(block.source_run, item)
     is_split = block.part < extents[last]
     scalars = (
         *others("source", block.source_others),
@@ -131,8 +129,6 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         *filled([bits.get(number, 0) for number in outer], AXES, 0),
         size // block.source_run,
         block.source_run * item,
-        vectors,
-        -(-(1 << 32) // vectors),
         size // block.target_run,
         words,
         -(-(1 << 32) // words),

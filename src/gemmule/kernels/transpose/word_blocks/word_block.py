@@ -89,11 +89,6 @@ def chunks_of(block: WordBlock, itemsize: int, threads: int) -> int:
     return next(count for count in CHUNKS if count * threads >= words_of(block.target_run, itemsize))
 
 
-def vectors_of(run: int, itemsize: int) -> int:
-    """Return the vectors that hold so many elements at most, wherever they begin."""
-    return (run * itemsize + 2 * VECTOR_BYTES - 1 - itemsize) // VECTOR_BYTES
-
-
 def least_us(problem: TransposeProblem) -> float:
     """Return about the microseconds in which an H200 moves blocks at least: a launch, and the bytes."""
     return _LAUNCH + _BYTE * problem.bytes_min
@@ -247,9 +242,8 @@ def stage_bytes(block: WordBlock, itemsize: int) -> int:
 
 
 def table_bytes(block: WordBlock) -> int:
-    """Return the bytes of the tables of runs of source and target."""
-    size = math.prod(block.extents)
-    size = ENTRY * size // block.source_run + (ENTRY + WORD) * size // block.target_run
+    """Return the bytes of the table of runs of the target."""
+    size = (ENTRY + WORD) * math.prod(block.extents) // block.target_run
     return -(-size // VECTOR_BYTES) * VECTOR_BYTES
 
 
