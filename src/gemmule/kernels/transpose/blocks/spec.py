@@ -28,7 +28,7 @@ from gemmule.kernels.transpose.blocks.block import (
 from gemmule.kernels.transpose.blocks.block_choice import conflicts_us, least_us, predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
-from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
+from gemmule.kernels.transpose.spec import element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD, TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
 from gemmule.kernels.transpose.tiled.spec import refuse_byte_tiles
@@ -53,7 +53,7 @@ def refuse_blocks(problem: TransposeProblem) -> str | None:
         return reason
     axes, keeps_last = axes_of(problem), problem.source.col_stride == problem.target.col_stride == 1
     # Strided elements fill no tile, however few axes they have.
-    is_strided = any(min((abs(stride) for stride in side.strides), default=1) != 1 for side in sides_of(problem))
+    is_strided = any(min(map(abs, side.strides), default=1) != 1 for side in sides_of(problem))
     least = 1 if is_strided else 3
     if not least <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of {least} to {AXES}"
@@ -183,7 +183,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
             blocks("target", "d"),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
         ),
-        overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
+        overlaps=True,
     )
 
 
@@ -242,7 +242,13 @@ def _accesses_signature(itemsize: int, nbytes: tuple[int, int], axes: int, is_sk
     return (*element_signature(itemsize), ("read", read), ("write", write), ("axes", str(max(axes, 2))), ("skew", skew))
 
 
-_CONFIGS = (BlocksConfig(), BlocksConfig(512, 64, 1, SMS), BlocksConfig(256, 32, 4, 4 * SMS))
+_CONFIGS = (
+    BlocksConfig(),
+    BlocksConfig(512, 64, 1, SMS),
+    BlocksConfig(256, 32, 4, 4 * SMS),
+    # Of small tensors.
+    BlocksConfig(256, 16, 4, 4 * SMS),
+)
 
 SPEC = transpose_spec(
     name="transpose_blocks",
