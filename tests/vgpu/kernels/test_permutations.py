@@ -109,6 +109,9 @@ def test_more_blocks_than_32_bits_count_are_refused(side, is_taken):
         ((20, 29, 65), (1, 0, 2)),
         ((3, 5, 7, 1201), (0, 3, 1, 2)),
         ((187, 4, 14), (2, 1, 0)),
+        # Runs that go on in other blocks, at the end of sectors.
+        ((3, 90, 5, 301), (3, 2, 1, 0)),
+        ((2, 301, 150), (0, 2, 1)),
     ],
     ids=str,
 )

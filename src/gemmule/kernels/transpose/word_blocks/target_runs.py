@@ -8,7 +8,7 @@ from cutlass import Boolean, Int32, Int64, Uint32, cute
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed, shifted
 from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.tile_config import WORD, packed_rows
+from gemmule.kernels.transpose.tile_config import SECTOR, WORD, packed_rows
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
 from gemmule.kernels.transpose.word_blocks.word_block import ENTRY, RUN_AXES
 
@@ -38,10 +38,9 @@ class TargetRuns:
         return offset, place, edges
 
     @cute.jit
-    def put_table(self, tables, tid, runs, axes):
+    def put_table(self, tables, tid, count, axes):
         """Store what `locate` returns of each run, in order of the classes: their offsets modulo a word."""
         table, edge_table, cursors = tables
-        count, part = runs
         for number in cutlass.range(tid, count, self.threads, unroll=1):
             offset, place, edges = self.locate(number, axes)
             cursor = cursors + (offset // self.item) % self.pack
@@ -49,10 +48,8 @@ class TargetRuns:
             entry = words_in_shared(table + slot * ENTRY, 2)
             entry[0] = Uint32(offset)
             entry[1] = Uint32(place)
-            # The elements of other parts before this one.
-            before = number % axes[RUN_AXES] * part
             edge = words_in_shared(edge_table + slot * WORD, 1)
-            edge[0] = Uint32(edges | before << RUN_AXES)
+            edge[0] = Uint32(edges)
 
     @cute.jit
     def put_places(self, places: cute.Tensor, word, run, along):
@@ -83,48 +80,36 @@ class TargetRuns:
         return place
 
     @cute.jit
-    def write(self, share, memory, stage, own):
-        """Gather a thread's words of runs from shared memory, and write them; `own` is None inside of a matrix.
+    def write(self, share, origin, stage, own):
+        """Gather a thread's words of runs from shared memory, and write those that are own.
 
-        At the edge it has the first of a run's elements that the block owns, and the bits of edges.
+        `own` has the first of a run's elements that the block owns, if it is the first block along the run, and the
+        first that the next one does, if it is not the last; whether it is either; and bits of edges, or None.
         """
         (row, word, abreast, counts), classes, (table, edge_table) = share
-        origin, run = memory
         places, base = stage
         for number in cutlass.range_constexpr(self.pack):
             # Runs of a class begin in the same place of a word.
             late = (Int32(origin & (WORD - 1)) // self.item + number) & (self.pack - 1)
             begin = classes[number] + row
             runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
-            elements = [(word + chunk * self.threads) * self.pack - late for chunk in range(self.chunks)]
-            inside = [element >= 0 and element + self.pack <= run for element in elements]
-            if cutlass.const_expr(self.chunks > 1):
-                words = [(self.places_of((places[None, c], base), late), elements[c]) for c in range(self.chunks)]
-                self.write_words(runs, origin, (words, inside), own)
-            elif inside[0]:
-                word_places = self.places_of((places[None, 0], base), late)
-                self.write_words(runs, origin, ([(word_places, elements[0])], None), own)
+            firsts = [(word + chunk * self.threads) * self.pack - late for chunk in range(self.chunks)]
+            words = [(self.places_of((places[None, c], base), late), firsts[c] * self.item) for c in range(self.chunks)]
+            self.write_words(runs, origin, words, own)
 
     @cute.jit
-    def write_words(self, runs, origin, held, own):
-        """Write a thread's words of all runs of a class that hold them; at the edge of those that own them.
-
-        Where it has several, each has a flag whether runs hold it.
-        """
-        (entries, edge_entries, count, abreast), (words, inside) = runs, held
-        entry_at, edge_at = Int32(entries), Int32(edge_entries)
+    def write_words(self, runs, origin, words, own):
+        """Write a thread's words of all runs of a class."""
+        (entries, edge_entries, count, abreast), (bounds, edges) = runs, own
+        entry_at, edge_at, low = Int32(entries), Int32(edge_entries), Int32(origin & (SECTOR - 1))
         for _ in cutlass.range(count, unroll=4 if self.chunks == 1 else 1):
             entry = words_in_shared(entry_at, 2).load()
-            begin, is_run_own = Int32(0), Boolean(True)
-            if cutlass.const_expr(own is not None):
-                begin, is_run_own = self.owned(edge_at, own)
-                edge_at += abreast * WORD
+            begin, end = self.owned(low + Int32(entry[0]), bounds)
+            is_run_own = self.owns_run(edge_at, edges)
+            edge_at += abreast * WORD
             for chunk in cutlass.range_constexpr(self.chunks):
-                is_own = is_run_own
-                if cutlass.const_expr(own is not None):
-                    is_own = is_own and words[chunk][1] >= begin
-                if cutlass.const_expr(self.chunks > 1):
-                    is_own = is_own and inside[chunk]
+                offset = words[chunk][1]
+                is_own = is_run_own and offset >= begin and offset + WORD <= end
                 self.write_word(is_own, origin + Int64(entry[0]), entry[1], words[chunk])
             entry_at += abreast * ENTRY
 
@@ -132,49 +117,49 @@ class TargetRuns:
     def write_word(self, is_own, origin, place, word):
         """Write a word of a run with such a place, if it is own."""
         if is_own:
-            places, element = word
-            whole = device_memory(Uint32, origin + element * self.item)
+            places, offset = word
+            whole = device_memory(Uint32, origin + offset)
             whole[0] = Uint32(packed(self.gather(places, place)))
 
     @cute.jit
-    def owned(self, edge_at, own):
-        """Return the first element of a run that the block owns, and whether it owns the run."""
-        (first, edges), edge = own, Int32(words_in_shared(edge_at, 1)[0])
-        return cutlass.max(first - (edge >> RUN_AXES), Int32(0)), (edge & edges) == 0
+    def owned(self, address, bounds):
+        """Return the bytes of a run at an address that the block owns: from one on, and before another."""
+        first, end, is_head, is_tail = bounds
+        begin, beyond = first * self.item, end * self.item
+        # As far as the next sector: 0 where runs begin or end with it.
+        begin += Int32(0) if is_head else -(address + begin) & (SECTOR - 1)
+        beyond += Int32(0) if is_tail else -(address + beyond) & (SECTOR - 1)
+        return begin, beyond
+
+    @cute.jit
+    def owns_run(self, edge_at, edges):
+        """Return whether the block owns a run; `edges` is None inside of a matrix."""
+        found = Boolean(True)
+        if cutlass.const_expr(edges is not None):
+            found = (Int32(words_in_shared(edge_at, 1)[0]) & edges) == 0
+        return found
 
     @cute.jit
     def write_ends(self, thread, runs, origin, base, own):
-        """Write the elements of runs' first or last words that have fewer: a thread of either, of many runs.
-
-        At the edge the first word is that in which the elements begin that the block owns.
-        """
-        tid, is_last, places = thread
+        """Write the elements of runs' first or last words that have fewer: a thread of either, of many runs."""
+        (tid, is_last, places), ((begin, _, is_head, is_tail), edges) = thread, own
         (table, edge_table), count, run = runs
         step = -self.item if is_last else Int32(self.item)
-        for number in cutlass.range(tid, 2 * count, self.threads, unroll=1):
+        # All threads skip the ends of runs that go on in other blocks.
+        for number in cutlass.range(tid, 2 * count if is_head or is_tail else Int32(0), self.threads, unroll=1):
             entry = words_in_shared(table + (number // 2) * ENTRY, 2).load()
-            start, begin, is_own, inner = origin + Int64(entry[0]), Int32(0), Boolean(True), places
-            if cutlass.const_expr(own is not None):
-                at_edge, inner_places = own
-                begin, is_own = self.owned(edge_table + (number // 2) * WORD, at_edge)
-                inner = [
-                    within if begin > 0 and not is_last else place
-                    for within, place in zip(inner_places, places, strict=True)
-                ]
+            start = origin + Int64(entry[0])
             late = Int32(start & (WORD - 1)) // self.item
             # Elements of the first word; those of the last one are none of these.
-            held = -(late + begin) & (self.pack - 1)
-            if cutlass.const_expr(own is not None):
-                left = run - begin - (held if is_last else Int32(0))
-                held = cutlass.min((late + run) & (self.pack - 1) if is_last else held, left)
-            elif is_last:
-                held = (late + run) & (self.pack - 1)
+            head = -(late + begin) & (self.pack - 1)
+            left = run - begin - (head if is_last else Int32(0))
+            held = cutlass.min((late + run) & (self.pack - 1) if is_last else head, left)
             address = start + ((run - 1) * self.item if is_last else begin * self.item)
-            if is_own:
+            if (is_tail if is_last else is_head) and self.owns_run(edge_table + (number // 2) * WORD, edges):
                 for e in cutlass.range_constexpr(self.pack - 1):
                     if e < held:
                         one = device_memory(self.element, address + e * step)
-                        one[0] = self.shared(base + inner[e] + Int32(entry[1]))[0]
+                        one[0] = self.shared(base + places[e] + Int32(entry[1]))[0]
 
     @cute.jit
     def gather(self, places, place):

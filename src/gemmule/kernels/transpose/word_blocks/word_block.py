@@ -14,7 +14,7 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.kernels.transpose.banks import most_words_of_a_bank
 from gemmule.kernels.transpose.blocks.block import Axis, Extents, Side, axes_of, in_units, sides_of
-from gemmule.kernels.transpose.blocks.block_choice import tried_blocks
+from gemmule.kernels.transpose.blocks.block_choice import TriedBlocks, tried_blocks
 from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD
 
 #: Axes along which a block has more than one element.
@@ -23,6 +23,8 @@ RUN_AXES = 4
 ENTRY = 8
 #: Words of a run of the target that a thread has: the kernel is compiled for so many.
 CHUNKS = (1, 2, 4)
+# Elements along an axis that blocks have at least, for each that they share.
+_LEAST_SHARES = 4
 # Pitches that are tried along an axis.
 _PITCHES = 8
 # Microseconds of an H200, fitted to 34 permutations: of a launch, of a run of the target that a CTA looks up, and of a
@@ -43,12 +45,25 @@ class WordBlock(NamedTuple):
     extents: tuple[int, ...]  #: Elements of a block along each.
     source: tuple[int, ...]  #: Numbers of the axes of a run of the source, the first one fastest.
     target: tuple[int, ...]  #: The same of a run of the target.
-    part: int  #: Elements of a run of the target along the last of its axes: a divisor of the block's.
+    #: Elements along the last of a target run's axes that the next block has too, for the sector in which runs end.
+    shared: int
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Return the elements from a block to the next along each axis."""
+        return tuple(extent - self.shared * (number == self.target[-1]) for number, extent in enumerate(self.extents))
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Return the blocks along each axis; the last one begins earlier where extents are no multiples."""
-        return tuple(-(-axis.extent // extent) for axis, extent in zip(self.axes, self.extents, strict=True))
+        sizes = zip(self.axes, self.extents, self.steps, strict=True)
+        return tuple(-(-(axis.extent - extent) // step) + 1 for axis, extent, step in sizes)
+
+    @property
+    def earlier(self) -> tuple[int, ...]:
+        """Return the elements that the last block along each axis begins earlier."""
+        sizes = zip(self.axes, self.extents, self.steps, self.counts, strict=True)
+        return tuple((count - 1) * step + extent - axis.extent for axis, extent, step, count in sizes)
 
     @property
     def inner(self) -> tuple[int, ...]:
@@ -63,20 +78,17 @@ class WordBlock(NamedTuple):
     @property
     def target_run(self) -> int:
         """Return the elements of a run of the target."""
-        return math.prod(self.extents[number] for number in self.target[:-1]) * self.part
+        return math.prod(self.extents[number] for number in self.target)
 
     @property
-    def source_others(self) -> tuple[tuple[int, int, int], ...]:
-        """Return the axes that a run of the source lacks: number, extent, and elements from one to the next."""
-        return tuple((number, self.extents[number], 1) for number in self.inner if number not in self.source)
+    def source_others(self) -> tuple[int, ...]:
+        """Return the numbers of the axes that a run of the source lacks."""
+        return tuple(number for number in self.inner if number not in self.source)
 
     @property
-    def target_others(self) -> tuple[tuple[int, int, int], ...]:
-        """Return the same of a run of the target, first the other parts of its last axis."""
-        last = self.target[-1]
-        parts = self.extents[last] // self.part
-        others = tuple((number, self.extents[number], 1) for number in self.inner if number not in self.target)
-        return ((last, parts, self.part), *others) if parts > 1 else others
+    def target_others(self) -> tuple[int, ...]:
+        """Return the same of a run of the target."""
+        return tuple(number for number in self.inner if number not in self.target)
 
 
 def words_of(run: Any, itemsize: int) -> Any:
@@ -95,10 +107,12 @@ def least_us(problem: TransposeProblem) -> float:
 
 
 class _WordTimes(NamedTuple):
-    """Of all blocks that are compared: runs of source and target, passes over a class, and predicted microseconds."""
+    """Of all blocks that are compared: their runs, passes over a class, and predicted microseconds."""
 
     source_run: Extents
     target_run: Extents
+    shared: Extents  #: As of WordBlock.
+    blocks: Extents  #: Blocks of a problem.
     passes: Extents
     bytes_us: npt.NDArray[np.float64]
     times: npt.NDArray[np.float64]  #: Infinite where runs are short.
@@ -110,21 +124,41 @@ def _times(problem: TransposeProblem, threads: int) -> _WordTimes:
     axes, item = axes_of(problem), problem.itemsize
     tried = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
+    (source_run, _), (target_run, aligned) = tried.runs
+    shared, blocks = _shared(axes, tried, sides_of(problem)[1], np.where(aligned % SECTOR > 0, SECTOR // item - 1, 0))
     bytes_us = np.full(len(tried.sizes), 2 * _BYTE * every * item)
-    moved = tried.blocks * tried.sizes, np.full_like(tried.sizes, every)
-    for (run, aligned), rate, count in zip(tried.runs, _SHARED, moved, strict=True):
-        bytes_us += count / run * rate * np.maximum(2 * SECTOR - aligned, 0)
-    _, target = sides_of(problem)
-    most = CHUNKS[-1] * threads * WORD // item
-    source_run, target_run = tried.runs[0][0], target_runs(axes, tried.extents, target, most)
+    # Runs that end with a sector share it only where their axes end.
+    edges = blocks * tried.sizes / source_run, np.where(shared > 0, 0.0, every / target_run)
+    for (_, aligned), rate, count in zip(tried.runs, _SHARED, edges, strict=True):
+        bytes_us += count * rate * np.maximum(2 * SECTOR - aligned, 0)
     words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
     abreast, targets = np.maximum(threads // words, 1), tried.sizes // target_run
     passes = np.where(words > threads, targets * -(-words // threads), classes * -(-targets // (classes * abreast)))
-    times = _ENTRY_US * targets + np.hypot(bytes_us, warps * tried.blocks * _block_us(item, passes, 1))
+    times = _ENTRY_US * targets + np.hypot(bytes_us, warps * blocks * _block_us(item, passes, 1))
     is_refused = np.minimum(source_run, target_run) * item < SECTOR
     is_refused |= (tried.extents > 1).sum(axis=1) > RUN_AXES
     times[is_refused | (tried.sizes // source_run > threads) | (words > CHUNKS[-1] * threads)] = math.inf
-    return _WordTimes(source_run, target_run, passes, bytes_us, times)
+    return _WordTimes(source_run, target_run, shared, blocks, passes, bytes_us, times)
+
+
+def _shared(axes: Sequence[Axis], tried: TriedBlocks, side: Side, ahead: Extents) -> tuple[Extents, Extents]:
+    """Return what adjacent blocks share along the target's runs for so many elements, and the blocks of a problem.
+
+    Runs of whole axes, and those of which it would be more than a fourth, share none.
+    """
+    shared, blocks = np.zeros(len(tried.sizes), np.int64), tried.blocks.copy()
+    is_whole, size = np.ones(len(tried.sizes), np.bool_), 1
+    for number in side.order:
+        if side.strides[number] != size:
+            break
+        part, extent = tried.extents[:, number], axes[number].extent
+        wanted = -(-ahead // size)
+        wanted[~is_whole | (part == extent) | (part < _LEAST_SHARES * wanted)] = 0
+        shared += wanted
+        blocks = blocks // -(-extent // part) * (-(-(extent - part) // (part - wanted)) + 1)
+        is_whole &= part == extent
+        size *= extent
+    return shared, blocks
 
 
 @functools.lru_cache(maxsize=256)
@@ -138,10 +172,10 @@ def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tupl
         return None
     extents = tuple(tried.extents[best].tolist())
     source, target = sides_of(problem)
-    source_axes, _ = _axes_of_run(source, extents, int(found.source_run[best]))
-    target_axes, part = _axes_of_run(target, extents, int(found.target_run[best]))
-    block = WordBlock(axes, extents, source_axes, target_axes, part)
-    count = int(tried.blocks[best])
+    source_axes = _axes_of_run(source, extents, int(found.source_run[best]))
+    target_axes = _axes_of_run(target, extents, int(found.target_run[best]))
+    block = WordBlock(axes, extents, source_axes, target_axes, int(found.shared[best]))
+    count = int(found.blocks[best])
     whole = math.prod(axis.extent // extent for axis, extent in zip(axes, extents, strict=True))
     passes, targets = int(found.passes[best]), math.prod(extents) // block.target_run
     of_warps = count * _block_us(item, passes, conflicts_of(block, item)) + (count - whole) * passes * _EDGE
@@ -155,8 +189,8 @@ def _block_us(item: int, passes: Any, conflicts: int) -> Any:
     return _WARP + _WAVEFRONT * (WORD // item * conflicts) * passes
 
 
-def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[tuple[int, ...], int]:
-    """Return the axes of a run of so many elements, and its elements along the last one."""
+def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[int, ...]:
+    """Return the axes of a run of so many elements."""
     found: list[int] = []
     for number in side.order:
         if extents[number] > 1:
@@ -164,33 +198,7 @@ def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[tuple[in
             if run <= extents[number]:
                 break
             run //= extents[number]
-    return tuple(found), run
-
-
-def target_runs(axes: Sequence[Axis], extents: Extents, side: Side, most: int) -> Extents:
-    """Return the contiguous elements of blocks, fewer than `most`: of whole axes, and a divisor of the next one's."""
-    run, is_whole = np.ones(len(extents), np.int64), np.ones(len(extents), np.bool_)
-    size = 1
-    for number in side.order:
-        if side.strides[number] != size:
-            break
-        part = extents[:, number]
-        is_long = is_whole & (run * part >= most)
-        if is_long.any():
-            pairs, which = np.unique((part[is_long], run[is_long]), axis=1, return_inverse=True)
-            divisors = [_largest_divisor(one, (most - 1) // before) for one, before in pairs.T.tolist()]
-            run[is_long] *= np.array(divisors)[which.ravel()]
-        is_whole &= ~is_long
-        run = np.where(is_whole, run * part, run)
-        is_whole &= part == axes[number].extent
-        size *= axes[number].extent
-    return run
-
-
-@functools.lru_cache(maxsize=4096)
-def _largest_divisor(number: int, most: int) -> int:
-    """Return the largest divisor of a number that is not larger than another."""
-    return next(one for one in range(min(number, most), 0, -1) if number % one == 0)
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=256)
@@ -209,7 +217,7 @@ def pitches_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
         size *= block.extents[number]
     # The vectors that hold a run hold nothing of another.
     size += vector - 1
-    for number in sorted((one for one, _, _ in block.source_others), key=lambda one: block.axes[one].source):
+    for number in sorted(block.source_others, key=lambda one: block.axes[one].source):
         place = block.inner.index(number)
         size += (block.axes[number].source - size) % vector
         tried = np.arange(size, size + _PITCHES * vector, vector)
@@ -253,7 +261,7 @@ def classes_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
     The runs of a class have the same offset in the target modulo a word.
     """
     offsets = np.zeros(1, np.int64)
-    for number, extent, step in block.target_others:
-        offsets = (offsets[:, None] + np.arange(extent) * step * block.axes[number].target).ravel()
+    for number in block.target_others:
+        offsets = (offsets[:, None] + np.arange(block.extents[number]) * block.axes[number].target).ravel()
     counts = np.bincount(offsets % (WORD // itemsize), minlength=WORD)
     return (0, *np.cumsum(counts).tolist())
