@@ -32,8 +32,8 @@ from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 _FINE = 1.2
 #: Bytes of a block of any config, at most.
 LARGEST = 512 * 64
-# Microseconds of an H200, fitted to 587 times of 146 permutations: of a launch, and what one takes more whose CTAs leave
-# no room for the next one's, by their threads and number.
+# Microseconds of an H200, fitted to 587 times of 146 permutations: of a launch, and what one takes more whose CTAs
+# leave no room for the next one's, by their threads and number.
 _LAUNCH = 1.12
 _CROWDED = {(256, 2): 0.15, (512, 1): 0.24, (256, 4): 0.75}
 # Of the places that a thread computes: of an access to the source, of coordinates of the target, and of an element.
