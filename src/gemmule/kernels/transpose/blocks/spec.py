@@ -25,7 +25,7 @@ from gemmule.kernels.transpose.blocks.block import (
     stage_bytes,
     stages_of,
 )
-from gemmule.kernels.transpose.blocks.block_choice import conflicts_us, least_us, predicted_us
+from gemmule.kernels.transpose.blocks.block_choice import Ctas, conflicts_us, least_us, predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
 from gemmule.kernels.transpose.spec import element_signature, transpose_spec
@@ -43,8 +43,12 @@ _NARROW, _MANY = 128, 64
 # times are predicted too short; the same where rows are not aligned, of elements of 1 and 2 bytes and of larger ones.
 _FASTER, _FASTER_FEW, _FEW_BYTES, _FASTER_NARROW = 0.97, 0.85, 64 << 20, (0.55, 0.85)
 
-# What CTAs of so many threads, so many of them on an SM, take longer than predicted, by the bytes of a unit: a factor.
-_SLOWER = {(512, 1): {1: 1.1}, (256, 2): {8: 1.03, 16: 1.07}}
+# What such CTAs take longer than predicted, or less, by the bytes of a unit: a factor.
+_SLOWER = {
+    Ctas(512, 64, 1): {1: 1.1},
+    Ctas(256, 64, 2): {8: 1.03, 16: 1.07},
+    Ctas(256, 16, 4): dict.fromkeys(ITEMSIZES, 0.87),
+}
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
@@ -84,7 +88,7 @@ def blocks_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> b
 def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
     unit = in_units(problem).itemsize
     found = [
-        predicted_us(problem, one.residents) * _SLOWER.get((one.threads, one.resident), {}).get(unit, 1.0)
+        predicted_us(problem, one.residents) * _SLOWER.get(one.residents, {}).get(unit, 1.0)
         for one in configs
     ]
     # Places take long to choose: conflicts are counted of what would be chosen.

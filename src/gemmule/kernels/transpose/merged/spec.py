@@ -19,9 +19,9 @@ from gemmule.kernels.transpose.word_blocks.spec import words_take_less
 
 # Microseconds of an H200, fitted to 164 times of 79 permutations: of a launch, of a byte that is read or written; of a
 # round of CTAs, of a warp's word in it, and of an SM for each of those that have elements, by the bytes of one.
-_LAUNCH, _BYTE = 0.58, 0.2423e-6
-_ROUND, _LATENCY = 0.818, 0.0409
-_A_WORD = {1: 4.18e-3, 2: 4.03e-3, 4: 3.8e-3, 8: 7.23e-3, 16: 3.96e-3}
+_LAUNCH, _BYTE = 0.788, 0.24e-6
+_ROUND, _LATENCY = 0.65, 0.0405
+_A_WORD = {1: 4.55e-3, 2: 5.41e-3, 4: 4.08e-3, 8: 8.06e-3, 16: 8.33e-3}
 # Of equal times those of tiles that write whole lines: a factor of others.
 _OF_SHORT = 1.05
 # Share of the time of merged axes below which blocks are chosen.
