@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Int32, Int64, Uint32, cute
+from cutlass import Boolean, Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.row_major import VECTOR_BYTES
@@ -43,7 +43,8 @@ class WordBlocksTranspose(TargetRuns):
     config : WordBlocksConfig
         Threads and stages.
     types : dict
-        ``element``, an opaque type; ``chunks``, the words of a run of the target that a thread has.
+        ``element``, an opaque type; ``chunks``, the words of a run of the target that a thread has;
+        ``shared``, whether adjacent blocks share elements along runs: ``some`` or ``none``.
     """
 
     def __init__(self, config: WordBlocksConfig, types: dict[str, str]) -> None:
@@ -69,9 +70,9 @@ class WordBlocksTranspose(TargetRuns):
         coordinates that the last block leaves to its neighbour; the divisors, extents and strides in shared memory of a
         run of the target; of all axes what `block_origin` takes; the runs of the source, and bytes of one; the runs of
         the target, their words, a divisor by those, runs at once, and elements of one; the first of those in the last
-        block along its axis, that one's bit, those from a block to the next, and the blocks along the axis if they
-        share elements, else 1; the first run of each class in the table, and the end; the bytes of the table and of a
-        stage, the blocks, and the vectors and bytes to the end of the source's memory.
+        block along its axis, that one's bit, those from a block to the next, and the blocks along the axis; the first
+        run of each class in the table, and the end; the bytes of the table and of a stage, the blocks, and the vectors
+        and bytes to the end of the source's memory.
         """
         order = cutlass.const_expr(5 * RUN_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
@@ -144,9 +145,12 @@ class WordBlocksTranspose(TargetRuns):
             begin, stage_at = target + write_at, stages + stage * stage_bytes + within
             runs = (table, edge_table), targets, run
             # Runs end with the sector in which the next block's begin, but for the first and the last block of an axis.
-            digit = block - Int32(cute.arch.mul_hi(Uint32(block), Uint32(outer[0])) >> Uint32(outer[AXES])) * along_run
-            is_head, is_tail = along_run == 1 or digit == 0, along_run == 1 or digit + 1 == along_run
-            until = run if is_tail else step
+            is_head, is_tail, until = Boolean(True), Boolean(True), run
+            if cutlass.const_expr(self.is_shared):
+                above = Int32(cute.arch.mul_hi(Uint32(block), Uint32(outer[0])) >> Uint32(outer[AXES]))
+                digit = block - above * along_run
+                is_head, is_tail = digit == 0, digit + 1 == along_run
+                until = run if is_tail else step
             if edges == 0:
                 bounds = Int32(0), until, is_head, is_tail
                 self.write(share, begin, (places, stage_at), (bounds, None))

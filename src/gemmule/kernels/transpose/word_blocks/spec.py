@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -138,7 +139,7 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         earlier[last] * before,
         bits.get(last, 0),
         (extents[last] - block.shared) * before,
-        counts[last] if block.shared else 1,
+        counts[last],
         *classes_of(block, item),
         table_bytes(block),
         stage_bytes(block, item),
@@ -160,16 +161,19 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
 
 def _signature(problem: TransposeProblem, config: WordBlocksConfig) -> Signature:
     item = in_units(problem).itemsize
-    return _chunks_signature(item, chunks_of(config.of(problem), item, config.threads))
+    block = config.of(problem)
+    return _runs_signature(item, chunks_of(block, item, config.threads), block.shared > 0)
 
 
-def _chunks_signature(itemsize: int, chunks: int) -> Signature:
-    return (*element_signature(itemsize), ("chunks", str(chunks)))
+def _runs_signature(itemsize: int, chunks: int, is_shared: bool) -> Signature:
+    shared = "some" if is_shared else "none"
+    return (*element_signature(itemsize), ("chunks", str(chunks)), ("shared", shared))
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    return tuple(_chunks_signature(item, chunks) for item in _ITEMSIZES for chunks in (CHUNKS[0], CHUNKS[-1]))
+    kinds = itertools.product(_ITEMSIZES, (CHUNKS[0], CHUNKS[-1]), (False, True))
+    return tuple(_runs_signature(*kind) for kind in kinds)
 
 
 _CONFIGS = (

@@ -22,6 +22,7 @@ class TargetRuns:
         self.pack = packed_rows(self.item)
         # Words of a run that a thread has.
         self.threads, self.chunks = config.threads, int(types["chunks"])
+        self.is_shared = types["shared"] == "some"
 
     @cute.jit
     def locate(self, number, axes):
@@ -94,8 +95,12 @@ class TargetRuns:
             begin = classes[number] + row
             runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
             firsts = [(word + chunk * self.threads) * self.pack - late for chunk in range(self.chunks)]
-            words = [(self.places_of((places[None, c], base), late), firsts[c] * self.item) for c in range(self.chunks)]
-            self.write_words(runs, origin, words, own)
+            if cutlass.const_expr(self.is_shared or self.chunks > 1):
+                held = [self.places_of((places[None, c], base), late) for c in range(self.chunks)]
+                self.write_words(runs, origin, [(held[c], firsts[c] * self.item) for c in range(self.chunks)], own)
+            elif firsts[0] >= 0 and firsts[0] + self.pack <= own[0][1]:
+                held = self.places_of((places[None, 0], base), late)
+                self.write_words(runs, origin, [(held, firsts[0] * self.item)], own)
 
     @cute.jit
     def write_words(self, runs, origin, words, own):
@@ -104,12 +109,19 @@ class TargetRuns:
         entry_at, edge_at, low = Int32(entries), Int32(edge_entries), Int32(origin & (SECTOR - 1))
         for _ in cutlass.range(count, unroll=4 if self.chunks == 1 else 1):
             entry = words_in_shared(entry_at, 2).load()
-            begin, end = self.owned(low + Int32(entry[0]), bounds)
+            begin, end = bounds[0] * self.item, bounds[1] * self.item
+            if cutlass.const_expr(self.is_shared):
+                begin, end = self.owned(low + Int32(entry[0]), bounds)
             is_run_own = self.owns_run(edge_at, edges)
             edge_at += abreast * WORD
             for chunk in cutlass.range_constexpr(self.chunks):
                 offset = words[chunk][1]
-                is_own = is_run_own and offset >= begin and offset + WORD <= end
+                is_own = is_run_own
+                # A single word of whole runs is known to be within them.
+                if cutlass.const_expr(self.is_shared or self.chunks > 1):
+                    is_own = is_own and offset >= begin and offset + WORD <= end
+                elif cutlass.const_expr(edges is not None):
+                    is_own = is_own and offset >= begin
                 self.write_word(is_own, origin + Int64(entry[0]), entry[1], words[chunk])
             entry_at += abreast * ENTRY
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
+from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.banks import most_words_of_a_bank
 from gemmule.kernels.transpose.blocks.block import Axis, Extents, Side, axes_of, in_units, sides_of
 from gemmule.kernels.transpose.blocks.block_choice import TriedBlocks, tried_blocks
@@ -27,15 +28,25 @@ CHUNKS = (1, 2, 4)
 _LEAST_SHARES = 4
 # Pitches that are tried along an axis.
 _PITCHES = 8
-# Microseconds of an H200, fitted to 34 permutations: of a launch, of a run of the target that a CTA looks up, and of a
+# Bytes of blocks that take longer than predicted.
+_SMALL_BLOCK = 6000
+# Microseconds of an H200, fitted to 144 times of 60 permutations: of a launch, of a run that a CTA looks up, and of a
 # byte that is read or written.
-_LAUNCH, _ENTRY_US, _BYTE = 3.0, 1e-3, 0.26e-6
+_LAUNCH, _ENTRY_US, _BYTE = 2.36, 2e-3, 0.268e-6
 # Of a byte of two sectors that a run of the source shares with others; the same of a run of the target.
-_SHARED = 0.28e-6, 1.07e-6
-# Of a word of a bank that a warp reads, of a warp for a block, and of a warp's word of a run in blocks at the edge.
-_WAVEFRONT, _WARP, _EDGE = 3.0e-6, 0.13e-3, 32e-6
-# Bytes of runs of the target of which the ends take longer than predicted, and a factor.
-_SHORT_RUN, _OF_SHORT = 2 * SECTOR, 1.25
+_SHARED = 0.48e-6, 0.76e-6
+# Of an SM for the blocks that its CTAs move at once, of a warp for one; for its words of a run, for each word of a bank
+# that it reads, more where runs end with sectors, and where it has several of a run.
+_ROUND, _WARP = 0.19, 1.5e-3
+_WORD_US, _WAVEFRONT, _TO_SECTOR, _OF_CHUNKS = 2.37e-3, 0.334e-3, 1.14e-3, 0.55e-3
+
+
+class WordCtas(NamedTuple):
+    """CTAs that move blocks by words."""
+
+    threads: int  #: Threads of each.
+    most_bytes: int  #: Bytes of a block, at most.
+    resident: int  #: CTAs of an SM.
 
 
 class WordBlock(NamedTuple):
@@ -106,39 +117,53 @@ def least_us(problem: TransposeProblem) -> float:
     return _LAUNCH + _BYTE * problem.bytes_min
 
 
-class _WordTimes(NamedTuple):
-    """Of all blocks that are compared: their runs, passes over a class, and predicted microseconds."""
+class _WordRuns(NamedTuple):
+    """Of all blocks that are compared: their runs, words of a thread, and the microseconds of all bytes."""
 
     source_run: Extents
     target_run: Extents
     shared: Extents  #: As of WordBlock.
     blocks: Extents  #: Blocks of a problem.
-    passes: Extents
+    passes: Extents  #: Words that a thread writes of a block.
+    chunks: Extents  #: Those of a run.
     bytes_us: npt.NDArray[np.float64]
-    times: npt.NDArray[np.float64]  #: Infinite where runs are short.
+    is_refused: npt.NDArray[np.bool_]
 
 
 # Cached, as all configs choose from the same blocks.
 @functools.lru_cache(maxsize=16)
-def _times(problem: TransposeProblem, threads: int) -> _WordTimes:
-    axes, item = axes_of(problem), problem.itemsize
-    tried = tried_blocks(problem)
+def _runs(problem: TransposeProblem, threads: int) -> _WordRuns:
+    axes, item, tried = axes_of(problem), problem.itemsize, tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
     (source_run, _), (target_run, aligned) = tried.runs
     shared, blocks = _shared(axes, tried, sides_of(problem)[1], np.where(aligned % SECTOR > 0, SECTOR // item - 1, 0))
-    bytes_us = np.full(len(tried.sizes), 2 * _BYTE * every * item)
+    bytes_us = _BYTE * item * (every + blocks * tried.sizes).astype(np.float64)
     # Runs that end with a sector share it only where their axes end.
     edges = blocks * tried.sizes / source_run, np.where(shared > 0, 0.0, every / target_run)
     for (_, aligned), rate, count in zip(tried.runs, _SHARED, edges, strict=True):
         bytes_us += count * rate * np.maximum(2 * SECTOR - aligned, 0)
-    words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
-    abreast, targets = np.maximum(threads // words, 1), tried.sizes // target_run
-    passes = np.where(words > threads, targets * -(-words // threads), classes * -(-targets // (classes * abreast)))
-    times = _ENTRY_US * targets + np.hypot(bytes_us, warps * blocks * _block_us(item, passes, 1))
-    is_refused = np.minimum(source_run, target_run) * item < SECTOR
-    is_refused |= (tried.extents > 1).sum(axis=1) > RUN_AXES
-    times[is_refused | (tried.sizes // source_run > threads) | (words > CHUNKS[-1] * threads)] = math.inf
-    return _WordTimes(source_run, target_run, shared, blocks, passes, bytes_us, times)
+    words, classes, targets = words_of(target_run, item), WORD // item, tried.sizes // target_run
+    chunks, abreast = -(-words // threads), np.maximum(threads // words, 1)
+    passes = np.where(chunks > 1, targets * chunks, classes * -(-targets // (classes * abreast)))
+    is_refused = (np.minimum(source_run, target_run) * item < SECTOR) | (tried.sizes * item < _SMALL_BLOCK)
+    is_refused |= ((tried.extents > 1).sum(axis=1) > RUN_AXES) | (tried.sizes // source_run > threads)
+    return _WordRuns(
+        source_run, target_run, shared, blocks, passes, chunks, bytes_us, is_refused | (chunks > CHUNKS[-1])
+    )
+
+
+def _microseconds(problem: TransposeProblem, ctas: WordCtas, conflicts: int) -> npt.NDArray[np.float64]:
+    """Return about the times of all blocks with so many words of a bank, infinite where threads do not suffice."""
+    tried, runs, item = tried_blocks(problem), _runs(problem, ctas.threads), problem.itemsize
+    word = _WORD_US + _WAVEFRONT * (WORD // item * conflicts)
+    word = word + _TO_SECTOR * (runs.shared > 0) + _OF_CHUNKS * (runs.chunks > 1)
+    at_once = np.minimum(ctas.resident, -(-runs.blocks // SMS)) * (ctas.threads // WARP)
+    rounds = -(-runs.blocks // (ctas.resident * SMS))
+    by_sm = rounds * (_ROUND + at_once * (_WARP + runs.passes * word))
+    entries = tried.sizes // runs.source_run + tried.sizes // runs.target_run
+    times: npt.NDArray[np.float64] = _LAUNCH + _ENTRY_US * entries + np.cbrt(runs.bytes_us**3 + by_sm**3)
+    times[runs.is_refused | (tried.sizes * item > ctas.most_bytes)] = math.inf
+    return times
 
 
 def _shared(axes: Sequence[Axis], tried: TriedBlocks, side: Side, ahead: Extents) -> tuple[Extents, Extents]:
@@ -162,31 +187,20 @@ def _shared(axes: Sequence[Axis], tried: TriedBlocks, side: Side, ahead: Extents
 
 
 @functools.lru_cache(maxsize=256)
-def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tuple[WordBlock, float] | None:
+def word_block(problem: TransposeProblem, ctas: WordCtas) -> tuple[WordBlock, float] | None:
     """Return the block of predicted least time, and its microseconds on an H200; None if runs are short."""
     problem = in_units(problem)
-    axes, item, tried, found = axes_of(problem), problem.itemsize, tried_blocks(problem), _times(problem, threads)
-    times = np.where(tried.sizes * item > most_bytes, math.inf, found.times)
+    axes, tried = axes_of(problem), tried_blocks(problem)
+    runs, times = _runs(problem, ctas.threads), _microseconds(problem, ctas, 1)
     best = int(times.argmin())
     if not math.isfinite(times[best]):
         return None
     extents = tuple(tried.extents[best].tolist())
     source, target = sides_of(problem)
-    source_axes = _axes_of_run(source, extents, int(found.source_run[best]))
-    target_axes = _axes_of_run(target, extents, int(found.target_run[best]))
-    block = WordBlock(axes, extents, source_axes, target_axes, int(found.shared[best]))
-    count = int(found.blocks[best])
-    whole = math.prod(axis.extent // extent for axis, extent in zip(axes, extents, strict=True))
-    passes, targets = int(found.passes[best]), math.prod(extents) // block.target_run
-    of_warps = count * _block_us(item, passes, conflicts_of(block, item)) + (count - whole) * passes * _EDGE
-    moved = math.hypot(float(found.bytes_us[best]), threads // WARP * of_warps)
-    factor = _OF_SHORT if block.target_run * item < _SHORT_RUN else 1.0
-    return block, _LAUNCH + _ENTRY_US * targets + factor * moved
-
-
-def _block_us(item: int, passes: Any, conflicts: int) -> Any:
-    """Return about the microseconds of a warp for a block, of each number of many passes over the words of a class."""
-    return _WARP + _WAVEFRONT * (WORD // item * conflicts) * passes
+    source_axes = _axes_of_run(source, extents, int(runs.source_run[best]))
+    target_axes = _axes_of_run(target, extents, int(runs.target_run[best]))
+    block = WordBlock(axes, extents, source_axes, target_axes, int(runs.shared[best]))
+    return block, float(_microseconds(problem, ctas, conflicts_of(block, problem.itemsize))[best])
 
 
 def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[int, ...]:
