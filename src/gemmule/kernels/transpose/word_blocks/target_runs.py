@@ -95,30 +95,37 @@ class TargetRuns:
             begin = classes[number] + row
             runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
             firsts = [(word + chunk * self.threads) * self.pack - late for chunk in range(self.chunks)]
-            if cutlass.const_expr(self.is_shared or self.chunks > 1):
+            if cutlass.const_expr(self.is_shared):
                 held = [self.places_of((places[None, c], base), late) for c in range(self.chunks)]
                 self.write_words(runs, origin, [(held[c], firsts[c] * self.item) for c in range(self.chunks)], own)
-            elif firsts[0] >= 0 and firsts[0] + self.pack <= own[0][1]:
-                held = self.places_of((places[None, 0], base), late)
-                self.write_words(runs, origin, [(held, firsts[0] * self.item)], own)
+            else:
+                for chunk in cutlass.range_constexpr(self.chunks):
+                    self.write_chunk(runs, origin, (places[None, chunk], base, late, firsts[chunk]), own)
+
+    @cute.jit
+    def write_chunk(self, runs, origin, word, own):
+        """Write a thread's word of all runs of a class, which hold it or not."""
+        places, base, late, first = word
+        if first >= 0 and first + self.pack <= own[0][1]:
+            self.write_words(runs, origin, [(self.places_of((places, base), late), first * self.item)], own)
 
     @cute.jit
     def write_words(self, runs, origin, words, own):
         """Write a thread's words of all runs of a class."""
         (entries, edge_entries, count, abreast), (bounds, edges) = runs, own
         entry_at, edge_at, low = Int32(entries), Int32(edge_entries), Int32(origin & (SECTOR - 1))
-        for _ in cutlass.range(count, unroll=4 if self.chunks == 1 else 1):
+        for _ in cutlass.range(count, unroll=max(4 // self.chunks, 1)):
             entry = words_in_shared(entry_at, 2).load()
             begin, end = bounds[0] * self.item, bounds[1] * self.item
             if cutlass.const_expr(self.is_shared):
                 begin, end = self.owned(low + Int32(entry[0]), bounds)
             is_run_own = self.owns_run(edge_at, edges)
             edge_at += abreast * WORD
-            for chunk in cutlass.range_constexpr(self.chunks):
+            for chunk in cutlass.range_constexpr(len(words)):
                 offset = words[chunk][1]
                 is_own = is_run_own
-                # A single word of whole runs is known to be within them.
-                if cutlass.const_expr(self.is_shared or self.chunks > 1):
+                # Words of whole runs are known to be within them.
+                if cutlass.const_expr(self.is_shared):
                     is_own = is_own and offset >= begin and offset + WORD <= end
                 elif cutlass.const_expr(edges is not None):
                     is_own = is_own and offset >= begin

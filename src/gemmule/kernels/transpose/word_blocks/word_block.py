@@ -38,7 +38,7 @@ _SHARED = 0.48e-6, 0.76e-6
 # Of an SM for the blocks that its CTAs move at once, of a warp for one; for its words of a run, for each word of a bank
 # that it reads, more where runs end with sectors, and where it has several of a run.
 _ROUND, _WARP = 0.19, 1.5e-3
-_WORD_US, _WAVEFRONT, _TO_SECTOR, _OF_CHUNKS = 2.37e-3, 0.334e-3, 1.14e-3, 0.55e-3
+_WORD_US, _WAVEFRONT, _TO_SECTOR, _OF_CHUNKS = 1.7e-3, 0.334e-3, 1.8e-3, 0.55e-3
 
 
 class WordCtas(NamedTuple):
@@ -135,8 +135,10 @@ class _WordRuns(NamedTuple):
 def _runs(problem: TransposeProblem, threads: int) -> _WordRuns:
     axes, item, tried = axes_of(problem), problem.itemsize, tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
-    (source_run, _), (target_run, aligned) = tried.runs
-    shared, blocks = _shared(axes, tried, sides_of(problem)[1], np.where(aligned % SECTOR > 0, SECTOR // item - 1, 0))
+    (source_run, _), (_, aligned) = tried.runs
+    ahead = np.where(aligned % SECTOR > 0, SECTOR // item - 1, 0)
+    most = CHUNKS[-1] * threads * WORD // item - WORD
+    target_run, shared, blocks = _target_runs(axes, tried, sides_of(problem)[1], (ahead, most))
     bytes_us = _BYTE * item * (every + blocks * tried.sizes).astype(np.float64)
     # Runs that end with a sector share it only where their axes end.
     edges = blocks * tried.sizes / source_run, np.where(shared > 0, 0.0, every / target_run)
@@ -166,24 +168,30 @@ def _microseconds(problem: TransposeProblem, ctas: WordCtas, conflicts: int) -> 
     return times
 
 
-def _shared(axes: Sequence[Axis], tried: TriedBlocks, side: Side, ahead: Extents) -> tuple[Extents, Extents]:
-    """Return what adjacent blocks share along the target's runs for so many elements, and the blocks of a problem.
+def _target_runs(
+    axes: Sequence[Axis], tried: TriedBlocks, side: Side, limits: tuple[Extents, int]
+) -> tuple[Extents, Extents, Extents]:
+    """Return the elements of blocks' runs, what adjacent blocks share along those, and the blocks of a problem.
 
-    Runs of whole axes, and those of which it would be more than a fourth, share none.
+    `limits` are the elements that runs need to end with a sector, and those of a run at most: longer ones end with an
+    axis. Runs of whole axes, and those of which it would be more than a fourth, share none.
     """
-    shared, blocks = np.zeros(len(tried.sizes), np.int64), tried.blocks.copy()
+    ahead, most = limits
+    run, shared, blocks = np.ones(len(tried.sizes), np.int64), np.zeros(len(tried.sizes), np.int64), tried.blocks.copy()
     is_whole, size = np.ones(len(tried.sizes), np.bool_), 1
     for number in side.order:
         if side.strides[number] != size:
             break
         part, extent = tried.extents[:, number], axes[number].extent
+        is_whole &= run * part <= most
         wanted = -(-ahead // size)
         wanted[~is_whole | (part == extent) | (part < _LEAST_SHARES * wanted)] = 0
+        run = np.where(is_whole, run * part, run)
         shared += wanted
         blocks = blocks // -(-extent // part) * (-(-(extent - part) // (part - wanted)) + 1)
         is_whole &= part == extent
         size *= extent
-    return shared, blocks
+    return run, shared, blocks
 
 
 @functools.lru_cache(maxsize=256)
