@@ -15,7 +15,7 @@ from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.blocks.block import in_units
 from gemmule.kernels.transpose.tile_config import MAX_SHARED, SECTOR, WORD
 from gemmule.kernels.transpose.word_blocks.spec import SPEC
-from gemmule.kernels.transpose.word_blocks.word_block import CHUNKS, classes_of, pitches_of, stage_bytes, words_of
+from gemmule.kernels.transpose.word_blocks.word_block import classes_of, pitches_of, stage_bytes, words_of
 from support.permutations import permutation_of
 
 HOPPER = Arch(9, 0, True)
@@ -69,7 +69,7 @@ def test_places_hold_the_vectors_of_runs(config, itemsize, rng):
     """Runs begin within vectors as in the source; the vectors of two runs, wherever a block begins, are different."""
     for block, item, shared in blocks_of(config, itemsize, rng, 15):
         pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
-        others = block.source_others
+        others = [number for number, _, _ in block.source_others]
         extents = [block.extents[number] for number in others]
         places = offsets_of(extents, [pitches[number] for number in others]) * item
         offsets = offsets_of(extents, [block.axes[number].source for number in others]) * item
@@ -89,24 +89,16 @@ def test_places_hold_the_vectors_of_runs(config, itemsize, rng):
 @pytest.mark.parametrize("config", SPEC.configs, ids=str)
 @pytest.mark.parametrize("itemsize", [1, 2])
 def test_runs_of_the_target(config, itemsize, rng):
-    """They are contiguous, of a sector at least, of few words of a thread, and counted by their beginning in words."""
+    """They are contiguous, of a sector at least, in words of a thread each, and counted by their beginning in words."""
     for block, item, _ in blocks_of(config, itemsize, rng, 15):
         targets = [block.axes[number].target for number in block.target]
-        along = offsets_of([block.extents[number] for number in block.target], targets)
+        along = offsets_of([*(block.extents[number] for number in block.target[:-1]), block.part], targets)
         assert (np.diff(along) == 1).all()
         assert len(along) * item >= SECTOR
-        assert words_of(len(along), item) <= CHUNKS[-1] * config.threads
+        assert words_of(len(along), item) <= config.threads
         others = block.target_others
-        begins = offsets_of([block.extents[one] for one in others], [block.axes[one].target for one in others])
+        begins = offsets_of([one[1] for one in others], [block.axes[one].target * step for one, _, step in others])
         assert len(begins) * len(along) == math.prod(block.extents)
         pack = WORD // item
         first = [int((begins % pack < number).sum()) for number in range(pack)]
         assert classes_of(block, item) == (*first, *(len(begins),) * (WORD + 1 - pack))
-        # A sector is behind each run that goes on in the next block, and blocks cover their axes.
-        before = len(along) // block.extents[block.target[-1]]
-        assert block.shared == 0 or block.shared * before * item >= SECTOR - item
-        for axis, extent, step, count, earlier in zip(
-            block.axes, block.extents, block.steps, block.counts, block.earlier, strict=True
-        ):
-            assert (count - 1) * step + extent - earlier == axis.extent
-            assert 0 <= earlier < step

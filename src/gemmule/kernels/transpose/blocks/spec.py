@@ -87,7 +87,11 @@ def blocks_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> b
 
 def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
     unit = in_units(problem).itemsize
-    found = [predicted_us(problem, one.residents) * _SLOWER.get(one.residents, {}).get(unit, 1.0) for one in configs]
+    least = least_us(problem)
+    found = [
+        max(predicted_us(problem, one.residents) * _SLOWER.get(one.residents, {}).get(unit, 1.0), least)
+        for one in configs
+    ]
     # Places take long to choose: conflicts are counted of what would be chosen.
     counted: set[int] = set()
     while (best := min(range(len(found)), key=found.__getitem__)) not in counted:

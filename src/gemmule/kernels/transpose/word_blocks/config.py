@@ -11,7 +11,7 @@ from gemmule.core.row_major import MAX_EXTENT, VECTOR_BYTES
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.blocks.block import in_units
 from gemmule.kernels.transpose.tile_config import MAX_SHARED, WORD, TileConfig
-from gemmule.kernels.transpose.word_blocks.word_block import WordBlock, WordCtas, stage_bytes, table_bytes, word_block
+from gemmule.kernels.transpose.word_blocks.word_block import WordBlock, stage_bytes, table_bytes, word_block
 
 # Bytes of a stage whose places are halves of words.
 _MAX_STAGE = 1 << 16
@@ -40,7 +40,7 @@ class WordBlocksConfig(TileConfig):
 
     def predicted(self, problem: TransposeProblem) -> tuple[WordBlock, float] | None:
         """Return the block and its predicted microseconds, or None where runs are short."""
-        return word_block(problem, WordCtas(self.threads, self.block_bytes, self.resident))
+        return word_block(problem, self.threads, self.block_bytes)
 
     def of(self, problem: TransposeProblem) -> WordBlock:
         """Return the block that a CTA moves, of elements as `in_units` says."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Boolean, Int32, Int64, Uint32, cute
+from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.row_major import VECTOR_BYTES
@@ -43,8 +43,7 @@ class WordBlocksTranspose(TargetRuns):
     config : WordBlocksConfig
         Threads and stages.
     types : dict
-        ``element``, an opaque type; ``chunks``, the words of a run of the target that a thread has;
-        ``shared``, whether adjacent blocks share elements along runs: ``some`` or ``none``.
+        ``element``, an opaque type.
     """
 
     def __init__(self, config: WordBlocksConfig, types: dict[str, str]) -> None:
@@ -70,16 +69,16 @@ class WordBlocksTranspose(TargetRuns):
         coordinates that the last block leaves to its neighbour; the divisors, extents and strides in shared memory of a
         run of the target; of all axes what `block_origin` takes; the runs of the source, and bytes of one; the runs of
         the target, their words, a divisor by those, runs at once, and elements of one; the first of those in the last
-        block along its axis, that one's bit, those from a block to the next, and the blocks along the axis; the first
-        run of each class in the table, and the end; the bytes of the table and of a stage, the blocks, and the vectors
-        and bytes to the end of the source's memory.
+        block along its axis, the elements from a part of that axis to the next, and its bit; the first run of each
+        class in the table, and the end; the bytes of the table and of a stage, the blocks, and the vectors and bytes to
+        the end of the source's memory.
         """
         order = cutlass.const_expr(5 * RUN_AXES)
         reading, writing, rest = numbers[:order], numbers[order : 2 * order], numbers[2 * order :]
         along, rest = rest[: 3 * RUN_AXES], rest[3 * RUN_AXES :]
         outer, rest = rest[: 5 * AXES], rest[5 * AXES :]
         (sources, source_bytes), rest = rest[:2], rest[2:]
-        (targets, words, divisor, abreast), (run, first, bit, step, along_run), rest = rest[:4], rest[4:9], rest[9:]
+        (targets, words, divisor, abreast), (run, first, part, bit), rest = rest[:4], rest[4:8], rest[8:]
         classes, (table_bytes, stage_bytes, blocks, end_vectors, end_bytes) = rest[: 1 + WORD], rest[1 + WORD :]
         tid, _, _ = cute.arch.thread_idx()
         cta, _, _ = cute.arch.block_idx()
@@ -96,14 +95,14 @@ class WordBlocksTranspose(TargetRuns):
             for number in cutlass.range_constexpr(WORD):
                 cursors[number] = classes[number]
         cute.arch.sync_threads()
-        self.put_table((table, edge_table, cursors), tid, targets, writing)
+        self.put_table((table, edge_table, cursors), tid, (targets, part), writing)
         row = Int32(cute.arch.mul_hi(Uint32(tid), Uint32(divisor)))
         word = tid - row * words
         # Threads beyond the runs at once have none.
         row = row if row < abreast else targets
         # Runs of each class that a thread writes its word of.
         counts = [(classes[number + 1] - classes[number] - row + abreast - 1) // abreast for number in range(self.pack)]
-        places = cute.make_rmem_tensor(cute.make_layout((4, self.chunks)), Uint32)
+        places = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
         self.put_places(places, word, run, along)
         # Every other thread writes the last elements of runs.
         is_last = tid % 2 == 1
@@ -144,23 +143,16 @@ class WordBlocksTranspose(TargetRuns):
             share = (row, word, abreast, counts), classes, (table, edge_table)
             begin, stage_at = target + write_at, stages + stage * stage_bytes + within
             runs = (table, edge_table), targets, run
-            # Runs end with the sector in which the next block's begin, but for the first and the last block of an axis.
-            is_head, is_tail, until = Boolean(True), Boolean(True), run
-            if cutlass.const_expr(self.is_shared):
-                above = Int32(cute.arch.mul_hi(Uint32(block), Uint32(outer[0])) >> Uint32(outer[AXES]))
-                digit = block - above * along_run
-                is_head, is_tail = digit == 0, digit + 1 == along_run
-                until = run if is_tail else step
             if edges == 0:
-                bounds = Int32(0), until, is_head, is_tail
-                self.write(share, begin, (places, stage_at), (bounds, None))
-                self.write_ends((tid, is_last, ends), runs, begin, stage_at, (bounds, None))
+                self.write(share, (begin, run), (places, stage_at), None)
+                self.write_ends((tid, is_last, ends), runs, begin, stage_at, None)
             else:
-                own = first if (edges & bit) != 0 else Int32(0)
-                bounds = own, until, is_head, is_tail
-                self.write(share, begin, (places, stage_at), (bounds, edges))
-                inner = [ends[e] if is_last else self.place_along(own + e, along) for e in range(self.pack - 1)]
-                self.write_ends((tid, is_last, inner), runs, begin, stage_at, (bounds, edges))
+                own = first if (edges & bit) != 0 else Int32(0), edges
+                self.write(share, (begin, run), (places, stage_at), own)
+                # Where the run begins that has both own elements and others.
+                within_run = own[0] - own[0] // run * run
+                inner = [self.place_along(within_run + e, along) for e in range(self.pack - 1)]
+                self.write_ends((tid, is_last, ends), runs, begin, stage_at, (own, inner))
             queue = queue[1:]
             number += 1
             block += ctas
@@ -198,5 +190,5 @@ def buildable(config: WordBlocksConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for a specialisation, with fake arguments."""
     tensors = [strided(types["element"]) for _ in range(2)]
     return Buildable(
-        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * RUN_AXES + 5 * AXES + 17 + WORD))
+        WordBlocksTranspose(config, types), (*tensors, (Int32(1),) * (13 * RUN_AXES + 5 * AXES + 16 + WORD))
     )

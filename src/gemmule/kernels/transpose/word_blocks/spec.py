@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -27,9 +26,7 @@ from gemmule.kernels.transpose.refusals import why_not_itemsize
 from gemmule.kernels.transpose.spec import element_signature, transpose_spec
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
 from gemmule.kernels.transpose.word_blocks.word_block import (
-    CHUNKS,
     RUN_AXES,
-    chunks_of,
     classes_of,
     least_us,
     pitches_of,
@@ -90,16 +87,18 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
 
 def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     block, item = config.of(problem), in_units(problem).itemsize
-    axes, extents, counts, earlier = block.axes, block.extents, block.counts, block.earlier
+    axes, extents, counts = block.axes, block.extents, block.counts
     pitches = dict(zip(block.inner, pitches_of(block, item), strict=True))
+    earlier = [count * size - axis.extent for count, size, axis in zip(counts, extents, axes, strict=True)]
     bits = {number: 1 << place for place, number in enumerate(block.inner) if earlier[number]}
 
-    def others(side: str, numbers: Sequence[int]) -> list[int]:
+    def others(side: str, pieces: Sequence[tuple[int, int, int]]) -> list[int]:
         """Return the numbers of the axes that a run lacks; coordinates left to the neighbour are above the bits."""
-        strides = [getattr(axes[number], side) * item for number in numbers]
-        steps = [pitches[number] * item for number in numbers]
-        owns = [earlier[number] << RUN_AXES | bits.get(number, 0) for number in numbers]
-        return [*divisors([extents[number] for number in numbers]), *zeros(strides), *zeros(steps), *zeros(owns)]
+        strides = [getattr(axes[number], side) * step * item for number, _, step in pieces]
+        steps = [pitches[number] * step * item for number, _, step in pieces]
+        # Runs that are parts of an axis are owned by element.
+        owns = [earlier[number] << RUN_AXES | bits.get(number, 0) if step == 1 else 0 for number, _, step in pieces]
+        return [*divisors([extent for _, extent, _ in pieces]), *zeros(strides), *zeros(steps), *zeros(owns)]
 
     def divisors(found: Sequence[int]) -> list[int]:
         return [*zeros([signed(-(-(1 << 32) // one)) for one in found]), *filled(found, RUN_AXES, 1)]
@@ -107,26 +106,27 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
     def zeros(found: Sequence[int]) -> tuple[int, ...]:
         return filled(found, RUN_AXES, 0)
 
-    # First the blocks along the target's runs; axes with one have the last places: nothing is left to divide there.
-    last = block.target[-1]
-    outer = sorted(range(len(axes)), key=lambda number: (counts[number] == 1, number != last))
+    # Axes with one block have the last places: what is left to divide is 0 there.
+    outer = sorted(range(len(axes)), key=lambda number: counts[number] == 1)
 
     def blocks(side: str, operand: str) -> TensorParam:
         strides = [getattr(axes[number], side) for number in outer]
         return TensorParam(operand, filled([counts[number] for number in outer], AXES, 1), filled(strides, AXES, 0))
 
-    before = block.target_run // extents[last]
+    last = block.target[-1]
+    first = earlier[last] * math.prod(extents[number] for number in block.target[:-1])
     every = [divisor_of(counts[number]) for number in outer]
     far = sum((axis.extent - 1) * axis.source for axis in axes) + 1
     size, words = math.prod(extents), words_of(block.target_run, item)
+    is_split = block.part < extents[last]
     scalars = (
         *others("source", block.source_others),
         *others("target", block.target_others),
-        *divisors([extents[number] for number in block.target]),
+        *divisors([*(extents[number] for number in block.target[:-1]), block.part]),
         *zeros([pitches[number] * item for number in block.target]),
         *filled([divisor for divisor, _ in every], AXES, 0),
         *filled([shift for _, shift in every], AXES, 0),
-        *filled([block.steps[number] for number in outer], AXES, 1),
+        *filled([extents[number] for number in outer], AXES, 1),
         *filled([earlier[number] for number in outer], AXES, 0),
         *filled([bits.get(number, 0) for number in outer], AXES, 0),
         size // block.source_run,
@@ -134,12 +134,11 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
         size // block.target_run,
         words,
         -(-(1 << 32) // words),
-        max(config.threads // words, 1),
+        config.threads // words,
         block.target_run,
-        earlier[last] * before,
+        first,
+        block.target_run if is_split else 0,
         bits.get(last, 0),
-        (extents[last] - block.shared) * before,
-        counts[last],
         *classes_of(block, item),
         table_bytes(block),
         stage_bytes(block, item),
@@ -160,20 +159,13 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
 
 
 def _signature(problem: TransposeProblem, config: WordBlocksConfig) -> Signature:
-    item = in_units(problem).itemsize
-    block = config.of(problem)
-    return _runs_signature(item, chunks_of(block, item, config.threads), block.shared > 0)
-
-
-def _runs_signature(itemsize: int, chunks: int, is_shared: bool) -> Signature:
-    shared = "some" if is_shared else "none"
-    return (*element_signature(itemsize), ("chunks", str(chunks)), ("shared", shared))
+    del config
+    return element_signature(in_units(problem).itemsize)
 
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    kinds = itertools.product(_ITEMSIZES, (CHUNKS[0], CHUNKS[-1]), (False, True))
-    return tuple(_runs_signature(*kind) for kind in kinds)
+    return tuple(element_signature(item) for item in _ITEMSIZES)
 
 
 _CONFIGS = (

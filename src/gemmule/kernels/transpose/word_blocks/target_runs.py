@@ -8,7 +8,7 @@ from cutlass import Boolean, Int32, Int64, Uint32, cute
 from gemmule.kernels.parts.tensors import cute_type
 from gemmule.kernels.parts.words import packed, shifted
 from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.tile_config import SECTOR, WORD, packed_rows
+from gemmule.kernels.transpose.tile_config import WORD, packed_rows
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
 from gemmule.kernels.transpose.word_blocks.word_block import ENTRY, RUN_AXES
 
@@ -20,9 +20,7 @@ class TargetRuns:
         self.element = cute_type(types["element"])
         self.item = self.element.width // 8
         self.pack = packed_rows(self.item)
-        # Words of a run that a thread has.
-        self.threads, self.chunks = config.threads, int(types["chunks"])
-        self.is_shared = types["shared"] == "some"
+        self.threads = config.threads
 
     @cute.jit
     def locate(self, number, axes):
@@ -39,9 +37,10 @@ class TargetRuns:
         return offset, place, edges
 
     @cute.jit
-    def put_table(self, tables, tid, count, axes):
+    def put_table(self, tables, tid, runs, axes):
         """Store what `locate` returns of each run, in order of the classes: their offsets modulo a word."""
         table, edge_table, cursors = tables
+        count, part = runs
         for number in cutlass.range(tid, count, self.threads, unroll=1):
             offset, place, edges = self.locate(number, axes)
             cursor = cursors + (offset // self.item) % self.pack
@@ -49,18 +48,14 @@ class TargetRuns:
             entry = words_in_shared(table + slot * ENTRY, 2)
             entry[0] = Uint32(offset)
             entry[1] = Uint32(place)
+            # The elements of other parts before this one.
+            before = number % axes[RUN_AXES] * part
             edge = words_in_shared(edge_table + slot * WORD, 1)
-            edge[0] = Uint32(edges)
+            edge[0] = Uint32(edges | before << RUN_AXES)
 
     @cute.jit
     def put_places(self, places: cute.Tensor, word, run, along):
-        """Store the places of the elements that each word may have, the first of them for a run that begins last."""
-        for chunk in cutlass.range_constexpr(self.chunks):
-            self.put_word_places(places[None, chunk], word + chunk * self.threads, run, along)
-
-    @cute.jit
-    def put_word_places(self, places: cute.Tensor, word, run, along):
-        """Store the places of the elements that a word may have."""
+        """Store the places of the elements that a word may have, the first of them for a run that begins last."""
         for k in cutlass.range_constexpr(2 * self.pack - 1):
             element = cutlass.min(cutlass.max(word * self.pack + (k + 1 - self.pack), Int32(0)), run - 1)
             place = Uint32(self.place_along(element, along))
@@ -81,104 +76,78 @@ class TargetRuns:
         return place
 
     @cute.jit
-    def write(self, share, origin, stage, own):
-        """Gather a thread's words of runs from shared memory, and write those that are own.
+    def write(self, share, memory, stage, own):
+        """Gather a thread's words of runs from shared memory, and write them; `own` is None inside of a matrix.
 
-        `own` has the first of a run's elements that the block owns, if it is the first block along the run, and the
-        first that the next one does, if it is not the last; whether it is either; and bits of edges, or None.
+        At the edge it has the first of a run's elements that the block owns, and the bits of edges.
         """
         (row, word, abreast, counts), classes, (table, edge_table) = share
-        places, base = stage
+        origin, run = memory
         for number in cutlass.range_constexpr(self.pack):
             # Runs of a class begin in the same place of a word.
             late = (Int32(origin & (WORD - 1)) // self.item + number) & (self.pack - 1)
-            begin = classes[number] + row
-            runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
-            firsts = [(word + chunk * self.threads) * self.pack - late for chunk in range(self.chunks)]
-            if cutlass.const_expr(self.is_shared):
-                held = [self.places_of((places[None, c], base), late) for c in range(self.chunks)]
-                self.write_words(runs, origin, [(held[c], firsts[c] * self.item) for c in range(self.chunks)], own)
-            else:
-                for chunk in cutlass.range_constexpr(self.chunks):
-                    self.write_chunk(runs, origin, (places[None, chunk], base, late, firsts[chunk]), own)
+            element = word * self.pack - late
+            if element >= 0 and element + self.pack <= run:
+                begin = classes[number] + row
+                runs = table + begin * ENTRY, edge_table + begin * WORD, counts[number], abreast
+                self.write_words(runs, origin + element * self.item, (self.places_of(stage, late), element), own)
 
     @cute.jit
-    def write_chunk(self, runs, origin, word, own):
-        """Write a thread's word of all runs of a class, which hold it or not."""
-        places, base, late, first = word
-        if first >= 0 and first + self.pack <= own[0][1]:
-            self.write_words(runs, origin, [(self.places_of((places, base), late), first * self.item)], own)
-
-    @cute.jit
-    def write_words(self, runs, origin, words, own):
-        """Write a thread's words of all runs of a class."""
-        (entries, edge_entries, count, abreast), (bounds, edges) = runs, own
-        entry_at, edge_at, low = Int32(entries), Int32(edge_entries), Int32(origin & (SECTOR - 1))
-        for _ in cutlass.range(count, unroll=max(4 // self.chunks, 1)):
+    def write_words(self, runs, origin, word, own):
+        """Write a thread's word of all runs of a class, which hold it; at the edge of those that own it."""
+        (entries, edge_entries, count, abreast), (places, element) = runs, word
+        entry_at, edge_at = Int32(entries), Int32(edge_entries)
+        for _ in cutlass.range(count, unroll=4):
             entry = words_in_shared(entry_at, 2).load()
-            begin, end = bounds[0] * self.item, bounds[1] * self.item
-            if cutlass.const_expr(self.is_shared):
-                begin, end = self.owned(low + Int32(entry[0]), bounds)
-            is_run_own = self.owns_run(edge_at, edges)
-            edge_at += abreast * WORD
-            for chunk in cutlass.range_constexpr(len(words)):
-                offset = words[chunk][1]
-                is_own = is_run_own
-                # Words of whole runs are known to be within them.
-                if cutlass.const_expr(self.is_shared):
-                    is_own = is_own and offset >= begin and offset + WORD <= end
-                elif cutlass.const_expr(edges is not None):
-                    is_own = is_own and offset >= begin
-                self.write_word(is_own, origin + Int64(entry[0]), entry[1], words[chunk])
+            is_own = Boolean(True)
+            if cutlass.const_expr(own is not None):
+                begin, is_own = self.owned(edge_at, own)
+                is_own = is_own and element >= begin
+                edge_at += abreast * WORD
+            if is_own:
+                whole = device_memory(Uint32, origin + Int64(entry[0]))
+                whole[0] = Uint32(packed(self.gather(places, entry[1])))
             entry_at += abreast * ENTRY
 
     @cute.jit
-    def write_word(self, is_own, origin, place, word):
-        """Write a word of a run with such a place, if it is own."""
-        if is_own:
-            places, offset = word
-            whole = device_memory(Uint32, origin + offset)
-            whole[0] = Uint32(packed(self.gather(places, place)))
-
-    @cute.jit
-    def owned(self, address, bounds):
-        """Return the bytes of a run at an address that the block owns: from one on, and before another."""
-        first, end, is_head, is_tail = bounds
-        begin, beyond = first * self.item, end * self.item
-        # As far as the next sector: 0 where runs begin or end with it.
-        begin += Int32(0) if is_head else -(address + begin) & (SECTOR - 1)
-        beyond += Int32(0) if is_tail else -(address + beyond) & (SECTOR - 1)
-        return begin, beyond
-
-    @cute.jit
-    def owns_run(self, edge_at, edges):
-        """Return whether the block owns a run; `edges` is None inside of a matrix."""
-        found = Boolean(True)
-        if cutlass.const_expr(edges is not None):
-            found = (Int32(words_in_shared(edge_at, 1)[0]) & edges) == 0
-        return found
+    def owned(self, edge_at, own):
+        """Return the first element of a run that the block owns, and whether it owns the run."""
+        (first, edges), edge = own, Int32(words_in_shared(edge_at, 1)[0])
+        return cutlass.max(first - (edge >> RUN_AXES), Int32(0)), (edge & edges) == 0
 
     @cute.jit
     def write_ends(self, thread, runs, origin, base, own):
-        """Write the elements of runs' first or last words that have fewer: a thread of either, of many runs."""
-        (tid, is_last, places), ((begin, _, is_head, is_tail), edges) = thread, own
+        """Write the elements of runs' first or last words that have fewer: a thread of either, of many runs.
+
+        At the edge the first word is that in which the elements begin that the block owns.
+        """
+        tid, is_last, places = thread
         (table, edge_table), count, run = runs
         step = -self.item if is_last else Int32(self.item)
-        # All threads skip the ends of runs that go on in other blocks.
-        for number in cutlass.range(tid, 2 * count if is_head or is_tail else Int32(0), self.threads, unroll=1):
+        for number in cutlass.range(tid, 2 * count, self.threads, unroll=1):
             entry = words_in_shared(table + (number // 2) * ENTRY, 2).load()
-            start = origin + Int64(entry[0])
+            start, begin, is_own, inner = origin + Int64(entry[0]), Int32(0), Boolean(True), places
+            if cutlass.const_expr(own is not None):
+                at_edge, inner_places = own
+                begin, is_own = self.owned(edge_table + (number // 2) * WORD, at_edge)
+                inner = [
+                    within if begin > 0 and not is_last else place
+                    for within, place in zip(inner_places, places, strict=True)
+                ]
             late = Int32(start & (WORD - 1)) // self.item
             # Elements of the first word; those of the last one are none of these.
-            head = -(late + begin) & (self.pack - 1)
-            left = run - begin - (head if is_last else Int32(0))
-            held = cutlass.min((late + run) & (self.pack - 1) if is_last else head, left)
+            held = -(late + begin) & (self.pack - 1)
+            if cutlass.const_expr(own is not None):
+                left = run - begin - (held if is_last else Int32(0))
+                held = cutlass.min((late + run) & (self.pack - 1) if is_last else held, left)
+            elif is_last:
+                held = (late + run) & (self.pack - 1)
             address = start + ((run - 1) * self.item if is_last else begin * self.item)
-            if (is_tail if is_last else is_head) and self.owns_run(edge_table + (number // 2) * WORD, edges):
+            if is_own:
                 for e in cutlass.range_constexpr(self.pack - 1):
                     if e < held:
                         one = device_memory(self.element, address + e * step)
-                        one[0] = self.shared(base + places[e] + Int32(entry[1]))[0]
+                        one[0] = self.shared(base + inner[e] + Int32(entry[1]))[0]
 
     @cute.jit
     def gather(self, places, place):

@@ -12,41 +12,26 @@ import numpy.typing as npt
 
 from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
-from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.banks import most_words_of_a_bank
 from gemmule.kernels.transpose.blocks.block import Axis, Extents, Side, axes_of, in_units, sides_of
-from gemmule.kernels.transpose.blocks.block_choice import TriedBlocks, tried_blocks
+from gemmule.kernels.transpose.blocks.block_choice import tried_blocks
 from gemmule.kernels.transpose.tile_config import LINE, SECTOR, WARP, WORD
 
 #: Axes along which a block has more than one element.
 RUN_AXES = 4
 #: Bytes of a table's entry: a run's offset in device memory, and its place in shared memory.
 ENTRY = 8
-#: Words of a run of the target that a thread has: the kernel is compiled for so many.
-CHUNKS = (1, 2, 4)
-# Elements along an axis that blocks have at least, for each that they share.
-_LEAST_SHARES = 4
 # Pitches that are tried along an axis.
 _PITCHES = 8
-# Bytes of blocks that take longer than predicted.
-_SMALL_BLOCK = 6000
-# Microseconds of an H200, fitted to 144 times of 60 permutations: of a launch, of a run that a CTA looks up, and of a
+# Microseconds of an H200, fitted to 34 permutations: of a launch, of a run of the target that a CTA looks up, and of a
 # byte that is read or written.
-_LAUNCH, _ENTRY_US, _BYTE = 2.36, 2e-3, 0.268e-6
+_LAUNCH, _ENTRY_US, _BYTE = 3.0, 1e-3, 0.26e-6
 # Of a byte of two sectors that a run of the source shares with others; the same of a run of the target.
-_SHARED = 0.48e-6, 0.76e-6
-# Of an SM for the blocks that its CTAs move at once, of a warp for one; for its words of a run, for each word of a bank
-# that it reads, more where runs end with sectors, and where it has several of a run.
-_ROUND, _WARP = 0.19, 1.5e-3
-_WORD_US, _WAVEFRONT, _TO_SECTOR, _OF_CHUNKS = 1.7e-3, 0.334e-3, 1.8e-3, 0.55e-3
-
-
-class WordCtas(NamedTuple):
-    """CTAs that move blocks by words."""
-
-    threads: int  #: Threads of each.
-    most_bytes: int  #: Bytes of a block, at most.
-    resident: int  #: CTAs of an SM.
+_SHARED = 0.28e-6, 1.07e-6
+# Of a word of a bank that a warp reads, of a warp for a block, and of a warp's word of a run in blocks at the edge.
+_WAVEFRONT, _WARP, _EDGE = 3.0e-6, 0.13e-3, 32e-6
+# Bytes of runs of the target of which the ends take longer than predicted, and a factor.
+_SHORT_RUN, _OF_SHORT = 2 * SECTOR, 1.25
 
 
 class WordBlock(NamedTuple):
@@ -56,25 +41,12 @@ class WordBlock(NamedTuple):
     extents: tuple[int, ...]  #: Elements of a block along each.
     source: tuple[int, ...]  #: Numbers of the axes of a run of the source, the first one fastest.
     target: tuple[int, ...]  #: The same of a run of the target.
-    #: Elements along the last of a target run's axes that the next block has too, for the sector in which runs end.
-    shared: int
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Return the elements from a block to the next along each axis."""
-        return tuple(extent - self.shared * (number == self.target[-1]) for number, extent in enumerate(self.extents))
+    part: int  #: Elements of a run of the target along the last of its axes: a divisor of the block's.
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Return the blocks along each axis; the last one begins earlier where extents are no multiples."""
-        sizes = zip(self.axes, self.extents, self.steps, strict=True)
-        return tuple(-(-(axis.extent - extent) // step) + 1 for axis, extent, step in sizes)
-
-    @property
-    def earlier(self) -> tuple[int, ...]:
-        """Return the elements that the last block along each axis begins earlier."""
-        sizes = zip(self.axes, self.extents, self.steps, self.counts, strict=True)
-        return tuple((count - 1) * step + extent - axis.extent for axis, extent, step, count in sizes)
+        return tuple(-(-axis.extent // extent) for axis, extent in zip(self.axes, self.extents, strict=True))
 
     @property
     def inner(self) -> tuple[int, ...]:
@@ -89,17 +61,20 @@ class WordBlock(NamedTuple):
     @property
     def target_run(self) -> int:
         """Return the elements of a run of the target."""
-        return math.prod(self.extents[number] for number in self.target)
+        return math.prod(self.extents[number] for number in self.target[:-1]) * self.part
 
     @property
-    def source_others(self) -> tuple[int, ...]:
-        """Return the numbers of the axes that a run of the source lacks."""
-        return tuple(number for number in self.inner if number not in self.source)
+    def source_others(self) -> tuple[tuple[int, int, int], ...]:
+        """Return the axes that a run of the source lacks: number, extent, and elements from one to the next."""
+        return tuple((number, self.extents[number], 1) for number in self.inner if number not in self.source)
 
     @property
-    def target_others(self) -> tuple[int, ...]:
-        """Return the same of a run of the target."""
-        return tuple(number for number in self.inner if number not in self.target)
+    def target_others(self) -> tuple[tuple[int, int, int], ...]:
+        """Return the same of a run of the target, first the other parts of its last axis."""
+        last = self.target[-1]
+        parts = self.extents[last] // self.part
+        others = tuple((number, self.extents[number], 1) for number in self.inner if number not in self.target)
+        return ((last, parts, self.part), *others) if parts > 1 else others
 
 
 def words_of(run: Any, itemsize: int) -> Any:
@@ -107,112 +82,73 @@ def words_of(run: Any, itemsize: int) -> Any:
     return (run * itemsize + 2 * WORD - 1 - itemsize) // WORD
 
 
-def chunks_of(block: WordBlock, itemsize: int, threads: int) -> int:
-    """Return the words of a run of the target that each of so many threads has."""
-    return next(count for count in CHUNKS if count * threads >= words_of(block.target_run, itemsize))
-
-
 def least_us(problem: TransposeProblem) -> float:
     """Return about the microseconds in which an H200 moves blocks at least: a launch, and the bytes."""
     return _LAUNCH + _BYTE * problem.bytes_min
 
 
-class _WordRuns(NamedTuple):
-    """Of all blocks that are compared: their runs, words of a thread, and the microseconds of all bytes."""
+class _WordTimes(NamedTuple):
+    """Of all blocks that are compared: runs of source and target, passes over a class, and predicted microseconds."""
 
     source_run: Extents
     target_run: Extents
-    shared: Extents  #: As of WordBlock.
-    blocks: Extents  #: Blocks of a problem.
-    passes: Extents  #: Words that a thread writes of a block.
-    chunks: Extents  #: Those of a run.
+    passes: Extents
     bytes_us: npt.NDArray[np.float64]
-    is_refused: npt.NDArray[np.bool_]
+    times: npt.NDArray[np.float64]  #: Infinite where runs are short.
 
 
 # Cached, as all configs choose from the same blocks.
 @functools.lru_cache(maxsize=16)
-def _runs(problem: TransposeProblem, threads: int) -> _WordRuns:
-    axes, item, tried = axes_of(problem), problem.itemsize, tried_blocks(problem)
+def _times(problem: TransposeProblem, threads: int) -> _WordTimes:
+    axes, item = axes_of(problem), problem.itemsize
+    tried = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
-    (source_run, _), (_, aligned) = tried.runs
-    ahead = np.where(aligned % SECTOR > 0, SECTOR // item - 1, 0)
-    most = CHUNKS[-1] * threads * WORD // item - WORD
-    target_run, shared, blocks = _target_runs(axes, tried, sides_of(problem)[1], (ahead, most))
-    bytes_us = _BYTE * item * (every + blocks * tried.sizes).astype(np.float64)
-    # Runs that end with a sector share it only where their axes end.
-    edges = blocks * tried.sizes / source_run, np.where(shared > 0, 0.0, every / target_run)
-    for (_, aligned), rate, count in zip(tried.runs, _SHARED, edges, strict=True):
-        bytes_us += count * rate * np.maximum(2 * SECTOR - aligned, 0)
-    words, classes, targets = words_of(target_run, item), WORD // item, tried.sizes // target_run
-    chunks, abreast = -(-words // threads), np.maximum(threads // words, 1)
-    passes = np.where(chunks > 1, targets * chunks, classes * -(-targets // (classes * abreast)))
-    is_refused = (np.minimum(source_run, target_run) * item < SECTOR) | (tried.sizes * item < _SMALL_BLOCK)
-    is_refused |= ((tried.extents > 1).sum(axis=1) > RUN_AXES) | (tried.sizes // source_run > threads)
-    return _WordRuns(
-        source_run, target_run, shared, blocks, passes, chunks, bytes_us, is_refused | (chunks > CHUNKS[-1])
-    )
-
-
-def _microseconds(problem: TransposeProblem, ctas: WordCtas, conflicts: int) -> npt.NDArray[np.float64]:
-    """Return about the times of all blocks with so many words of a bank, infinite where threads do not suffice."""
-    tried, runs, item = tried_blocks(problem), _runs(problem, ctas.threads), problem.itemsize
-    word = _WORD_US + _WAVEFRONT * (WORD // item * conflicts)
-    word = word + _TO_SECTOR * (runs.shared > 0) + _OF_CHUNKS * (runs.chunks > 1)
-    at_once = np.minimum(ctas.resident, -(-runs.blocks // SMS)) * (ctas.threads // WARP)
-    rounds = -(-runs.blocks // (ctas.resident * SMS))
-    by_sm = rounds * (_ROUND + at_once * (_WARP + runs.passes * word))
-    entries = tried.sizes // runs.source_run + tried.sizes // runs.target_run
-    times: npt.NDArray[np.float64] = _LAUNCH + _ENTRY_US * entries + np.cbrt(runs.bytes_us**3 + by_sm**3)
-    times[runs.is_refused | (tried.sizes * item > ctas.most_bytes)] = math.inf
-    return times
-
-
-def _target_runs(
-    axes: Sequence[Axis], tried: TriedBlocks, side: Side, limits: tuple[Extents, int]
-) -> tuple[Extents, Extents, Extents]:
-    """Return the elements of blocks' runs, what adjacent blocks share along those, and the blocks of a problem.
-
-    `limits` are the elements that runs need to end with a sector, and those of a run at most: longer ones end with an
-    axis. Runs of whole axes, and those of which it would be more than a fourth, share none.
-    """
-    ahead, most = limits
-    run, shared, blocks = np.ones(len(tried.sizes), np.int64), np.zeros(len(tried.sizes), np.int64), tried.blocks.copy()
-    is_whole, size = np.ones(len(tried.sizes), np.bool_), 1
-    for number in side.order:
-        if side.strides[number] != size:
-            break
-        part, extent = tried.extents[:, number], axes[number].extent
-        is_whole &= run * part <= most
-        wanted = -(-ahead // size)
-        wanted[~is_whole | (part == extent) | (part < _LEAST_SHARES * wanted)] = 0
-        run = np.where(is_whole, run * part, run)
-        shared += wanted
-        blocks = blocks // -(-extent // part) * (-(-(extent - part) // (part - wanted)) + 1)
-        is_whole &= part == extent
-        size *= extent
-    return run, shared, blocks
+    bytes_us = np.full(len(tried.sizes), 2 * _BYTE * every * item)
+    moved = tried.blocks * tried.sizes, np.full_like(tried.sizes, every)
+    for (run, aligned), rate, count in zip(tried.runs, _SHARED, moved, strict=True):
+        bytes_us += count / run * rate * np.maximum(2 * SECTOR - aligned, 0)
+    _, target = sides_of(problem)
+    source_run, target_run = tried.runs[0][0], target_runs(axes, tried.extents, target, threads * WORD // item)
+    words, classes, warps = words_of(target_run, item), WORD // item, threads // WARP
+    abreast, targets = np.maximum(threads // words, 1), tried.sizes // target_run
+    passes = classes * -(-targets // (classes * abreast))
+    times = _ENTRY_US * targets + np.hypot(bytes_us, warps * tried.blocks * _block_us(item, passes, 1))
+    is_refused = np.minimum(source_run, target_run) * item < SECTOR
+    is_refused |= (tried.extents > 1).sum(axis=1) > RUN_AXES
+    times[is_refused | (tried.sizes // source_run > threads) | (words > threads)] = math.inf
+    return _WordTimes(source_run, target_run, passes, bytes_us, times)
 
 
 @functools.lru_cache(maxsize=256)
-def word_block(problem: TransposeProblem, ctas: WordCtas) -> tuple[WordBlock, float] | None:
+def word_block(problem: TransposeProblem, threads: int, most_bytes: int) -> tuple[WordBlock, float] | None:
     """Return the block of predicted least time, and its microseconds on an H200; None if runs are short."""
     problem = in_units(problem)
-    axes, tried = axes_of(problem), tried_blocks(problem)
-    runs, times = _runs(problem, ctas.threads), _microseconds(problem, ctas, 1)
+    axes, item, tried, found = axes_of(problem), problem.itemsize, tried_blocks(problem), _times(problem, threads)
+    times = np.where(tried.sizes * item > most_bytes, math.inf, found.times)
     best = int(times.argmin())
     if not math.isfinite(times[best]):
         return None
     extents = tuple(tried.extents[best].tolist())
     source, target = sides_of(problem)
-    source_axes = _axes_of_run(source, extents, int(runs.source_run[best]))
-    target_axes = _axes_of_run(target, extents, int(runs.target_run[best]))
-    block = WordBlock(axes, extents, source_axes, target_axes, int(runs.shared[best]))
-    return block, float(_microseconds(problem, ctas, conflicts_of(block, problem.itemsize))[best])
+    source_axes, _ = _axes_of_run(source, extents, int(found.source_run[best]))
+    target_axes, part = _axes_of_run(target, extents, int(found.target_run[best]))
+    block = WordBlock(axes, extents, source_axes, target_axes, part)
+    count = int(tried.blocks[best])
+    whole = math.prod(axis.extent // extent for axis, extent in zip(axes, extents, strict=True))
+    passes, targets = int(found.passes[best]), math.prod(extents) // block.target_run
+    of_warps = count * _block_us(item, passes, conflicts_of(block, item)) + (count - whole) * passes * _EDGE
+    moved = math.hypot(float(found.bytes_us[best]), threads // WARP * of_warps)
+    factor = _OF_SHORT if block.target_run * item < _SHORT_RUN else 1.0
+    return block, _LAUNCH + _ENTRY_US * targets + factor * moved
 
 
-def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[int, ...]:
-    """Return the axes of a run of so many elements."""
+def _block_us(item: int, passes: Any, conflicts: int) -> Any:
+    """Return about the microseconds of a warp for a block, of each number of many passes over the words of a class."""
+    return _WARP + _WAVEFRONT * (WORD // item * conflicts) * passes
+
+
+def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[tuple[int, ...], int]:
+    """Return the axes of a run of so many elements, and its elements along the last one."""
     found: list[int] = []
     for number in side.order:
         if extents[number] > 1:
@@ -220,7 +156,33 @@ def _axes_of_run(side: Side, extents: Sequence[int], run: int) -> tuple[int, ...
             if run <= extents[number]:
                 break
             run //= extents[number]
-    return tuple(found)
+    return tuple(found), run
+
+
+def target_runs(axes: Sequence[Axis], extents: Extents, side: Side, most: int) -> Extents:
+    """Return the contiguous elements of blocks, fewer than `most`: of whole axes, and a divisor of the next one's."""
+    run, is_whole = np.ones(len(extents), np.int64), np.ones(len(extents), np.bool_)
+    size = 1
+    for number in side.order:
+        if side.strides[number] != size:
+            break
+        part = extents[:, number]
+        is_long = is_whole & (run * part >= most)
+        if is_long.any():
+            pairs, which = np.unique((part[is_long], run[is_long]), axis=1, return_inverse=True)
+            divisors = [_largest_divisor(one, (most - 1) // before) for one, before in pairs.T.tolist()]
+            run[is_long] *= np.array(divisors)[which.ravel()]
+        is_whole &= ~is_long
+        run = np.where(is_whole, run * part, run)
+        is_whole &= part == axes[number].extent
+        size *= axes[number].extent
+    return run
+
+
+@functools.lru_cache(maxsize=4096)
+def _largest_divisor(number: int, most: int) -> int:
+    """Return the largest divisor of a number that is not larger than another."""
+    return next(one for one in range(min(number, most), 0, -1) if number % one == 0)
 
 
 @functools.lru_cache(maxsize=256)
@@ -239,7 +201,7 @@ def pitches_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
         size *= block.extents[number]
     # The vectors that hold a run hold nothing of another.
     size += vector - 1
-    for number in sorted(block.source_others, key=lambda one: block.axes[one].source):
+    for number in sorted((one for one, _, _ in block.source_others), key=lambda one: block.axes[one].source):
         place = block.inner.index(number)
         size += (block.axes[number].source - size) % vector
         tried = np.arange(size, size + _PITCHES * vector, vector)
@@ -283,7 +245,7 @@ def classes_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
     The runs of a class have the same offset in the target modulo a word.
     """
     offsets = np.zeros(1, np.int64)
-    for number in block.target_others:
-        offsets = (offsets[:, None] + np.arange(block.extents[number]) * block.axes[number].target).ravel()
+    for number, extent, step in block.target_others:
+        offsets = (offsets[:, None] + np.arange(extent) * step * block.axes[number].target).ravel()
     counts = np.bincount(offsets % (WORD // itemsize), minlength=WORD)
     return (0, *np.cumsum(counts).tolist())
