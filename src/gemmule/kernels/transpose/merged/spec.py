@@ -17,13 +17,15 @@ from gemmule.kernels.transpose.spec import transpose_spec
 from gemmule.kernels.transpose.tile_config import LINE, WARP, WORD, packed_rows
 from gemmule.kernels.transpose.word_blocks.spec import words_take_less
 
-# Microseconds of an H200, fitted to 164 times of 79 permutations: of a launch, of a byte that is read or written; of a
+# Microseconds of an H200, fitted to 370 times of 150 permutations: of a launch, of a byte that is read or written; of a
 # round of CTAs, of a warp's word in it, and of an SM for each of those that have elements, by the bytes of one.
 _LAUNCH, _BYTE = 0.788, 0.24e-6
 _ROUND, _LATENCY = 0.65, 0.0405
 _A_WORD = {1: 4.55e-3, 2: 5.41e-3, 4: 4.08e-3, 8: 8.06e-3, 16: 8.33e-3}
 # Of equal times those of tiles that write whole lines: a factor of others.
 _OF_SHORT = 1.05
+# Threads of CTAs that take longer than predicted, and a factor, by the bytes of an element.
+_MANY, _OF_MANY = 512, {1: 1.12, 2: 1.08}
 # Share of the time of merged axes below which blocks are chosen.
 _BLOCKS = 0.97
 # Registers of a thread, and what an SM of an H200 holds at once.
@@ -90,6 +92,8 @@ def _cost(problem: TransposeProblem, config: MergedConfig, gpu: GpuRates) -> flo
     issued = rounds + -(-ctas // gpu.multiprocessors) * filled * words * _A_WORD[item]
     moved = _BYTE * problem.bytes_min * SMS / gpu.multiprocessors
     preferred = _OF_SHORT if config.write_bytes < LINE else 1.0
+    if threads == _MANY:
+        preferred *= _OF_MANY.get(item, 1.0)
     return preferred * (_LAUNCH + math.cbrt(moved**3 + issued**3))
 
 
