@@ -80,6 +80,25 @@ def _end_quickly(codes: list[int]) -> None:
     os._exit(codes[0])
 
 
+def may_use_gpu(words: list[str]) -> bool:
+    """Return whether the words of a command ask for a product, and for no other executor than the GPU."""
+    others = ("-h", "--help", "--executor", "--scheduler")
+    return (
+        words[:1] == ["matmul"]
+        and not any(word.startswith(others) for word in words)
+        and os.environ.get("GEMMULE_EXECUTOR") in (None, "", "gpu")
+    )
+
+
+def _initialise_driver() -> None:
+    """Initialise the CUDA driver, without its bindings, whose import would wait for all others."""
+    import ctypes
+
+    # What is wrong is found again, and reported, by what needs the GPU.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
+
+
 def main() -> None:
     """Run the command; it ends with `SystemExit`."""
     # The command lets Ctrl-C raise again where it reports that.
@@ -94,6 +113,9 @@ def script() -> None:
     codes: list[int] = []
     # What is registered later runs before.
     atexit.register(_end_quickly, codes)
+    if may_use_gpu(sys.argv[1:]):
+        # The driver takes as long as the imports of the command, and needs no lock of Python's.
+        threading.Thread(target=_initialise_driver, name="gemmule-cuinit", daemon=True).start()
     try:
         main()
     except SystemExit as end:

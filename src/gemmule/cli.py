@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import os
 import re
 import sys
 import threading
@@ -14,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
 import click
+
+from gemmule_command import may_use_gpu
 
 from .commands.failures import failures_in_one_line
 from .commands.json_output import echo_json
@@ -54,18 +55,8 @@ class _Commands(Mapping[str, click.Command]):
         return len(_COMMANDS)
 
 
-def _may_use_gpu(args: list[str]) -> bool:
-    """Return whether the words of a command ask for a product, and for no other executor than the GPU."""
-    others = ("-h", "--help", "--executor", "--scheduler")
-    return (
-        args[:1] == ["matmul"]
-        and not any(word.startswith(others) for word in args)
-        and os.environ.get("GEMMULE_EXECUTOR") in (None, "", "gpu")
-    )
-
-
 def _start_driver() -> None:
-    """Initialise the CUDA driver: it takes as long as the imports of the command."""
+    """Import the driver's bindings, and wait until it is initialised, which the script began."""
     from .core.errors import GemmuleError
     from .runtime.driver import driver_module
 
@@ -86,7 +77,7 @@ class OneLineGroup(click.Group):
                 if "--json" in args:
                     echo_json({"error": refused, "exit_code": click.UsageError.exit_code})
                 raise click.UsageError(refused)
-            if _may_use_gpu(args):
+            if may_use_gpu(args):
                 threading.Thread(target=_start_driver, name="gemmule-driver", daemon=True).start()
             return super().parse_args(ctx, args)
 

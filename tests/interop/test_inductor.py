@@ -170,6 +170,7 @@ def test_calls_after_the_first_are_queued_without_a_plan(said, monkeypatch, cont
 
     monkeypatch.setattr(linear_cache, "cached_gemm", cached)
     monkeypatch.setattr(linear_calls, "raw_stream", lambda device: 7)
+    monkeypatch.setattr(linear_calls, "_is_capturing", lambda: False)
     monkeypatch.setattr(linear_calls, "LOW", 63)
     linear_cache.forget()
     # More layers of a kind than times that one is looked at.

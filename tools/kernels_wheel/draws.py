@@ -19,7 +19,7 @@ from gemmule.core.tracing import accumulated, accumulated_second, lowered, matri
 from gemmule.dispatch.problem_key import problem_of
 from gemmule.dispatch.tuned_file import read_tuned
 from gemmule.dispatch.tuned_table import shipped_files
-from gemmule.lab.products import LAYOUTS
+from gemmule.lab.products import LAYOUTS, gemm_problem
 from gemmule.lab.transposes import transpose_of
 
 from .forms import form
@@ -66,6 +66,9 @@ LOW, HIGH = 64, 8192
 POWERS = 0.5
 #: Share of first tries that are of other calls than GEMMs and matrix transposes.
 FORMS = 0.4
+#: Widths and inner widths of Llamas, their words, rows of a decode and of a prefill, and tokens of a training step.
+LLAMAS, VOCABULARY = ((2048, 5632), (4096, 14336)), 32000
+ROWS, TRAINED_ROWS = (1, 8, 64, 256, 1999, 2048), (2048,)
 #: Problems that are drawn one after another; such parts are drawn in parallel.
 PART = 2000
 _ODD = 1 / 3
@@ -104,6 +107,17 @@ def shipped_problems() -> Iterator[Problem]:
     for path in shipped_files():
         for entry in read_tuned(path):
             yield problem_of(entry.key)
+
+
+def layer_problems() -> Iterator[Problem]:
+    """Yield the products of Llama's linear layers, forward and backward, by width and inner width."""
+    for width, inner in LLAMAS:
+        shapes = ((width, width), (width // 4, width), (inner, width), (width, inner), (VOCABULARY, width))
+        for (n, k), rows in itertools.product(shapes, ROWS):
+            yield gemm_problem(rows, n, k, "bfloat16", "bfloat16", "nt")
+        for (n, k), rows in itertools.product(shapes, TRAINED_ROWS):
+            yield gemm_problem(rows, k, n, "bfloat16", "bfloat16", "nn")
+            yield gemm_problem(n, k, rows, "bfloat16", "bfloat16", "tn")
 
 
 def _product(kind: Kind, rng: np.random.Generator, powers: float) -> GemmProblem:

@@ -20,7 +20,7 @@ from gemmule.dispatch.quantize import choose_quantize
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose
 
-from .draws import PART, part, problems, shipped_problems
+from .draws import PART, layer_problems, part, problems, shipped_problems
 from .forms import quantisations
 
 ARCH = Arch.parse("sm_90a")
@@ -41,8 +41,9 @@ _VIRTUAL = 20
 def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, workers: int | None = None) -> list[Job]:
     """Return the compilations of the wheel, those that most draws need first, in an order that is always the same.
 
-    Before all others are those of tuned tables, of first tries, of quantisation, and of grouped products, which are not
-    drawn: all configs for the layouts of a mixture of experts. So many processes choose; by default one for each CPU.
+    Before all others are those of tuned tables, of models' layers, of first tries, of quantisation, and of grouped
+    products, which are not drawn: all configs for the layouts of a mixture of experts. So many processes choose; by
+    default one for each CPU.
     """
     counts: collections.Counter[Job] = collections.Counter()
     tried: collections.Counter[Job] = collections.Counter()
@@ -56,8 +57,9 @@ def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, worke
             counts.update(counted)
         for counted in trying:
             tried.update(counted)
-    for number, problem in enumerate(shipped_problems()):
-        tried.update(dict.fromkeys(chosen(problem, number % _VIRTUAL % len(CHIPS)), least))
+    # Each chip has a table of its own, and takes configs of the other's.
+    for problem, number in itertools.product((*shipped_problems(), *layer_problems()), range(len(CHIPS))):
+        tried.update(dict.fromkeys(chosen(problem, number), least))
     certain = (*(job for job, number in tried.items() if number >= least), *_grouped(), *_quantising())
     counts.update(dict.fromkeys(certain, draws))
     general = list(_general())

@@ -9,6 +9,7 @@ from gemmule.core.errors import DriverError
 
 from .device import current
 from .driver import call, driver
+from .graph_nodes import kernel_name
 
 #: Nodes of the lead-in graph. Each takes one to two microseconds, and the host queues a sample in less than their sum.
 _LEAD_NODES = 64
@@ -70,19 +71,10 @@ class Graph:
 
     def kernels(self) -> list[str]:
         """Return the names of the kernels that the graph launches, in order of capture, as the driver knows them."""
-        kind = driver().CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
-        names = []
         with current(self._ordinal):
             _, count = call("cuGraphGetNodes", self._graph, 0)
             nodes, _ = call("cuGraphGetNodes", self._graph, count) if count else ([], 0)
-            for node in nodes:
-                if call("cuGraphNodeGetType", node) == kind:
-                    params = call("cuGraphKernelNodeGetParams", node)
-                    if int(params.func):
-                        names.append(call("cuFuncGetName", params.func).decode())
-                    else:
-                        names.append(call("cuKernelGetName", params.kern).decode())
-        return names
+            return [name for node in nodes if (name := kernel_name(node)) is not None]
 
     def close(self) -> None:
         """Give the graph back."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gemmule.runtime.arrays.torch_guards import quick_maker
+from gemmule.runtime.graph_nodes import was_captured_last
 
 from .product import lies_in_columns
 
@@ -18,6 +19,7 @@ LOW = 255
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda device: int(torch.cuda.current_stream(device).cuda_stream)
 )
+_is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
 
 #: Queues a product, given addresses and stream.
 Queue = Callable[[tuple[int, ...], int], None]
@@ -25,19 +27,20 @@ Queue = Callable[[tuple[int, ...], int], None]
 Maker = Callable[[Any], Any]
 
 
-# The input and the stream of the layer that was queued last.
-_last = [0, 0]
+# The input, the stream and the launch of the layer that was queued last.
+_last: list[Any] = [0, 0, None]
 
 
-def _follows(x: int, stream: int) -> bool:
+def _follows(x: int, stream: int, queue: Queue) -> bool:
     """Return whether the last layer had this input, at an address, and so is likely to be the predecessor in a stream.
 
-    Such are the projections of a query, a key and a value: they overlap. PyTorch's kernels trigger no dependent launch.
-    The results are the same.
+    Such are the projections of a query, a key and a value: they overlap. PyTorch's kernels trigger no dependent launch,
+    behind which one begins half a microsecond later. Of a graph that is being captured it is known: between the two
+    projections of a gated layer there is its activation. The results are the same.
     """
-    follows = _last[0] == x and _last[1] == stream
-    _last[:] = x, stream
-    return follows
+    follows, last = _last[0] == x and _last[1] == stream, _last[2]
+    _last[:] = x, stream, queue
+    return follows and (not _is_capturing() or was_captured_last(last, stream))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class Forward:
             out = self.new(x)
             addresses = (px, pw, pb, out.data_ptr())
         stream = raw_stream(self.device)
-        (self.queue if _follows(px, stream) else self.serial)(addresses, stream)
+        (self.queue if _follows(px, stream, self.queue) else self.serial)(addresses, stream)
         return out
 
 
@@ -148,7 +151,7 @@ class Into:
         if together & LOW or pa == pb or 0 in addresses:
             return False
         stream = raw_stream(self.device)
-        (self.queue if _follows(pa, stream) else self.serial)(addresses, stream)
+        (self.queue if _follows(pa, stream, self.queue) else self.serial)(addresses, stream)
         return True
 
 

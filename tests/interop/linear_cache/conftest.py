@@ -13,6 +13,7 @@ def gpu(monkeypatch, request):
     stand_in = LinearGpu()
     monkeypatch.setattr(linear_cache, "cached_gemm", stand_in.cached_gemm)
     monkeypatch.setattr(linear_calls, "raw_stream", lambda device: 7)
+    monkeypatch.setattr(linear_calls, "_is_capturing", lambda: False)
     # What PyTorch allocates on the host is aligned to 64 bytes.
     monkeypatch.setattr(linear_calls, "LOW", 63)
     monkeypatch.setattr(linear_cache, "bias_role", lambda *_: request.param)

@@ -65,7 +65,7 @@ def launched(gpu, monkeypatch):
     monkeypatch.setattr(linear_cache, "cached_gemm", cached_gemm)
     monkeypatch.setattr(linear_cache, "serial_queue", lambda queue: serial_queue(queue.inner))
     # The input of another test may have been where this one's is.
-    monkeypatch.setattr(linear_calls, "_last", [0, 0])
+    monkeypatch.setattr(linear_calls, "_last", [0, 0, None])
     return found
 
 
@@ -82,6 +82,27 @@ def test_layers_of_one_input_overlap_and_others_are_launched_in_order(launched, 
     streams[0] = 8
     gt.linear(second, layers[0])
     assert launched == ["serial", "overlapping", "overlapping"] * 2 + ["serial"]
+
+
+def test_layers_of_one_input_overlap_in_a_graph_where_nothing_is_between_them(launched, monkeypatch):
+    asked, follows = [], [True]
+
+    def was_captured_last(queue, stream):
+        asked.append((queue, stream))
+        return follows[0]
+
+    monkeypatch.setattr(linear_calls, "_is_capturing", lambda: True)
+    monkeypatch.setattr(linear_calls, "was_captured_last", was_captured_last)
+    weight = operands(4, 16, bias=False, grad=False)[1]
+    x = torch.randn(4, 16, dtype=torch.float64)
+    gt.linear(x, weight)
+    launched.clear()
+    for follows[0] in (True, True, False):
+        torch.testing.assert_close(gt.linear(x, weight), functional.linear(x, weight))
+    assert launched == ["serial", "overlapping", "serial"]
+    # Only behind a layer of the same input it is asked.
+    assert len(asked) == 2
+    assert all(callable(queue) and stream == 7 for queue, stream in asked)
 
 
 def replaced(layer):

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -20,7 +19,6 @@ import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.core.errors import FileFormatError, UnsupportedError
 from gemmule.outofcore.stores.formats.npy_header import read_header
-from gemmule.runtime import driver
 
 SOURCES = Path(gm.__file__).parents[1]
 
@@ -126,27 +124,6 @@ def test_a_name_that_the_locale_cannot_print_is_no_traceback(folder):
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
     assert Path("ö.npy").exists()
-
-
-@pytest.mark.parametrize("error", [RuntimeError, UnsupportedError])
-def test_a_driver_that_cannot_be_started_ahead_is_left_to_what_needs_it(error, monkeypatch):
-    started = []
-
-    def module():
-        started.append(threading.current_thread().name)
-        raise error("no driver")
-
-    monkeypatch.setattr(driver, "driver_module", module)
-    monkeypatch.setattr(threading, "excepthook", lambda failed: started.append(failed.exc_value))
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "gpu")
-    # A file that is missing is refused before anything else looks for a GPU.
-    done = run("matmul", "gone.npy", "B.npy", "-o", "C.npy")
-    for thread in threading.enumerate():
-        if thread.name == "gemmule-driver":
-            thread.join()
-    assert "gemmule-driver" in started
-    assert not any(isinstance(one, Exception) for one in started)
-    assert "gone.npy" in done.output
 
 
 def test_names_in_public_docstrings_can_be_imported():

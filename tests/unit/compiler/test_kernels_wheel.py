@@ -86,9 +86,10 @@ def test_members_are_what_dispatch_chooses_most_often_first():
     assert {job.spec.name for job in fewest[-15:]} == set(members.GENERAL)
     drawn = {job for number, one in enumerate(draws.problems(300, members.SEED)) for job in members.chosen(one, number)}
     assert drawn <= set(all_of_few)
-    # Of few kernels those of first tries and of tuned tables come before others.
+    # Of few kernels those of first tries, of tuned tables and of models' layers come before others, on both chips.
     tried = {job for job, count in members.needed(0, 30, first_tries=True).items() if count}
-    tuned = {job for number, one in enumerate(draws.shipped_problems()) for job in members.chosen(one, number % 20 % 2)}
+    certain = (*draws.shipped_problems(), *draws.layer_problems())
+    tuned = {job for one in certain for number in range(2) for job in members.chosen(one, number)}
     assert tried | tuned <= {*members.every_member(300, 1, len(all_of_few) - 100)}
 
 

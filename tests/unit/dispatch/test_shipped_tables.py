@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,22 @@ def test_products_of_a_matrix_and_its_own_transpose_are_no_entries():
     (file,) = RESULTS.glob("20261122T192736-*.jsonl")
     assert '"own_transpose":true' in file.read_text().replace(" ", "")
     assert shipped_entries([file]) == []
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_layers_behind_other_kernels_come_before_what_was_timed_back_to_back(order, tmp_path):
+    (file,) = RESULTS.glob("20261129T172214-*.jsonl")
+    block, *lines = map(json.loads, file.read_text().splitlines())
+    one = next(line for line in lines if line["record"] == "gemm" and "ratio" in line)
+    records = [
+        one | {"ratio": 1.2, "median_us": 1.0},
+        one | {"ratio": 0.9, "median_us": 2.0, "behind": "torch.mul"},
+        one | {"ratio": 0.95, "median_us": 3.0, "behind": "torch.mul"},
+    ]
+    given = tmp_path / file.name
+    given.write_text("\n".join(map(json.dumps, [block, *(records[place] for place in order)])) + "\n")
+    (entry,) = shipped_entries([given])
+    assert (entry.us, entry.ratio) == (3.0, 0.95)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)

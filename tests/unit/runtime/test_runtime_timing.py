@@ -11,6 +11,7 @@ import pytest
 
 from gemmule.core.errors import DriverError, UnsupportedError
 from gemmule.lab.products import gemm_problem, random_inputs
+from gemmule.runtime.graph_nodes import was_captured_last
 from gemmule.runtime.rotation import ALIGNMENT, OperandSets, Rotation
 from gemmule.runtime.sensors import Sensors
 from gemmule.runtime.stopwatch import Graph, Stopwatch, closing, lead_in
@@ -125,6 +126,31 @@ def test_the_kernels_of_a_graph_are_named_whichever_way_they_were_launched(drive
         "cuKernelGetName": lambda kernel: b"splitKreduce",
     }
     assert Graph(lambda: None, 0, 7).kernels() == ["sm80_sgemm", "splitKreduce"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kind", "name", "last"),
+    [
+        (["n"], "kernel", b"gemm", True),
+        (["n"], "kernel", b"silu", False),
+        (["n"], "memset", b"gemm", False),
+        (["n", "m"], "kernel", b"gemm", False),
+        ([], "kernel", b"gemm", False),
+    ],
+)
+def test_what_the_next_launch_of_a_capture_follows(driver, nodes, kind, name, last):
+    names = {1: b"gemm", 2: name}
+    driver.answers |= {
+        "cuStreamGetCaptureInfo": lambda stream: (1, 9, "graph", nodes, None, len(nodes)),
+        "cuGraphNodeGetType": lambda node: kind,
+        "cuGraphKernelNodeGetParams": lambda node: types.SimpleNamespace(func=2, kern=0),
+        "cuFuncGetName": names.__getitem__,
+    }
+    queue = types.SimpleNamespace(direct=types.SimpleNamespace(function=1))
+    assert was_captured_last(queue, 7) is last
+    assert ("cuStreamGetCaptureInfo", 7) in driver.calls
+    # Of several launches it is not known.
+    assert was_captured_last(print, 7) is False
 
 
 def test_a_rotation_goes_round():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
+from gemmule import api
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.host.gemm import CheckedGemm
 from support.fakes import planners
@@ -47,7 +48,9 @@ def test_two_arrays_alone_are_found_by_their_layout(planned, monkeypatch):
         gm.matmul(a, b)
 
 
-@pytest.mark.parametrize("shapes", [((64, 64), (64, 64)), ((2, 9), (9, 5)), ((80, 2), (2, 80))])
+@pytest.mark.parametrize(
+    "shapes", [((64, 64), (64, 64)), ((2, 9), (9, 5)), ((80, 2), (2, 80)), ((4, 200), (200, 4)), ((99, 3), (3, 64))]
+)
 @pytest.mark.parametrize("layout", ["rows", "columns", "strided", "reversed", "unaligned"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_small_matrices_need_no_plan(shapes, layout, dtype, planned, rng):
@@ -59,6 +62,10 @@ def test_small_matrices_need_no_plan(shapes, layout, dtype, planned, rng):
     assert result.tobytes() == gm.matmul.plan(a, b).execute().tobytes()
     bound = 2 * a.shape[1] * np.finfo(dtype).eps * (np.abs(a).astype("g") @ np.abs(b).astype("g"))
     assert (np.abs(result - a.astype("g") @ b.astype("g")) <= bound).all()
+
+
+def test_squares_of_the_side_that_is_compared_first_are_small():
+    assert api._is_small(api._SIDE, api._SIDE, api._SIDE)
 
 
 def test_small_matrices_that_need_a_plan_have_one(planned, monkeypatch):
