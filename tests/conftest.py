@@ -14,6 +14,8 @@ import pytest
 # A failed assertion of a helper shows its values, as one of a test does.
 pytest.register_assert_rewrite("support")
 
+from support.combinations import covering  # noqa: E402
+
 
 def pytest_addoption(parser):
     parser.addoption("--record", metavar="FOLDER", help="write a record of the checks to a new file in FOLDER")
@@ -59,12 +61,36 @@ def pytest_configure(config):
 
 #: Folders of tests that may use JAX, which starts threads: no test after them can fork.
 WITH_JAX = {Path(__file__).parent / name for name in ("docs", "examples", "interop")}
+#: Folders of tests that compile kernels: their files take longest.
+WITH_COMPILER = {Path(__file__).parent / name for name in ("compile", "vgpu")}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Put the tests that may use JAX last; workers of pytest-xdist take the files with the most tests first."""
-    sizes = collections.Counter(item.path for item in items) if hasattr(config, "workerinput") else {}
-    items.sort(key=lambda item: (not WITH_JAX.isdisjoint(item.path.parents), -sizes.get(item.path, 0)))
+    """Put the tests that may use JAX last; workers of pytest-xdist take files that take long first."""
+    mark_other_combinations(items)
+    quick = (item for item in items if item.get_closest_marker("slow") is None)
+    sizes = collections.Counter(item.path for item in quick) if hasattr(config, "workerinput") else {}
+    places = {}
+    for path in {item.path for item in items}:
+        folders = {*path.parents}
+        place = bool(folders & WITH_JAX), folders.isdisjoint(WITH_COMPILER), -sizes.get(path, 0)
+        places[path] = place if sizes else place[:1]
+    items.sort(key=lambda item: places[item.path])
+
+
+def mark_other_combinations(items):
+    """Mark as slow what a test marked as `combinations` does not need."""
+    grids = collections.defaultdict(list)
+    for item in items:
+        marker = item.get_closest_marker("combinations")
+        if marker is not None and item.get_closest_marker("slow") is None:
+            grids[item.nodeid.partition("[")[0], *marker.args].append(item)
+    for (_, strength), grid in grids.items():
+        chosen = {*covering([tuple(map(id, item.callspec.params.values())) for item in grid], strength)}
+        for place, item in enumerate(grid):
+            if place not in chosen:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,17 +8,12 @@ left out; what the network before and the new one choose of it is printed. Needs
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from correction_networks import Training
 from fit_cost_model import Fit, Measured, invented, judged, read, weights_of
-
-from gemmule.kernels.hopper.cost import correction as hopper_correction
+from shipped_networks import ShippedNetworks, options
 
 _TRAINING = Training((128, 48), 1, 6, 2048, 2e-3, 0.002)
 #: Of products that were measured before: the share of what was measured in what the network is to give.
@@ -37,32 +32,23 @@ def targets_of(before: Fit, one: Measured, further: set[int]) -> tuple[Any, Any]
     return logs, weights_of(one, before.expected(one))
 
 
-def not_trained(products: Sequence[Measured], chips: Sequence[str], network: dict[str, Any]) -> Fit:
-    """Return a network as it is."""
-    nothing = [(np.zeros(len(one.times)), np.ones(len(one.times))) for one in products]
-    return Fit(products, chips, _TRAINING._replace(epochs=0), nothing, network)
-
-
 def main() -> None:
     """Fit, say how good the choices are, and write the data that the cost model reads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", type=Path, nargs="+", help="record files of the shipped fit")
+    parser = options(__doc__, "record files of the shipped fit")
     parser.add_argument("--further", type=Path, nargs="+", required=True, help="record files to learn from")
     given = parser.parse_args()
-    path = Path(hopper_correction.__file__).with_name("correction.json")
-    content = json.loads(path.read_text())
-    chips, network = content["chips"], content["network"]
+    shipped = ShippedNetworks()
     measured, further = list(read(given.records)), list(read(given.further))
     fitted = [one for one in further if not one.held_out]
-    every = [*measured, *invented(_MORE, chips), *fitted]
-    before = not_trained(every[:100], chips, network)
+    every = [*measured, *invented(_MORE, shipped.chips), *fitted]
+    before = shipped.not_trained(every[:100])
     numbers = {id(one) for one in fitted}
-    after = Fit(every, chips, _TRAINING, [targets_of(before, one, numbers) for one in every], network)
+    after = shipped.continued(every, _TRAINING, [targets_of(before, one, numbers) for one in every])
     for name, products in (("further", further), ("former", [one for one in measured if not one.float8])):
         left_out = [one for one in products if one.held_out]
         for which, fit in (("before", before), ("after", after)):
             print(f"{name} records, left out, {which}: {judged(fit, left_out)}", flush=True)
-    path.write_text(json.dumps(content | {"network": after.network()}, separators=(",", ":")) + "\n")
+    shipped.write("network", after)
 
 
 if __name__ == "__main__":

@@ -8,27 +8,22 @@ is fitted to all. Needs PyTorch, and no GPU.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from continue_fit import not_trained
 from correction_networks import Training
 from fit_cost_model import Fit, Measured, read
+from shipped_networks import ShippedNetworks, options, weights_near
 
-from gemmule.kernels.hopper.cost import correction as hopper_correction
 from gemmule.kernels.hopper.gemm.config_lists import CONFIGS
 from gemmule.kernels.hopper.gemm.offers import is_further, is_offered
 from gemmule.kernels.parts.hopper_facts import SMS
 
 _TRAINING = Training((128, 48), 1, 40, 128, 1e-3, 0.5)
-#: How fast a config's weight falls with its distance from the fastest, and the least.
-_NEAR, _LEAST_WEIGHT = 6.0, 0.05
 #: Places, from the last, of whether A and B are MN-major among the features of a product.
 _MN_MAJOR = (-7, -4)
 _REGISTERED = {dataclasses.replace(config, stages=2): config for config in CONFIGS}
@@ -59,23 +54,18 @@ def part(one: Measured, places: list[int]) -> Measured:
     return dataclasses.replace(one, configs=[one.configs[place] for place in places], **arrays)
 
 
-def weights_of(times: Any, least: float) -> Any:
-    """Return what configs count."""
-    return np.maximum(np.exp(-_NEAR * (times / least - 1)), _LEAST_WEIGHT)
-
-
 def targets_of(before: Fit, one: Pair) -> tuple[Any, Any]:
     """Return the logarithms that the network is to give for the further configs, and what these count."""
     least = min(one.known.times.min(), one.further.times.min())
     differences = one.known.wanted - before.logs(one.known)
-    slower = np.average(differences, weights=weights_of(one.known.times, least))
-    return one.further.wanted - slower, weights_of(one.further.times, least)
+    slower = np.average(differences, weights=weights_near(one.known.times, least))
+    return one.further.wanted - slower, weights_near(one.further.times, least)
 
 
-def fitted(products: Sequence[Pair], before: Fit, chips: Sequence[str], network: dict[str, Any]) -> Fit:
+def fitted(products: Sequence[Pair], before: Fit, shipped: ShippedNetworks) -> Fit:
     """Return the network fitted to products, from that of most products on."""
     targets = [targets_of(before, one) for one in products]
-    return Fit([one.further for one in products], chips, _TRAINING, targets, network)
+    return shipped.continued([one.further for one in products], _TRAINING, targets)
 
 
 def judged(products: Sequence[Pair], before: Fit, after: Fit) -> str:
@@ -105,18 +95,13 @@ def pairs(paths: Sequence[Path]) -> Iterator[Pair]:
 
 def main() -> None:
     """Fit, say how good the choices are, and write the data that the cost model reads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", type=Path, nargs="+", help="record files")
-    given = parser.parse_args()
-    path = Path(hopper_correction.__file__).with_name("correction.json")
-    content = json.loads(path.read_text())
-    chips, network = content["chips"], content["network"]
+    given = options(__doc__).parse_args()
+    shipped = ShippedNetworks()
     products = list(pairs(given.records))
-    before = not_trained([one.known for one in products], chips, network)
-    some = fitted([one for one in products if not one.known.held_out], before, chips, network)
+    before = shipped.not_trained([one.known for one in products])
+    some = fitted([one for one in products if not one.known.held_out], before, shipped)
     print(f"left out: {judged([one for one in products if one.known.held_out], before, some)}", flush=True)
-    every = fitted(products, before, chips, network)
-    path.write_text(json.dumps(content | {"further": every.network()}, separators=(",", ":")) + "\n")
+    shipped.write("further", fitted(products, before, shipped))
 
 
 if __name__ == "__main__":

@@ -8,26 +8,19 @@ Products left out are those of `fit_cost_model.py`; what is chosen of them is pr
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from continue_fit import not_trained
 from correction_networks import Training
 from fit_cost_model import Fit, Measured, judged, read
-
-from gemmule.kernels.hopper.cost import correction as hopper_correction
+from shipped_networks import ShippedNetworks, options, weights_near
 
 _TRAINING = Training((128, 48), 1, 60, 512, 2e-3, 0.5)
-#: How fast a config's weight falls with its distance from the fastest, and the least.
-_NEAR, _LEAST_WEIGHT = 6.0, 0.05
 
 
 def targets_of(before: Fit, one: Measured) -> tuple[Any, Any]:
     """Return the logarithms that the network is to give for a product's configs, and what these count."""
-    weights = np.maximum(np.exp(-_NEAR * (one.times / one.times.min() - 1)), _LEAST_WEIGHT)
+    weights = weights_near(one.times, one.times.min())
     logs = before.logs(one)
     differences = one.wanted - logs
     return logs + differences - np.average(differences, weights=weights), weights
@@ -35,19 +28,15 @@ def targets_of(before: Fit, one: Measured) -> tuple[Any, Any]:
 
 def main() -> None:
     """Fit, say how good the choices are, and write the data that the cost model reads."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("records", type=Path, nargs="+", help="record files")
-    given = parser.parse_args()
-    path = Path(hopper_correction.__file__).with_name("correction.json")
-    content = json.loads(path.read_text())
-    chips, network = content["chips"], content["network"]
+    given = options(__doc__).parse_args()
+    shipped = ShippedNetworks()
     layers = [one for one in read(given.records) if one.is_layer]
     fitted = [one for one in layers if not one.held_out]
-    before = not_trained(fitted, chips, network)
-    after = Fit(fitted, chips, _TRAINING, [targets_of(before, one) for one in fitted], network)
+    before = shipped.not_trained(fitted)
+    after = shipped.continued(fitted, _TRAINING, [targets_of(before, one) for one in fitted])
     for name, fit in (("before", before), ("after", after)):
         print(f"left out, {name}: {judged(fit, [one for one in layers if one.held_out])}", flush=True)
-    path.write_text(json.dumps(content | {"layers": after.network()}, separators=(",", ":")) + "\n")
+    shipped.write("layers", after)
 
 
 if __name__ == "__main__":

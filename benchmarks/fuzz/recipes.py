@@ -214,7 +214,7 @@ RECIPES: dict[str, Recipe] = {
         edges=0.0,
     ),
     "transpose_word_blocks": Recipe(
-        sides=((40, 160),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0, elements=2**25
+        sides=((33, 90),) * 4, operation="transpose", sizes=(1, 2), forms=("permutation",), edges=0.0, elements=2**25
     ),
     "transpose_merged": Recipe(
         sides=((40, 160),) * 4, operation="transpose", sizes=(1, 2, 4, 8), forms=("permutation",), elements=2**24

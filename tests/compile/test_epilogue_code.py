@@ -46,7 +46,7 @@ HOPPER_CONFIGS = [
 ]
 
 
-# What the gated form needs is more than what the other one does.
+# What the gated activation needs is more than what the other one does.
 @pytest.mark.parametrize(
     "expression",
     [pytest.param(GELU, marks=pytest.mark.slow, id="gelu"), pytest.param(GATED_WITH_C, id="gated with C")],

@@ -1,4 +1,4 @@
-"""Kernels with gated forms: spills, their recipe fits, and sums of a wgmma are touched behind the wait for it."""
+"""Kernels with gated activations: spills, their recipe fits, and sums of a wgmma are touched behind the wait for it."""
 
 from __future__ import annotations
 

@@ -38,3 +38,10 @@ def cupy():
 def jax():
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     return pytest.importorskip("jax", reason="JAX is not installed")
+
+
+@pytest.fixture
+def gt(torch):
+    import gemmule.torch
+
+    return gemmule.torch

@@ -30,7 +30,7 @@ CONFIGS = [
 
 
 def finish(spec, config, rng, *, shape=(136, 200, 520), kind="row", batch=(), out="bfloat16"):
-    """Run a gated form with C and the maximum on a kernel, in the first config that can; hold both against float64."""
+    """Run a gated activation with C and the maximum in the first config that can; hold both against float64."""
     device, dtype, out = get_device(), dtype_named("bfloat16"), dtype_named(out)
     m, n, k = shape
     ending, _ = ending_of(lambda gate, up, c: gm.epilogue.silu(gate) * up - c, None, np.zeros(1), None, gated=True)

@@ -320,7 +320,7 @@ def test_a_product_of_one_array_twice_is_kept_for_any_two():
 
 
 def test_parts_of_arrays_begin_where_they_do(programs):
-    """Of a gated form, B holds two factors."""
+    """Of a gated activation, B holds two factors."""
     float16 = dtype_named("float16")
     a, b, d = contiguous(float16, 4, 5), contiguous(float16, 5, 6), contiguous(float16, 4, 6)
 

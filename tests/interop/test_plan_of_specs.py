@@ -79,8 +79,8 @@ def test_c_in_any_layout_and_type():
     plain = gm.gemm.plan(a, b, torch.empty_like(a), beta=1, chip="h200")
     for c in (torch.empty_like(a).T, torch.empty_like(a)[:1].expand(K, K), torch.empty_like(a, dtype=torch.float32)):
         plan = gm.gemm.plan(a, b, c, beta=1, chip="h200")
-        assert (plain.form, plan.kernel) == ("", plain.kernel)
-        assert plan.form.endswith("it is an input of the epilogue")
+        assert (plain.rewrite, plan.kernel) == ("", plain.kernel)
+        assert plan.rewrite.endswith("it is an input of the epilogue")
     a, b, c = torch.randn(24, 40), torch.randn(40, 16), torch.randn(16, 24)
     for addend in (c.T, c[:, :1].T.expand(24, 16), c.T.to(torch.float16)):
         found = gm.gemm(a, b, addend, beta=2.0, executor="vgpu")

@@ -16,16 +16,9 @@ import jax.numpy as jnp  # noqa: E402
 import gemmule.jax as gj  # noqa: E402
 from gemmule.jax import grouped  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("jax_on_the_host")
+
 SIZES = (2, 0, 1, 6)
-
-
-@pytest.fixture(autouse=True)
-def _on_the_host():
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    with jax.default_device(jax.devices("cpu")[0]):
-        yield
-    jax.config.update("jax_enable_x64", before)
 
 
 def operands(rng, rows=9, dtype="float64"):

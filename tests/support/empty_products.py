@@ -65,7 +65,7 @@ class Empty:
 def empty_products(rng: np.random.Generator, kind: Any, *, thorough: bool = True) -> Iterator[Empty]:
     """Yield products of a kind: alone, and with all that is added to a product and done to it.
 
-    Thorough ones have odd extents, a largest value and gated forms too, all of which is compiled.
+    Thorough ones have odd extents, a largest value and gated activations too, all of which is compiled.
     """
     (a_type, b_type, d_type), precision = kind
     floats = is_float(a_type)

@@ -210,7 +210,7 @@ def gemm(
         Floats that broadcast to the result: of shape (n,) or (1, n) one for each column, of shape (m, 1) one for each
         row. It is added before `epilogue`, unless that is a function with a parameter ``bias``.
     epilogue : function or str, optional
-        ``'relu'``, ``'gelu'``, ``'gelu_tanh'``, ``'silu'``, or a gated form: ``'swiglu'``, ``'geglu'``,
+        ``'relu'``, ``'gelu'``, ``'gelu_tanh'``, ``'silu'``, or a gated activation: ``'swiglu'``, ``'geglu'``,
         ``'geglu_tanh'``, ``'reglu'``.
         Function of each element, applied before rounding. It is traced with symbolic values and compiled into the
         kernel: its first parameter is ``alpha * a @ b + beta * c``; parameters named ``bias`` and ``c`` are these

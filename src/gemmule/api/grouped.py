@@ -70,9 +70,9 @@ def grouped_gemm(
     bias : array, shape (groups, n), optional
         What is added to the rows of each group, of groups of rows only; 2 n columns for a gated epilogue.
     epilogue : str or callable, optional
-        Epilogue, as in `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the
-        product, or a gated form such as ``'swiglu'`` (on a GPU not of float32), for which `b` has the columns of the
-        gates, then those of up.
+        Epilogue, as in `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the product, or a gated
+        activation such as ``'swiglu'`` (on a GPU not of float32), for which `b` has the columns of the gates, then
+        those of up.
     epilogue_args : mapping of str to number, optional
         Numbers by the names of the function's further parameters.
     scale_a, scale_b : array of float32 or float8_e8m0fnu, optional

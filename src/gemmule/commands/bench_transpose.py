@@ -234,7 +234,7 @@ def _counter() -> Callable[[Record], Record]:
     from ..lab.transpose_counts import with_counts
 
     specs = {spec.name: spec for spec in REGISTRY}
-    known: dict[str, Record | None] = {}
+    known: dict[str, Record | str] = {}
 
     def add(record: Record) -> Record:
         if record["record"] != "transpose":
@@ -245,7 +245,7 @@ def _counter() -> Callable[[Record], Record]:
         if key not in known:
             known[key] = _count(_Counted(Choice(spec, config), *_COUNTED, record["itemsize"]))
         counts = known[key]
-        return record if counts is None else with_counts(record, counts)
+        return record if isinstance(counts, str) else with_counts(record, counts)
 
     return add
 
@@ -279,16 +279,21 @@ def _count_only(counted: Sequence[_Counted], folder: str | None, *, as_json: boo
     from .progress import steps_progress
 
     records: list[Record] = []
+    refused: list[str] = []
     with steps_progress("counting", len(counted)) as step:
         for one in counted:
             spec, config = one.choice.spec, one.choice.config
             step(spec.name, 0)
             counts = _count(one)
-            if counts is not None:
+            if isinstance(counts, str):
+                refused.append(f"{spec.name} does not take {one.m} x {one.n} of {one.itemsize} bytes: {counts}")
+            else:
                 what = {"record": "transpose_counts", "kernel": spec.name, "config": config.as_dict()}
                 size = {"itemsize": one.itemsize, "m": one.m, "n": one.n}
                 records.append(with_counts({**what, **size}, counts))
             step("", 1)
+    if not records:
+        raise ArgumentError(f"--kernels: {refused[0]}; name another kernel, or give other --sizes")
     block = experiment(command_line())
     if as_json:
         echo_json({"experiment": block, "records": records})
@@ -302,8 +307,8 @@ def _count_only(counted: Sequence[_Counted], folder: str | None, *, as_json: boo
             click.echo(f"record: {path}")
 
 
-def _count(counted: _Counted) -> Record | None:
-    """Run a kernel on the virtual GPU and return its counts; None if it does not take the matrix."""
+def _count(counted: _Counted) -> Record | str:
+    """Run a kernel on the virtual GPU and return its counts, or why it does not take the matrix."""
     import numpy as np
 
     from ..compiler.cache import artifact_for
@@ -316,8 +321,8 @@ def _count(counted: _Counted) -> Record | None:
     m, n, itemsize = counted.m, counted.n, counted.itemsize
     spec, config, arch = counted.choice.spec, counted.choice.config, virtual_arch()
     problem = problem_for(spec, config, arch, m, n, itemsize)
-    if spec.why_not(problem, arch, config) is not None:
-        return None
+    if reason := spec.why_not(problem, arch, config):
+        return reason
     source = random_matrix(m, n, itemsize, 0).view(np.uint8)
     counter = Counter(with_caches=True)
     artifact = artifact_for(spec, config, spec.signature(problem, config), arch)

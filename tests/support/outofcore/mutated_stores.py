@@ -6,9 +6,6 @@ import contextlib
 import copy
 import json
 import os
-import warnings
-
-import numpy as np
 
 #: What a field of metadata is replaced by.
 VALUES = [None, -1, 0, 1, 7, 2**40, 2**70, -(2**63), 1.5, True, "", "x", [], [0, 0], [-3, 5], {}, {"name": "x"}]
@@ -97,23 +94,6 @@ def replaced(path, raw):
     finally:
         with open(path, "wb") as file:
             file.write(before)
-
-
-def read_hdf5(path):
-    """Return what h5py itself reads of ``g/x``."""
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        return file["g/x"][...]
-
-
-def read_zarr(path):
-    """Return what zarr itself reads."""
-    import zarr
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return np.asarray(zarr.open_array(zarr.storage.LocalStore(path, read_only=True), mode="r")[:])
 
 
 def files_of(path):

@@ -120,7 +120,7 @@ def test_a_form_is_known_by_what_it_does():
         (gm.ShapeError, r"out has shape \(5, 14\)", {"epilogue": "swiglu", "out": np.ones((M, 2 * N))}),
         (
             gm.ShapeError,
-            r"b has shape \(11, 13\); of a gated form .* an even number of columns.* up as gated",
+            r"b has shape \(11, 13\); of a gated activation .* an even number of columns.* up as gated",
             {"epilogue": "swiglu", "b": np.ones((K, 13))},
         ),
         (gm.ShapeError, r"b has shape \(11,\)", {"epilogue": "swiglu", "b": np.ones(K)}),

@@ -117,6 +117,13 @@ def test_counted_are_the_sizes_that_are_given():
     assert "8192 x 8192 has more than the 16,777,216 elements that the virtual GPU counts" in large.stderr
 
 
+def test_a_kernel_that_takes_no_counted_size_says_why():
+    result = run("--kernels", "transpose_blocks", "--counts-only")
+    assert result.exit_code == 1
+    assert "transpose_blocks does not take 512 x 512 of 4 bytes: 2 axes" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_the_ladder_is_registered_and_ordered():
     names = [spec.name for spec in REGISTRY]
     assert list(TRANSPOSE_LADDER) == sorted(TRANSPOSE_LADDER)

@@ -121,6 +121,7 @@ def test_the_sum_is_rounded_once():
     assert out[0, 0] == np.float16(1 + 64 * 2.0**-11)
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("layout", ["rows", "strided", "tiny"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [(300, 200, 500), (2100, 900, 2300), (8, 20000, 30), (1, 1, 1)], ids=str)

@@ -30,7 +30,7 @@ HOPPER = Arch(9, 0, True)
         ((2, 2, 2, 2, 2, 2, 1 << 18), (6, 5, 4, 3, 2, 1, 0), 8, "transpose_blocks"),
         ((3000, 7, 9, 11), (3, 2, 0, 1), 16, "transpose_merged"),
         # Axes of which a few elements span more bytes than offsets within a block hold.
-        ((32, 100, 300_000), (2, 1, 0), 4, "transpose_merged"),
+        ((32, 100, 300_000), (2, 1, 0), 4, "transpose_blocks"),
         ((8, 7, 12, 3_000_000), (3, 1, 2, 0), 2, "transpose_merged"),
         # Rows of a few bytes, and longer ones.
         ((256, 32, 7, 32, 7), (0, 1, 3, 2, 4), 4, "transpose_blocks"),
@@ -39,7 +39,7 @@ HOPPER = Arch(9, 0, True)
         ((20, 28990, 65), (1, 0, 2), 2, "transpose_blocks"),
         ((1021, 15, 12, 15, 12, 3), (0, 1, 3, 2, 4, 5), 4, "transpose_blocks"),
         ((8, 2048, 32, 128), (0, 2, 1, 3), 2, "transpose_rows"),
-        ((4, 40, 256, 32), (0, 3, 1, 2), 4, "transpose_blocks"),
+        ((4, 40, 256, 32), (0, 3, 1, 2), 4, "transpose_merged"),
         # Rows that would take several launches; one is predicted to be faster, or long rows are not.
         ((20, 4, 24, 7, 28, 6), (4, 1, 0, 3, 2, 5), 16, "transpose_blocks"),
         ((26, 68, 4, 7, 5, 10), (1, 4, 3, 0, 2, 5), 2, "transpose_blocks"),

@@ -87,7 +87,7 @@ def test_c_in_another_layout_by_each_kernel(kernel, rng):
         except gm.UnsupportedError:
             continue
         assert plan.kernel == kernel
-        np.testing.assert_array_equal(plan.execute(), expected, err_msg=f"{layout} {plan.form}")
+        np.testing.assert_array_equal(plan.execute(), expected, err_msg=f"{layout} {plan.rewrite}")
         left.remove(variant.unit)
         if not left:
             return
@@ -110,12 +110,13 @@ def test_random_c_by_each_kernel(kernel, rng):
                 plan = gm.gemm.plan(*operands, **options, executor="vgpu", kernel=f"{kernel}[{config}]")
             except gm.UnsupportedError:
                 continue
-            text = f"{variant} C {operands[2].dtype} {operands[2].strides} {plan.form} {plan.next_kernel}"
+            text = f"{variant} C {operands[2].dtype} {operands[2].strides} {plan.rewrite} {plan.next_kernel}"
             np.testing.assert_array_equal(plan.execute(), expected, err_msg=text)
             done += 1
     assert done >= 4, f"{kernel} took {done} of its own products"
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("name", ["bfloat16", "float32", "float64", "complex64", "int8"])
 @pytest.mark.parametrize("layout", ["columns", "one column"])
 @pytest.mark.parametrize("shape", [(37, 24, 0), (0, 24, 8), (37, 0, 8)], ids=str)
@@ -154,13 +155,13 @@ def test_plans_say_how_c_is_read(types, c_type, kernel, form):
     a, b, d = (made(name, 2048, 2048) for name in types)
     plan = gm.gemm.plan(a, b.T, made(c_type, 2048, 2048), beta=1, out=d, chip="h200")
     assert plan.kernel.startswith(kernel)
-    assert f"form: c is {c_type}, the result {types[2]}; {form}" in str(plan)
+    assert f"rewritten: c is {c_type}, the result {types[2]}; {form}" in str(plan)
     assert "reference kernel" not in str(plan)
     turned = gm.gemm.plan(a, b.T, made(types[2], 2048, 2048).T, beta=1, out=d, chip="h200")
     assert turned.kernel.startswith(kernel)
-    assert f"form: c has another layout than the result; {form}" in str(turned)
+    assert f"rewritten: c has another layout than the result; {form}" in str(turned)
     plain = gm.gemm.plan(a, b.T, made(types[2], 2048, 2048), beta=1, out=d, chip="h200")
-    assert not plain.form
+    assert not plain.rewrite
     assert turned.predicted_us < 2 * plain.predicted_us
 
 
@@ -183,7 +184,7 @@ def test_results_of_any_strides_are_written_of_sums(dtype, kernel, rng):
     a, b = (whole_numbers(rng, dtype, shape) for shape in ((40, 64), (64, 48)))
     out = np.full((2, 48, 80), np.nan, a.dtype)
     plan = gm.gemm.plan(a, b, out=out[0, :, ::2].T, executor="vgpu", kernel=kernel)
-    assert "no kernel takes this result faster as it is; the rest is computed from its accumulators" in plan.form
+    assert "no kernel takes this result faster as it is; the rest is computed from its accumulators" in plan.rewrite
     plan.execute()
     np.testing.assert_array_equal(out[0, :, ::2].T, a.astype(float) @ b.astype(float))
     assert np.isnan(out[1].astype(float)).all()

@@ -85,7 +85,7 @@ def assert_scaled(got, exact, size):
         ("block1", (1, 1), (140, 176, 144), ROUNDS),
         ("block1", (1, 1), (140, 304, 272), COLUMNS),
         ("block1", (1, 1), (320, 136, 272), TALL),
-        ("block1", (1, 1), (560, 136, 272), TALL_CLUSTERS),
+        pytest.param("block1", (1, 1), (560, 136, 272), TALL_CLUSTERS, marks=pytest.mark.slow),
         ("block", (1, 128), (400, 272, 144), EARLY),
         ("block", (1, 128), (140, 136, 1168), EARLY),
         pytest.param("block1", (1, 1), (1300, 336, 144), ROUNDS, marks=pytest.mark.slow),

@@ -31,6 +31,8 @@ def multiply(rng, axis, ends, config=SMALL, **changes):
     products.multiply(rng, axis, ends, Choice(SPEC, config), dtype=FLOAT32, **changes)
 
 
+# The walk over the groups is that of hopper_grouped, whose tests have each of both.
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("axis", "mnk")
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
 def test_groups(axis, ends, rng):

@@ -10,12 +10,10 @@ import pytest
 
 from gemmule.core.dtype import opaque_dtype
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import TransposeProblem, split_batch
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.transpose.skinny.config import SkinnyConfig
-from gemmule.kernels.transpose.tile_config import WARP
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.arrays import virtual_address
@@ -23,34 +21,13 @@ from gemmule.vgpu.counts import Counter
 from gemmule.vgpu.execute import run_kernel
 from gemmule.vgpu.launcher import launch
 from support.stray_writes import nothing_strays
+from support.transpose_rows import ITEMSIZES, SIZES, bits, check_permutation, permutation_between, random_rows, rows_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 TRANSPOSES = [spec for spec in REGISTRY if spec.operation == "transpose" and not spec.in_place]
 IN_PLACE = [spec for spec in REGISTRY if spec.in_place]
 ARCH = virtual_arch()
-ITEMSIZES = (1, 2, 4, 8, 16)
-#: The least, the middle and the largest in every run; that all sizes are moved right is tested with every kernel.
-SIZES = [pytest.param(size, marks=[] if size in (1, 4, 16) else [pytest.mark.slow]) for size in ITEMSIZES]
-
-
-def rows_of(shape, itemsize, pad=0, offset=0):
-    """Matrices whose rows are `pad` elements apart, `offset` elements into memory that ends with the last element."""
-    *batch, rows, cols = shape
-    pitch = cols + pad
-    count = int(np.prod(batch)) * rows * pitch
-    # A sector begins the storage.
-    raw = np.empty((count + offset) * itemsize + 32, np.uint8)
-    lead = -virtual_address(raw) % 32
-    storage = raw[lead : lead + (count + offset) * itemsize].view(opaque_dtype(itemsize).numpy())
-    return storage[offset:].reshape(*batch, rows, pitch)[..., :cols]
-
-
-def random_rows(rng, *args, **kwargs):
-    array = rows_of(*args, **kwargs)
-    bits = rng.integers(0, 256, (*array.shape, array.itemsize), np.uint8)
-    array[...] = np.ascontiguousarray(bits).view(array.dtype)[..., 0]
-    return array
 
 
 def matrix(array, transposed):
@@ -67,10 +44,6 @@ def transpose_of(source, target, copies=False):
     """The problem whose rows are the source's contiguous direction."""
     cols, rows = source.shape[-2:]
     return TransposeProblem(rows, cols, source.shape[:-2], matrix(source, True), matrix(target, copies))
-
-
-def bits(array):
-    return np.ascontiguousarray(array).view(np.uint8)
 
 
 def transposed(spec, config, source, pad=0, offset=0, **options):
@@ -99,6 +72,7 @@ def test_ragged_shapes(spec, itemsize, shape, rng):
     transposed(spec, spec.default, random_rows(rng, shape, itemsize))
 
 
+@pytest.mark.combinations(3)
 @pytest.mark.parametrize("pad", [0, 3])
 @pytest.mark.parametrize("offset", [0, 1, 5])
 @pytest.mark.parametrize("itemsize", SIZES)
@@ -147,10 +121,7 @@ ROWS = next(spec for spec in TRANSPOSES if spec.name == "transpose_rows")
 
 def rows_copied(moved, target):
     """Copy rows by every config into poisoned memory."""
-    itemsize = moved.itemsize
-    strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
-    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
-    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
+    problem = permutation_between(moved, target)
     if problem.target.col_stride != 1 or problem.source.col_stride != 1:
         pytest.skip("another axis is contiguous too")
     for config in ROWS.configs:
@@ -158,12 +129,10 @@ def rows_copied(moved, target):
             assert "more than a vector" in reason
             assert config.vector < 16
             continue
-        target.view(np.uint8)[...] = 0x77
-        with nothing_strays(target):
-            run_kernel(problem, Choice(ROWS, config), {"a": moved, "d": target}, Options(checks=True))
-        np.testing.assert_array_equal(bits(target), bits(moved))
+        check_permutation(ROWS, config, moved, target)
 
 
+@pytest.mark.combinations(3)
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
 @pytest.mark.parametrize("gap", [0, 1])
 @pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
@@ -175,6 +144,7 @@ def test_permutations_that_keep_the_last_axis(itemsize, shape, gap, pad, offset,
     rows_copied(source.transpose(order), rows_of([shape[axis] for axis in order], itemsize, gap * (pad + 1), offset))
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("itemsize", [1, 2, 4])
 @pytest.mark.parametrize("strides", [(-400, 37), (0, 41), (3, 200), (1, 0), (-1, -50)], ids=str)
@@ -188,152 +158,10 @@ def test_rows_in_any_order(itemsize, strides, offset, rng):
     rows_copied(view, rows_of(shape, itemsize, 0, offset))
 
 
-BLOCKS = next(spec for spec in TRANSPOSES if spec.name == "transpose_blocks")
-#: Shapes and orders of axes: long runs on neither side, on both, an axis that both begin with, prime extents, and
-#: wide accesses to source and target, to one of them, and in blocks that do not divide their axes.
-PERMUTED = [
-    ((5, 6, 7, 9, 10), (4, 2, 0, 3, 1)),
-    ((4, 4, 4, 4, 4, 4), (5, 4, 3, 2, 1, 0)),
-    ((7, 9, 133), (1, 0, 2)),
-    ((41, 3, 67), (2, 1, 0)),
-    ((2, 3, 1501), (2, 1, 0)),
-    ((19, 23, 3, 5), (0, 2, 1, 3)),
-    ((36, 5, 7, 44), (3, 2, 1, 0)),
-    ((9, 5, 7, 44), (3, 2, 1, 0)),
-    ((36, 5, 7, 11), (3, 2, 1, 0)),
-    ((2, 148, 3, 212), (0, 3, 2, 1)),
-    ((48, 3, 5, 32), (3, 2, 1, 0)),
-    ((16, 3, 16, 6, 16), (4, 1, 2, 3, 0)),
-    ((3, 2, 5, 3, 2, 5, 3, 4), (7, 6, 5, 4, 3, 2, 1, 0)),
-    ((3, 7, 4, 7, 3), (0, 2, 1, 3, 4)),
-    ((9, 10, 12, 8), (2, 1, 0, 3)),
-    ((2, 3, 4, 14, 3, 14), (0, 2, 4, 3, 5, 1)),
-    # Blocks of five axes.
-    ((5, 3, 4, 6, 3, 5), (0, 2, 4, 3, 5, 1)),
-    ((3, 5, 4, 3, 5, 4), (1, 3, 5, 0, 2, 4)),
-    # Vectors of the target that begin a second row of its first axis, and that hold several.
-    ((96, 22, 16), (0, 2, 1)),
-    ((200, 20, 12), (0, 2, 1)),
-    ((200, 4, 24), (0, 2, 1)),
-]
-
-
-@pytest.mark.parametrize(("pad", "offset"), [(0, 0), (3, 1)])
-@pytest.mark.parametrize(("shape", "order"), PERMUTED, ids=str)
-@pytest.mark.parametrize("itemsize", SIZES)
-@pytest.mark.parametrize("config", BLOCKS.configs, ids=str)
-def test_permutations_of_short_axes(config, itemsize, shape, order, pad, offset, rng):
-    """Two CTAs move all blocks, the last of which overlap their neighbours; the first axis is reversed with gaps."""
-    source = random_rows(rng, shape, itemsize, pad, offset)
-    moved = (source[::-1] if pad else source).transpose(order)
-    target = rows_of(moved.shape, itemsize, pad, offset)
-    target.view(np.uint8)[...] = 0x77
-    strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
-    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
-    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
-    config = dataclasses.replace(config, ctas=2)
-    reason = config.why_not(problem)
-    # Dispatch leaves fewer matrices to other kernels.
-    assert reason is None
-    with nothing_strays(target):
-        run_kernel(problem, Choice(BLOCKS, config), {"a": moved, "d": target}, Options(checks=True))
-    np.testing.assert_array_equal(bits(target), bits(moved))
-
-
-@pytest.mark.parametrize(("side", "is_taken"), [(20_000, True), (46_341, False)])
-def test_more_blocks_than_32_bits_count_are_refused(side, is_taken):
-    # Blocks have up to five axes: all of the short ones but one.
-    strides = (64, 64 * side, 1, 2, 4, 8, 16, 32), (64 * side, 64, 32, 16, 8, 4, 2, 1)
-    problem = transpose_problem((side, side, 2, 2, 2, 2, 2, 2), *strides, 1, (16, 16))
-    for config in BLOCKS.configs:
-        assert (config.why_not(problem) is None) == is_taken
-        assert is_taken or "blocks, more than" in config.why_not(problem)
-
-
-WORD_BLOCKS = next(spec for spec in TRANSPOSES if spec.name == "transpose_word_blocks")
-
-
-@pytest.mark.parametrize("offset", [0, 1, 3])
-@pytest.mark.parametrize(
-    ("shape", "order"),
-    [
-        ((5, 77, 6, 33), (3, 2, 1, 0)),
-        ((101, 7, 13), (0, 2, 1)),
-        ((3, 9, 16, 11, 7), (1, 0, 4, 3, 2)),
-        ((48, 33, 45), (2, 1, 0)),
-        ((70, 6, 3, 40), (2, 3, 1, 0)),
-        ((20, 29, 65), (1, 0, 2)),
-        ((3, 5, 7, 1201), (0, 3, 1, 2)),
-        ((187, 4, 14), (2, 1, 0)),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("itemsize", [1, 2])
-@pytest.mark.parametrize("config", WORD_BLOCKS.configs, ids=str)
-def test_runs_that_begin_anywhere(config, itemsize, shape, order, offset, rng):
-    """Two CTAs move all blocks; runs of the target begin at any element, and memory ends within a vector."""
-    source = random_rows(rng, shape, itemsize)
-    moved = source.transpose(order)
-    target = rows_of(moved.shape, itemsize, 0, offset)
-    target.view(np.uint8)[...] = 0x77
-    strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
-    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
-    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
-    config = dataclasses.replace(config, ctas=2)
-    # Dispatch leaves short runs of the target to other kernels.
-    assert config.predicted(problem) is not None
-    with nothing_strays(target):
-        run_kernel(problem, Choice(WORD_BLOCKS, config), {"a": moved, "d": target}, Options(checks=True))
-    np.testing.assert_array_equal(bits(target), bits(moved))
-
-
-MERGED = next(spec for spec in TRANSPOSES if spec.name == "transpose_merged")
-
-
-@pytest.mark.parametrize("offset", [0, 1])
-@pytest.mark.parametrize(
-    ("shape", "order", "pad"),
-    [
-        # Rows of one, two and three axes on either side, and a batch of as many.
-        ((70, 3, 41, 7), (1, 3, 2, 0), 0),
-        ((5, 3, 6, 5, 7, 9), (4, 5, 1, 3, 2, 0), 0),
-        ((5, 4, 5, 3, 11, 6), (5, 1, 4, 3, 2, 0), 0),
-        ((70, 2, 3, 2, 150), (4, 2, 3, 1, 0), 0),
-        ((2, 3, 2, 80, 50), (1, 0, 2, 4, 3), 0),
-        # The last rows are at the end of memory.
-        ((3, 5, 6, 50), (3, 0, 2, 1), 0),
-        # Gaps end a row.
-        ((70, 3, 5, 40), (1, 3, 2, 0), 3),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    ("config", "itemsize"),
-    [
-        (config, itemsize)
-        for config, itemsize in itertools.product(MERGED.configs, ITEMSIZES)
-        if config.held(itemsize) % (config.threads // (WARP * config.spans)) == 0
-    ],
-    ids=str,
-)
-def test_rows_of_several_axes(config, itemsize, shape, order, pad, offset, rng):
-    """Rows begin at any element, and tiles end beyond both sides."""
-    source = random_rows(rng, shape, itemsize, pad, offset)
-    moved = source.transpose(order)
-    target = rows_of(moved.shape, itemsize, pad, offset)
-    target.view(np.uint8)[...] = 0x77
-    strides = [tuple(stride // itemsize for stride in array.strides) for array in (moved, target)]
-    alignments = [min((place & -place) or 256, 256) for place in map(virtual_address, (moved, target))]
-    problem = transpose_problem(moved.shape, *strides, itemsize, (alignments[0], alignments[1]))
-    assert MERGED.why_not(problem, ARCH, config) is None
-    with nothing_strays(target):
-        run_kernel(problem, Choice(MERGED, config), {"a": moved, "d": target}, Options(checks=True))
-    np.testing.assert_array_equal(bits(target), bits(moved))
-
-
 SKINNY = next(spec for spec in TRANSPOSES if spec.name == "transpose_skinny")
 
 
+@pytest.mark.combinations(3)
 @pytest.mark.parametrize("offset", [0, 1, 7])
 @pytest.mark.parametrize(("short", "long"), [(1, 2100), (2, 1403), (3, 2049), (8, 1100), (33, 777), (64, 512)])
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -397,6 +225,7 @@ def test_any_schedule(spec, schedule, rng):
 BYTES_IN_PLACE = [(spec, dataclasses.replace(spec.configs[-1], threads=256), 1) for spec in IN_PLACE]
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (1, 1), (0, 3)])
 @pytest.mark.parametrize("edge", [1, 2, 31, 64, 100, 144, 301])
 @pytest.mark.parametrize(("spec", "config", "itemsize"), [*sizes_of(configs_of(IN_PLACE)), *BYTES_IN_PLACE])
@@ -411,6 +240,7 @@ def test_in_place(spec, config, itemsize, edge, pad, offset, rng):
     np.testing.assert_array_equal(bits(array), bits(np.swapaxes(before, -1, -2)))
 
 
+@pytest.mark.combinations(3)
 @pytest.mark.parametrize("pitch", [0, 1, 2])
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("itemsize", [1, 2, 4])

@@ -125,7 +125,7 @@ class CallCache:
         The arrays that were given are A, B, C, the bias and the output, some of which may be None.
         """
         product, host = plan.product, library.host
-        # The B of a gated form holds two factors. Of an empty product there is nothing to run again.
+        # The B of a gated activation holds two factors. Of an empty product there is nothing to run again.
         if (
             host is None
             or product is None

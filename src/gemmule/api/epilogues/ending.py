@@ -109,7 +109,7 @@ class Ending:
             raise ArgumentError("the epilogue has a parameter c, but no c was given; pass a matrix c")
         if self.gated and beta != 0:
             raise ArgumentError(
-                f"beta={beta} adds c to the product, of which a gated form has two; omit beta, and name c in the "
+                f"beta={beta} adds c to the product, of which a gated activation has two; omit beta, and name c in the "
                 "function: lambda gate, up, c: gemmule.epilogue.silu(gate) * up + c"
             )
         if self.expression.names_c and beta != 0:
@@ -149,7 +149,7 @@ def ending_of(
 ) -> tuple[Ending | None, dict[str, Any]]:
     """Trace what the caller gives; return it with its arrays by role, or None where there is nothing.
 
-    Of a gated form the bias has the role that it was given in, and those of its halves are among the epilogue's.
+    Of a gated activation the bias has the role that it was given in, and those of its halves are among the epilogue's.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def _named(name: str, biased: bool) -> Ending:
 
 
 def _two_products(biased: bool) -> tuple[Any, Any]:
-    """Return symbols for the two products of a gated form, their bias added."""
+    """Return symbols for the two products of a gated activation, their bias added."""
     gate, up = accumulated(), accumulated_second()
     return (gate + matrix_input(GATE_BIAS, -2), up + matrix_input(UP_BIAS, -1)) if biased else (gate, up)
 
@@ -306,7 +306,7 @@ def _parameters_read(function: Callable[..., Any], what: str, products: int) -> 
         raise ArgumentError(f"{what} takes no parameter by position; its first is the product: lambda acc: ...")
     if products > 1:
         if not others or others[0].kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
-            raise ArgumentError(f"{what} takes one product, but a gated form has two: lambda gate, up: ...")
+            raise ArgumentError(f"{what} takes one product, but a gated activation has two: lambda gate, up: ...")
         others = others[1:]
     for parameter in others:
         if parameter.kind not in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY):

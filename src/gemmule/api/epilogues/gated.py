@@ -1,4 +1,4 @@
-"""Gated forms: of two products, or one of twice the columns, each two columns become one of the result."""
+"""Gated activations: of two products, or one of twice the columns, each two columns become one of the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHOLE = {SECOND: "b", GATE_BIAS: "bias", UP_BIAS: "bias"}
 
 
 def storage_of(epilogue: Any, gated: Any) -> str | None:
-    """Return how the columns of a gated form lie, or None where the epilogue is none.
+    """Return how the columns of a gated activation lie, or None where the epilogue is none.
 
     Those of a second array follow B's, as halves.
 
@@ -73,8 +73,8 @@ def with_halves(views: Mapping[str, ArrayView], storage: str) -> dict[str, Array
         columns_of_both = (2 * b.shape[-1],)
     elif len(b.shape) < 2 or b.shape[-1] % 2:
         raise ShapeError(
-            f"b has shape {b.shape}; of a gated form it is (..., K, 2 * N), with an even number of columns: those of "
-            "the gates and as many of up; give as many of both, or the gates as b and up as gated"
+            f"b has shape {b.shape}; of a gated activation it is (..., K, 2 * N), with an even number of columns: "
+            "those of the gates and as many of up; give as many of both, or the gates as b and up as gated"
         )
     else:
         cut["b"], cut[SECOND] = _cut(b, storage)
@@ -83,7 +83,7 @@ def with_halves(views: Mapping[str, ArrayView], storage: str) -> dict[str, Array
         columns = bias.shape[-1] if bias.shape else 1
         if columns not in (1, *columns_of_both):
             raise ShapeError(
-                f"bias has shape {bias.shape}; of a gated form it has a value for each column of both products, "
+                f"bias has shape {bias.shape}; of a gated activation it has a value for each column of both products, "
                 f"{columns_of_both}, or one for each row, (M, 1)"
             )
         cut[GATE_BIAS], cut[UP_BIAS] = (bias, bias) if columns == 1 else _cut(bias, storage)

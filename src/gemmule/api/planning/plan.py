@@ -83,7 +83,7 @@ class Plan:
         Time of the kernels in microseconds, from a tuned table or predicted; None without either.
     epilogue : str
         Function of each element, applied before rounding; empty without one.
-    form : str
+    rewrite : str
         How the kernel is given a `c` in another layout or type than the result, or where an epilogue that it does not
         compute runs; empty elsewhere.
     why_reference : str
@@ -109,7 +109,7 @@ class Plan:
     chosen_from: str = ""
     predicted_us: float | None = None
     epilogue: str = ""
-    form: str = ""
+    rewrite: str = ""
     why_reference: str = ""
     precision: str = ""
     # For gemmule's own modules, not part of the public interface:
@@ -243,7 +243,7 @@ class Plan:
         lines += [f"copies: {self.copies}"] if self.copies else []
         lines += [f"workspace: {short_quantity(memory, 'B')}"] if memory else []
         lines += [f"epilogue: {self.epilogue}"] if self.epilogue else []
-        lines += [f"form: {self.form}"] if self.form else []
+        lines += [f"rewritten: {self.rewrite}"] if self.rewrite else []
         lines += [f"reference kernel: {self.why_reference}"] if self.why_reference else []
         return lines + ([f"precision: {self.precision}"] if self.precision else [])
 
@@ -318,7 +318,7 @@ def planned(
         chosen_from=choice.source if executor != "cpu" and choice else "",
         predicted_us=predicted_us(choice, problem) if executor == "gpu" and choice and problem and written else None,
         epilogue=product.ending.text if product.ending is not None else "",
-        form=_form_text(choice, problem) if executor != "cpu" and choice and problem else "",
+        rewrite=_rewrite_text(choice, problem) if executor != "cpu" and choice and problem else "",
         why_reference=choice.why_reference() or "" if executor != "cpu" and choice and choice.why_reference else "",
         precision=_precision_text(product.precision, executor, choice, problem),
         choice=choice,
@@ -340,7 +340,7 @@ def kernel_fields(choice: Choice, problem: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _form_text(choice: Choice, problem: GemmProblem) -> str:
+def _rewrite_text(choice: Choice, problem: GemmProblem) -> str:
     """Return the form in which a product is computed; empty where it is computed as it is."""
     form = choice.form
     if form is None:

@@ -90,7 +90,7 @@ class GroupedProduct:
     groups: int
     out_dtype: str  #: Element type of the result.
     out: Any  #: Array or None. The caller's output.
-    views: Mapping[str, ArrayView]  #: The arrays by role; of a gated form `b` and the bias are cut in two.
+    views: Mapping[str, ArrayView]  #: The arrays by role; of a gated activation `b` and the bias are cut in two.
     ending: Ending | None  #: What is done to the product before it is rounded.
     epilogue: Any  #: Str, callable, Scaling or None. The same as the call names it.
     precision: Precision  #: Of 8-bit floats.
@@ -290,7 +290,7 @@ def _scaled(call: GroupedArguments) -> GroupedArguments:
 
 
 def _with_bias_of_groups(ending: Ending, views: Mapping[str, ArrayView], storage: str | None) -> dict[str, ArrayView]:
-    """Return the arrays, those of a gated form cut in two, if there is an epilogue for them.
+    """Return the arrays, those of a gated activation cut in two, if there is an epilogue for them.
 
     Raises
     ------

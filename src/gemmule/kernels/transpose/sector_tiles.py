@@ -45,6 +45,10 @@ class SectorTile(Words):
         self.lanes = self.columns // self.spans
         self.written, self.held = config.write_bytes // self.size, config.held(self.item)
         self.row_words = config.row_words(self.item)
+        # Contiguous words that a thread writes, the threads of a row, and the rows of a CTA's at once.
+        self.length = 4 if self.pack > 1 else 1
+        self.abreast = min(self.written // self.length, 32)
+        self.row_step = self.threads // self.abreast
         # Words j from one of a thread to its next, all of a thread, and those that it reads together.
         self.step = self.threads // 32 // self.spans
         self.count = self.held // self.step
@@ -178,39 +182,40 @@ class SectorTile(Words):
         `whole` promises that no row of the tile reaches beyond the end of the matrix's.
         """
         tid, _, _ = cute.arch.thread_idx()
-        length = cutlass.const_expr(4 if self.pack > 1 else 1)
-        abreast = cutlass.const_expr(min(self.written // length, 32))
-        step = cutlass.const_expr(self.threads // abreast)
-        i = tid // abreast
+        i = tid // self.abreast
         begin = (gD.iterator + cute.crd2idx((i0 + i, j0), gD.layout)).toint()
-        line = Int64(gD.stride[0]) * (step * self.item)
+        line = Int64(gD.stride[0]) * (self.row_step * self.item)
         rows = cutlass.min(gD.shape[0] - i0, self.tile_i)
         # After so many passes a thread's row begins at the same byte of a sector again.
-        period = cutlass.const_expr(max(SECTOR // (step * self.item), 1))
+        period = cutlass.const_expr(max(SECTOR // (self.row_step * self.item), 1))
         aheads = [self.elements_ahead(begin + line * p) for p in range(period)]
         # The thread's first element in the row, and the word that holds it.
-        firsts = [ahead + tid % abreast * (length * self.pack) for ahead in aheads]
+        firsts = [ahead + tid % self.abreast * (self.length * self.pack) for ahead in aheads]
         places = [begin + line * p + firsts[p] * self.item for p in range(period)]
-        for p in cutlass.range_constexpr(-(-self.tile_i // step)):
+        for p in cutlass.range_constexpr(-(-self.tile_i // self.row_step)):
             first, place = firsts[p % period], places[p % period]
             places[p % period] = place + line * period
-            if i + p * step < rows:
-                row = self.row_of(sT, i, p * step)
-                for q in cutlass.range_constexpr(self.written // (length * abreast)):
-                    across = cutlass.const_expr(q * abreast * length)
-                    words = self.words_of(row, first, across, length)
-                    if cutlass.const_expr(whole):
-                        cute.autovec_copy(words, device_memory(self.word, place + across * self.size, length))
-                    else:
-                        left = gD.shape[1] - j0 - first - across * self.pack
-                        self.store_inside(words, place + across * self.size, left)
+            if i + p * self.row_step < rows:
+                self.write_row(self.row_of(sT, i, p * self.row_step), (first, place), gD.shape[1] - j0, whole)
 
     @cute.jit
-    def words_of(self, row: cute.Tensor, first, across: cutlass.Constexpr[int], length: cutlass.Constexpr[int]):
+    def write_row(self, row: cute.Tensor, begin, cols, whole: cutlass.Constexpr[bool]):
+        """Write a thread's words of a row of the tile: `begin` has its first element, and the address of that."""
+        first, place = begin
+        for q in cutlass.range_constexpr(self.written // (self.length * self.abreast)):
+            across = cutlass.const_expr(q * self.abreast * self.length)
+            words = self.words_of(row, first, across)
+            if cutlass.const_expr(whole):
+                cute.autovec_copy(words, device_memory(self.word, place + across * self.size, self.length))
+            else:
+                self.store_inside(words, place + across * self.size, cols - first - across * self.pack)
+
+    @cute.jit
+    def words_of(self, row: cute.Tensor, first, across: cutlass.Constexpr[int]):
         """Return words of a row of the target, from `across` words beyond its first element on."""
-        words = cute.make_rmem_tensor(cute.make_layout(length), self.word)
+        words = cute.make_rmem_tensor(cute.make_layout(self.length), self.word)
         low = row[first // self.pack + across]
-        for k in cutlass.range_constexpr(length):
+        for k in cutlass.range_constexpr(self.length):
             if cutlass.const_expr(self.pack == 1):
                 words[k] = low
             else:

@@ -17,9 +17,6 @@ from .tile_config import TileConfig
 
 #: Batch dimensions that one launch covers.
 BATCH_DIMS = 3
-# Bytes of both matrices up to which launches were measured to be faster where they overlap: of tiles, and of kernels
-# with many small CTAs.
-OVERLAPPING, OVERLAPPING_SPANS = 8 << 20, 64 << 20
 
 
 def transpose_spec(
@@ -85,7 +82,7 @@ def launch_tiles(problem: TransposeProblem, config: TileConfig) -> Launch:
             batched_param("a", problem, source, (source.col_stride,)),
             batched_param("d", problem, target, (target.row_stride,)),
         ),
-        overlaps=problem.bytes_min <= OVERLAPPING,
+        overlaps=True,
     )
 
 

@@ -89,6 +89,7 @@ PLANTED_AND_RESUMED = [
 ]
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize(("kind", "resume"), PLANTED_AND_RESUMED)
 @pytest.mark.parametrize("of", [journal_of, partial_of])
 def test_what_is_planted_is_refused_by_name_and_stays(inputs, output, no_follow, kind, of, resume):

@@ -53,6 +53,7 @@ def multiply(a, b, d, c=None, alpha=1, beta=0, config=TURNS):
     return run_product(Choice(SPEC, config), problem, a, b, d, c)
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("offset", [0, 1, 6])
 @pytest.mark.parametrize("shape", [(65, 71, 72), (130, 129, 136)], ids=str)
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: f"{config.tile_m}x{config.tile_n}")
@@ -64,6 +65,7 @@ def test_results_that_begin_anywhere(config, shape, offset, rng):
     assert_product(multiply(a, columns, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("layout", [("row", "col"), ("col", "row")], ids="-".join)
 @pytest.mark.parametrize(
     "config",
@@ -92,6 +94,7 @@ def test_layouts_and_a_result_in_columns(layout, rng):
         assert_product(multiply(*moved, d), a, b)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize(
     "config", [*FEW, *(pytest.param(one, marks=pytest.mark.slow) for one in SPLIT if one not in FEW)], ids=named
@@ -119,6 +122,7 @@ def test_clusters_split_k_of_batches_in_every_layout(layout, rng):
     assert_product(multiply(*moved, d, config=config), a, b)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("layout", [("row", "col"), ("col", "row")], ids="-".join)
 @pytest.mark.parametrize("cluster", [(2, 1, 1), (1, 2, 1), (2, 2, 2), (1, 4, 2)], ids=str)
 def test_clusters_share_loads(cluster, layout, rng):
@@ -170,6 +174,7 @@ TF32_CONFIGS = [
 ]
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("config", TF32_CONFIGS, ids=named)
 def test_tf32_into_results_that_begin_anywhere(config, offset, rng):

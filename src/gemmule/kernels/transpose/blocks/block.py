@@ -104,6 +104,11 @@ class Side(NamedTuple):
     order: tuple[int, ...]
     alignment: int
 
+    @property
+    def gap(self) -> int:
+        """Return the least stride if all elements are apart, else 1."""
+        return max(self.strides[self.order[0]], 1) if self.order else 1
+
     def span(self, extents: Sequence[int]) -> int:
         """Return the elements between the lowest and the highest address of a block."""
         return sum(abs(stride) * (extent - 1) for stride, extent in zip(self.strides, extents, strict=True))
@@ -125,10 +130,12 @@ def sides_of(problem: TransposeProblem) -> tuple[Side, Side]:
 def runs_of(axes: Sequence[Axis], extents: Extents, side: Side, item: int) -> tuple[Extents, Extents]:
     """Return the contiguous elements of blocks of each extents on a side, and the bytes that such runs are aligned to.
 
-    Bytes are the largest power of 2 that divides the distances between all runs.
+    Bytes are the largest power of 2 that divides the distances between all runs. Strided elements are runs with gaps:
+    aligned as one of them.
     """
     # Axes that follow one another without gaps where blocks hold all of those before; elements of the latter.
-    chain, before = [], [1]
+    gap = side.gap
+    chain, before = [], [gap]
     for number in side.order:
         if side.strides[number] != before[-1]:
             break
@@ -146,6 +153,8 @@ def runs_of(axes: Sequence[Axis], extents: Extents, side: Side, item: int) -> tu
     last = is_part.argmax(axis=1)
     part, stride = parts[np.arange(len(parts)), last], np.array(before)[last]
     left = whole[last] - part
+    if gap > 1:
+        return stride * part // gap, np.full(len(extents), item)
     steps = np.array(beyond[::-1])[last + 1] | np.where(left > 0, stride * (part | left), 0)
     return stride * part, lowest_bit(side.alignment | item * steps)
 

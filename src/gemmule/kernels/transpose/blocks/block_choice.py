@@ -26,16 +26,15 @@ from gemmule.kernels.transpose.blocks.block import (
     runs_of,
     sides_of,
 )
-from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS
 from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 
 # Elements that a part of an axis is larger than the next smaller one that is tried, as a factor.
 _FINE = 1.2
 #: Bytes of a block of any config, at most.
 LARGEST = 512 * 64
-# Microseconds of an H200, fitted to 587 times of 146 permutations: of a launch, what one takes more that does not
-# overlap its predecessor, and what one does whose CTAs leave no room for the next one's, by their threads and number.
-_LAUNCH, _ALONE = 1.12, 1.9
+# Microseconds of an H200, fitted to 587 times of 146 permutations: of a launch, and what one takes more whose CTAs
+# leave no room for the next one's, by their threads and number.
+_LAUNCH = 1.12
 _CROWDED = {(256, 2): 0.15, (512, 1): 0.24, (256, 4): 0.75}
 # Of the places that a thread computes: of an access to the source, of coordinates of the target, and of an element.
 _READ_PLACE, _COORDINATES, _PLACE = 0.013, 0.038, 0.0235
@@ -190,7 +189,8 @@ def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
     extents, size, blocks, runs = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
-    times = np.full(len(size), 2 * _BYTE * every * item)
+    # Of strided elements the bytes between them are moved too, those of a sector at most.
+    times = np.full(len(size), sum(_BYTE * every * item * min(side.gap, max(SECTOR // item, 1)) for side in sides))
     accesses = []
     # What blocks overlap is read again, and not written.
     for side, (run, aligned), shared, moved in zip(
@@ -232,9 +232,7 @@ def _microseconds(problem: TransposeProblem, ctas: Ctas) -> npt.NDArray[np.float
         is_refused |= count > allowed
     at_once = np.minimum(ctas.resident, -(-tried.blocks // SMS))
     by_sm = -(-tried.blocks // most) * (_ROUND[which] + at_once * of_block)
-    launch = _LAUNCH + (
-        _CROWDED[which] * np.minimum(tried.blocks / most, 1.0) if problem.bytes_min <= OVERLAPPING_SPANS else _ALONE
-    )
+    launch = _LAUNCH + _CROWDED[which] * np.minimum(tried.blocks / most, 1.0)
     times: npt.NDArray[np.float64] = launch + places + np.cbrt(moved**3 + by_sm**3)
     times[is_refused] = math.inf
     return times

@@ -21,13 +21,14 @@ from gemmule.kernels.transpose.blocks.block import (
     axes_of,
     in_units,
     places_of,
+    sides_of,
     stage_bytes,
     stages_of,
 )
-from gemmule.kernels.transpose.blocks.block_choice import conflicts_us, least_us, predicted_us
+from gemmule.kernels.transpose.blocks.block_choice import Ctas, conflicts_us, least_us, predicted_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
-from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
+from gemmule.kernels.transpose.spec import element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD, TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
 from gemmule.kernels.transpose.tiled.spec import refuse_byte_tiles
@@ -42,18 +43,25 @@ _NARROW, _MANY = 128, 64
 # times are predicted too short; the same where rows are not aligned, of elements of 1 and 2 bytes and of larger ones.
 _FASTER, _FASTER_FEW, _FEW_BYTES, _FASTER_NARROW = 0.97, 0.85, 64 << 20, (0.55, 0.85)
 
-# What CTAs of so many threads, so many of them on an SM, take longer than predicted, by the bytes of a unit: a factor.
-_SLOWER = {(512, 1): {1: 1.1}, (256, 2): {8: 1.03, 16: 1.07}}
+# What such CTAs take longer than predicted, or less, by the bytes of a unit: a factor.
+_SLOWER = {
+    Ctas(512, 64, 1): {1: 1.1},
+    Ctas(256, 64, 2): {8: 1.03, 16: 1.07},
+    Ctas(256, 16, 4): dict.fromkeys(ITEMSIZES, 0.87),
+}
 
 
 def refuse_blocks(problem: TransposeProblem) -> str | None:
     """Return why no blocks can be moved, or None where that depends on the config."""
     if reason := why_not_itemsize(problem, ITEMSIZES):
         return reason
-    axes = axes_of(problem)
-    if not 3 <= len(axes) <= AXES:
-        return f"{len(axes)} axes of more than one element remain; blocks are of 3 to {AXES}"
-    if problem.source.col_stride == problem.target.col_stride == 1:
+    axes, keeps_last = axes_of(problem), problem.source.col_stride == problem.target.col_stride == 1
+    # Strided elements fill no tile, however few axes they have.
+    is_strided = any(min(map(abs, side.strides), default=1) != 1 for side in sides_of(problem))
+    least = 1 if is_strided else 3
+    if not least <= len(axes) <= AXES:
+        return f"{len(axes)} axes of more than one element remain; blocks are of {least} to {AXES}"
+    if keeps_last or is_strided:
         return None
     sides = problem.rows * problem.itemsize, problem.cols * problem.itemsize
     long = _LONG if rows_are_aligned(problem) else _LONG_UNALIGNED
@@ -79,8 +87,9 @@ def blocks_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> b
 
 def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuRates) -> list[float]:
     unit = in_units(problem).itemsize
+    least = least_us(problem)
     found = [
-        predicted_us(problem, one.residents) * _SLOWER.get((one.threads, one.resident), {}).get(unit, 1.0)
+        max(predicted_us(problem, one.residents) * _SLOWER.get(one.residents, {}).get(unit, 1.0), least)
         for one in configs
     ]
     # Places take long to choose: conflicts are counted of what would be chosen.
@@ -179,7 +188,7 @@ def _launch(problem: TransposeProblem, config: BlocksConfig) -> Launch:
             blocks("target", "d"),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
         ),
-        overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
+        overlaps=True,
     )
 
 
@@ -238,7 +247,13 @@ def _accesses_signature(itemsize: int, nbytes: tuple[int, int], axes: int, is_sk
     return (*element_signature(itemsize), ("read", read), ("write", write), ("axes", str(max(axes, 2))), ("skew", skew))
 
 
-_CONFIGS = (BlocksConfig(), BlocksConfig(512, 64, 1, SMS), BlocksConfig(256, 32, 4, 4 * SMS))
+_CONFIGS = (
+    BlocksConfig(),
+    BlocksConfig(512, 64, 1, SMS),
+    BlocksConfig(256, 32, 4, 4 * SMS),
+    # Of small tensors.
+    BlocksConfig(256, 16, 4, 4 * SMS),
+)
 
 SPEC = transpose_spec(
     name="transpose_blocks",

@@ -13,18 +13,19 @@ from gemmule.kernels.transpose.blocks.block import AXES, Axis, axes_of
 from gemmule.kernels.transpose.blocks.spec import blocks_take_less, divisor_of, faster_tiles, filled
 from gemmule.kernels.transpose.merged.config import LEVELS, MergedConfig, merged_of
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_contiguous, why_not_itemsize
-from gemmule.kernels.transpose.spec import OVERLAPPING, transpose_spec
+from gemmule.kernels.transpose.spec import transpose_spec
 from gemmule.kernels.transpose.tile_config import LINE, WARP, WORD, packed_rows
 from gemmule.kernels.transpose.word_blocks.spec import words_take_less
 
-# Microseconds of an H200, fitted to 164 times of 79 permutations: of a launch, what one takes more that does not
-# overlap its predecessor, of a byte that is read or written; of a round of CTAs, of a warp's word in it, and of an SM
-# for each of those that have elements, by the bytes of one.
-_LAUNCH, _ALONE, _BYTE = 0.58, 1.29, 0.2423e-6
-_ROUND, _LATENCY = 0.818, 0.0409
-_A_WORD = {1: 4.18e-3, 2: 4.03e-3, 4: 3.8e-3, 8: 7.23e-3, 16: 3.96e-3}
+# Microseconds of an H200, fitted to 370 times of 150 permutations: of a launch, of a byte that is read or written; of a
+# round of CTAs, of a warp's word in it, and of an SM for each of those that have elements, by the bytes of one.
+_LAUNCH, _BYTE = 0.788, 0.24e-6
+_ROUND, _LATENCY = 0.65, 0.0405
+_A_WORD = {1: 4.55e-3, 2: 5.41e-3, 4: 4.08e-3, 8: 8.06e-3, 16: 8.33e-3}
 # Of equal times those of tiles that write whole lines: a factor of others.
 _OF_SHORT = 1.05
+# Threads of CTAs that take longer than predicted, and a factor, by the bytes of an element.
+_MANY, _OF_MANY = 512, {1: 1.12, 2: 1.08}
 # Share of the time of merged axes below which blocks are chosen.
 _BLOCKS = 0.97
 # Registers of a thread, and what an SM of an H200 holds at once.
@@ -70,7 +71,7 @@ def _launch(problem: TransposeProblem, config: MergedConfig) -> Launch:
             TensorParam("d", extents, tuple(axis.target for axis in axes)),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
         ),
-        overlaps=problem.bytes_min <= OVERLAPPING,
+        overlaps=True,
     )
 
 
@@ -90,9 +91,10 @@ def _cost(problem: TransposeProblem, config: MergedConfig, gpu: GpuRates) -> flo
     rounds = -(-ctas // (resident * gpu.multiprocessors)) * (_ROUND + _LATENCY * words * WARP / threads)
     issued = rounds + -(-ctas // gpu.multiprocessors) * filled * words * _A_WORD[item]
     moved = _BYTE * problem.bytes_min * SMS / gpu.multiprocessors
-    launch = _LAUNCH if problem.bytes_min <= OVERLAPPING else _LAUNCH + _ALONE
     preferred = _OF_SHORT if config.write_bytes < LINE else 1.0
-    return preferred * (launch + math.cbrt(moved**3 + issued**3))
+    if threads == _MANY:
+        preferred *= _OF_MANY.get(item, 1.0)
+    return preferred * (_LAUNCH + math.cbrt(moved**3 + issued**3))
 
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -114,6 +116,8 @@ SPEC = transpose_spec(
         MergedConfig(1, 64, 128),
         # Of 16 bytes.
         MergedConfig(4, 128, 256),
+        MergedConfig(1, 256, 256),
+        MergedConfig(2, 256, 512),
     ),
     itemsizes=ITEMSIZES,
     refuses=_refuses,

@@ -130,25 +130,15 @@ class MergedTile(SectorTile):
         `whole` promises that no row of the tile reaches beyond the end of the matrix's.
         """
         tid, _, _ = cute.arch.thread_idx()
-        length = cutlass.const_expr(4 if self.pack > 1 else 1)
-        abreast = cutlass.const_expr(min(self.written // length, 32))
-        step = cutlass.const_expr(self.threads // abreast)
-        i = tid // abreast
+        i = tid // self.abreast
         rows, cols = within
-        for p in cutlass.range_constexpr(-(-self.tile_i // step)):
-            if i + p * step < rows:
-                begin = targets[i + p * step]
+        for p in cutlass.range_constexpr(-(-self.tile_i // self.row_step)):
+            if i + p * self.row_step < rows:
+                begin = targets[i + p * self.row_step]
                 # The thread's first element in the row.
-                first = self.elements_ahead(begin) + tid % abreast * (length * self.pack)
+                first = self.elements_ahead(begin) + tid % self.abreast * (self.length * self.pack)
                 place = begin + Int64(first * self.item)
-                row = self.row_of(sT, i, p * step)
-                for q in cutlass.range_constexpr(self.written // (length * abreast)):
-                    across = cutlass.const_expr(q * abreast * length)
-                    words = self.words_of(row, first, across, length)
-                    if cutlass.const_expr(whole):
-                        cute.autovec_copy(words, device_memory(self.word, place + across * self.size, length))
-                    else:
-                        self.store_inside(words, place + across * self.size, cols - first - across * self.pack)
+                self.write_row(self.row_of(sT, i, p * self.row_step), (first, place), cols, whole)
 
     @cute.jit
     def write_heads(self, targets, sT: cute.Tensor, rows):

@@ -19,8 +19,6 @@ from gemmule.kernels.transpose.blocks.spec import blocks_take_less
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_itemsize
 from gemmule.kernels.transpose.rows.runs import SHARE_BITS, RowsConfig, rows_are_short, runs_of, unit_of_rows
 from gemmule.kernels.transpose.spec import (
-    OVERLAPPING,
-    OVERLAPPING_SPANS,
     batched_param,
     element_signature,
     launch_tiles,
@@ -36,7 +34,7 @@ _LAUNCH, _BYTE = 1.4, 0.238e-6
 _VECTORS = {1: (1.75e-6, 18e-6), 2: (0.85e-6, 11e-6), 4: (0.55e-6, 3.3e-6), 8: (0.5e-6, 2e-6), 16: (0.1e-6, 18e-6)}
 # Share of the time of rows below which blocks are chosen; the same of few odd rows of bytes, whose times are predicted
 # too long.
-_BLOCKS, _BLOCKS_FEW = 0.95, 0.8
+_BLOCKS, _BLOCKS_FEW, _FEW = 0.95, 0.8, 8 << 20
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -88,8 +86,7 @@ def _launch(problem: TransposeProblem, config: RowsConfig) -> Launch:
         "after": runs.memory[1],
     }
     scalars = (ScalarParam(name, INT32, number) for name, number in numbers.items())
-    overlaps = problem.bytes_min <= OVERLAPPING_SPANS
-    return dataclasses.replace(launch_tiles(problem, config), params=(*params, *scalars), overlaps=overlaps)
+    return dataclasses.replace(launch_tiles(problem, config), params=(*params, *scalars))
 
 
 def _cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float:
@@ -125,7 +122,7 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
     # Rows of whole sectors take as long as their bytes.
     if _are_sectors(problem):
         return None
-    are_few = unit_of_rows(problem) == 1 and problem.bytes_min <= OVERLAPPING
+    are_few = unit_of_rows(problem) == 1 and problem.bytes_min <= _FEW
     return "transpose_blocks" if blocks_take_less(problem, (_BLOCKS_FEW if are_few else _BLOCKS) * cost, gpu) else None
 
 

@@ -20,7 +20,7 @@ from gemmule.kernels.transpose.refusals import (
     why_not_separate,
 )
 from gemmule.kernels.transpose.skinny.config import SkinnyConfig, structures_side
-from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, launch_tiles, transpose_spec
+from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD
 from gemmule.kernels.transpose.word_blocks.spec import words_take_less
 
@@ -35,6 +35,8 @@ _WIDE_ROW, _SECTOR_ROW = 64, 128
 _SMALL, _BLOCKS_SMALL, _BLOCKS, _WORDS = 64 << 10, 0.78, 0.83, 0.78
 # Tiles of long rows are predicted better than of other matrices with a short side: a factor.
 _TILES = 1.14
+# Bytes of both matrices above which tiles are compared.
+_OVERLAPPING = 64 << 20
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 
@@ -61,13 +63,13 @@ def _refuses(problem: TransposeProblem) -> str | None:
 
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel of blocks, or of tiles of vectors, where it is predicted to be faster."""
-    is_small = problem.rows * problem.cols * problem.itemsize <= _SMALL and problem.bytes_min <= OVERLAPPING_SPANS
+    is_small = problem.rows * problem.cols * problem.itemsize <= _SMALL and problem.bytes_min <= _OVERLAPPING
     if blocks_take_less(problem, (_BLOCKS_SMALL if is_small else _BLOCKS) * cost, gpu):
         return "transpose_blocks"
     if words_take_less(problem, _WORDS * cost, gpu):
         return "transpose_word_blocks"
     # Of smaller matrices launches overlap, which the times of tiles do not say.
-    is_large = rows_are_aligned(problem) and problem.bytes_min > OVERLAPPING_SPANS
+    is_large = rows_are_aligned(problem) and problem.bytes_min > _OVERLAPPING
     return faster_tiles(problem, _TILES * cost, gpu) if is_large else None
 
 
@@ -94,7 +96,6 @@ def _launch(problem: TransposeProblem, config: SkinnyConfig) -> Launch:
         launch,
         shared_bytes=config.span_shared_bytes(problem),
         params=(*launch.params, pitch),
-        overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
     )
 
 

@@ -13,7 +13,7 @@ from gemmule.core.problem import TransposeProblem
 from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
-from gemmule.kernels.transpose.blocks.block import AXES, axes_of, in_units
+from gemmule.kernels.transpose.blocks.block import AXES, axes_of, in_units, sides_of
 from gemmule.kernels.transpose.blocks.spec import (
     blocks_us,
     divisor_of,
@@ -23,7 +23,7 @@ from gemmule.kernels.transpose.blocks.spec import (
     signed,
 )
 from gemmule.kernels.transpose.refusals import why_not_itemsize
-from gemmule.kernels.transpose.spec import OVERLAPPING_SPANS, element_signature, transpose_spec
+from gemmule.kernels.transpose.spec import element_signature, transpose_spec
 from gemmule.kernels.transpose.word_blocks.config import WordBlocksConfig
 from gemmule.kernels.transpose.word_blocks.word_block import (
     RUN_AXES,
@@ -38,6 +38,8 @@ from gemmule.kernels.transpose.word_blocks.word_block import (
 _ITEMSIZES = (1, 2)
 # Share of the time of blocks below which words are chosen, by prediction.
 _MARGIN = 0.95
+# Bytes of both tensors up to which launches were measured to be faster where they overlap.
+_OVERLAPPING = 64 << 20
 
 
 def _refuses(problem: TransposeProblem) -> str | None:
@@ -49,6 +51,8 @@ def _refuses(problem: TransposeProblem) -> str | None:
         return f"the source's memory does not begin at a multiple of {VECTOR_BYTES} bytes"
     if min(min(axis.source, axis.target) for axis in axes_of(problem)) < 0:
         return "an axis is reversed"
+    if (gap := max(side.gap for side in sides_of(problem))) > 1:
+        return f"elements are {gap} apart; the kernel takes contiguous ones"
     return None
 
 
@@ -150,7 +154,7 @@ def _launch(problem: TransposeProblem, config: WordBlocksConfig) -> Launch:
             blocks("target", "d"),
             *(ScalarParam(f"number{number}", INT32, one) for number, one in enumerate(scalars)),
         ),
-        overlaps=problem.bytes_min <= OVERLAPPING_SPANS,
+        overlaps=problem.bytes_min <= _OVERLAPPING,
     )
 
 
