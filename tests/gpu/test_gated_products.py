@@ -1,4 +1,4 @@
-"""Gated forms and the absolute maximum of every kernel that knows them, on the hardware."""
+"""Gated activations and the absolute maximum of every kernel that knows them, on the hardware."""
 
 from __future__ import annotations
 

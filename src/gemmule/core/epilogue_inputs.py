@@ -39,9 +39,9 @@ def why_not_second(problem: GemmProblem) -> str | None:
     if problem.epilogue is None or (second := problem.epilogue.second) is None:
         return None
     if not problem.d.is_row_major:
-        return "the result is column-major; this kernel writes gated forms row-major: give a row-major out"
+        return "the result is column-major; this kernel writes gated activations row-major: give a row-major out"
     layouts = [(x.dtype, x.row_stride, x.col_stride, x.batch_strides) for x in (problem.b, second)]
-    return None if layouts[0] == layouts[1] else "the two B of the gated form differ in type or strides"
+    return None if layouts[0] == layouts[1] else "the two B of the gated activation differ in type or strides"
 
 
 def why_not_scales(problem: GemmProblem) -> str | None:

@@ -1,4 +1,4 @@
-"""Gated forms and the absolute maximum without a device: results on the host, what is refused, what kernels say."""
+"""Gated activations and the absolute maximum without a device: results on the host, refusals, kernels' reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gated forms and the absolute maximum, by every kernel that knows them, on the virtual GPU."""
+"""Gated activations and the absolute maximum, by every kernel that knows them, on the virtual GPU."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_second_factor_that_lies_otherwise(only, rng):
     only("gemm_reference")
     finish(rng, (20, 18, 9), "apart, one turned")
     only("mma_sync_gemm")
-    with pytest.raises(gm.UnsupportedError, match="the two B of the gated form differ"):
+    with pytest.raises(gm.UnsupportedError, match="the two B of the gated activation differ"):
         finish(rng, (20, 18, 9), "apart, one turned")
 
 

@@ -61,7 +61,7 @@ class MmaSync:
 
     def __init__(self, config: MmaSyncConfig, types: dict[str, str]) -> None:
         self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
-        # In a gated form half of a tile's columns are of B and half of a second B, for half as many of the result.
+        # In a gated activation half of a tile's columns are of B, half of a second B, for half as many of the result.
         self.num_b = 2 if self.fused is not None and self.fused.expression.gated else 1
         self.threads, self.cluster_k = config.threads, config.cluster_k
         self.scheduler = RasterTileScheduler(config.tile_m, config.tile_n // self.num_b, config.group, config.cluster_k)

@@ -24,7 +24,7 @@ class _Tile:
     """A tile's operands, and a thread's registers."""
 
     a: OperandCopies  #: Copies of A.
-    #: Copies of B, and of the second B of a gated form, and how many bytes further each is in device memory.
+    #: Copies of B, and of the second B of a gated activation, and how many bytes further each is in device memory.
     bs: tuple[tuple[OperandCopies, Any], ...]
     #: start_a, start_b: Int32. This thread's parts of the first fragments in the first stage.
     start_a: Any
@@ -43,7 +43,7 @@ class MmaSyncMainloop(WarpTileMainloop):
     config : MmaSyncConfig
         Tiles and stages.
     num_b : int
-        How many B share the tile: 2 in a gated form.
+        How many B share the tile: 2 in a gated activation.
     """
 
     index_first = True
@@ -81,7 +81,7 @@ class MmaSyncMainloop(WarpTileMainloop):
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, second, m0, n0, alpha, part):
         """Return the accumulators of a warp tile, the stages' memory, and the warp tile's first row and column.
 
-        `part` is which part of K they are of, and how many there are. `second` is the second B of a gated form
+        `part` is which part of K they are of, and how many there are. `second` is the second B of a gated activation
         (N, K, L), else None, and its matrix of the batch.
 
         Where alpha is 0 the accumulators are zeros, and nothing is read.

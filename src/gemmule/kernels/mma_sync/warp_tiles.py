@@ -1,6 +1,6 @@
 """Epilogue of mma.sync: the accumulators of a warp pass through shared memory, so that whole rows are written.
 
-In a gated form each subtile of the accumulators of the first B passes with that of the second.
+In a gated activation each subtile of the accumulators of the first B passes with that of the second.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class HopperGemm:
     def launch(
         self, tma, grid: Int32, scale, aux_args=None, workspaces=None, b_up=NO_TENSOR, offsets=None, scales=None
     ):
-        """Launch the kernel; `b_up` is a gated form's second B or A, `offsets` are of groups, `scales` by blocks."""
+        """Launch the kernel; `b_up`: a gated activation's second B or A; `offsets` of groups, `scales` by blocks."""
         self.kernel(tma, scale, aux_args, workspaces, b_up, offsets, scales).launch(
             grid=(grid, 1, 1),
             block=(THREADS, 1, 1),
