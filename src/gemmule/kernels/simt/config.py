@@ -30,8 +30,9 @@ LARGEST = 128 * 256
 _LEAST_SIDE, _MANY_COPIES = 64, 16
 #: Elements of the largest tiles whose lanes are interleaved.
 _INTERLEAVED = 64 * 128
-#: Elements of tiles of which one K-major operand alone may wait in slots, and of larger ones in one group of warps.
-_SLOTTED_ALONE, _SLOTTED_LARGE = 64 * 128, 128 * 128
+#: Elements of tiles of which one K-major operand alone may wait in slots, of larger ones in one group of warps, and of
+#: small ones whose loop is shorter by columns then.
+_SLOTTED_ALONE, _SLOTTED_LARGE, _SLOTTED_SMALL = 64 * 128, 128 * 128, 32 * 64
 #: Parts that copies into slots are issued in where warps are one group.
 _PARTS = 3
 #: Registers of an SM, and those that a thread needs besides accumulators and fragments: with up to so many
@@ -244,8 +245,8 @@ class SimtConfig(Config):
         """
         if self.threads % 3 == 0:
             return self.thread_n > self.thread_m
-        if self.warps_k > 1 and self.tile_elements == _SLOTTED_ALONE:
-            return slots
+        if slots and self.warps_k > 1 and self.tile_elements in (_SLOTTED_SMALL, _SLOTTED_ALONE):
+            return True
         return self.lanes[0] > self.lanes[1]
 
     def interleaved(self, transposes: bool) -> bool:

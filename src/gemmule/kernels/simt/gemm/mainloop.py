@@ -256,7 +256,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
 
     def issue(self, tile: Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Issue a step's copies of a k-tile; zeros for one after the last."""
-        stage, *others = stage if self.spare else (stage,)
+        stored = slots = None
+        if self.spare:
+            stage, stored, slots = stage
         for operand, source in zip((tile.a, tile.b), sources, strict=True):
             if operand.loaded is not None and operand.slots is None:
                 self.store_and_load(operand, tile, source, stage, k_tile, step)
@@ -266,7 +268,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
                 self.copy(operand, tile, source, stage, k_tile, group)
         for operand in (tile.a, tile.b):
             if operand.slots is not None:
-                self.store_slots(operand, *others, step)
+                self.store_slots(operand, stored, slots, step)
 
     def copy(self, operand: Operand, tile: Tile, source: Any, stage: Any, k_tile: Any, group: int) -> None:
         """Issue a group of the asynchronous copies of a k-tile."""
