@@ -220,30 +220,33 @@ class SimtGemmMainloop(CpAsyncMainloop):
         cute.arch.cp_async_wait_group(self.stages - 2 - self.spare)
         cute.arch.sync_threads()
 
-    @cute.jit
-    def multiply_filled(self, tile, sources, writing, k_tiles):
-        """Multiply `k_tiles` k-tiles; with slots, each stage is computed once for all that it is for."""
-        if cutlass.const_expr(self.spare == 0):
-            super().multiply_filled(tile, sources, writing, k_tiles)
+    def multiply_filled(self, tile: Tile, sources: Any, writing: Any, k_tiles: Any) -> None:
+        if self.spare:
+            self.multiply_slots(tile, sources, writing, k_tiles)
         else:
-            self.wait()
-            # Where a k-tile's panels are, those of the next one are stored, and its slots are.
-            panels, stored, slots = Int32(self.stages * self.bytes), Int32(0), Int32(self.bytes)
-            self.read(tile, (panels, stored), 0)
-            for k_tile in cutlass.range(k_tiles, unroll=self.unroll):
-                for step in cutlass.range_constexpr(self.steps):
-                    if cutlass.const_expr(step < self.copy_steps):
-                        self.read(tile, (panels, stored), step + 1)
-                        self.issue(tile, sources, (writing, stored, slots), k_tile + self.stages - 1, step)
-                    else:
-                        self.wait()
-                        self.read(tile, (stored, slots), 0)
-                    if cutlass.const_expr(step == self.copy_steps - 1):
-                        cute.arch.cp_async_commit_group()
-                    self.multiply(tile, panels, step)
-                writing, panels, stored, slots = panels, stored, slots, self.next_stage(slots)
-                sources = self.advance(tile, sources)
-            cute.arch.cp_async_wait_group(0)
+            super().multiply_filled(tile, sources, writing, k_tiles)
+
+    @cute.jit
+    def multiply_slots(self, tile, sources, writing, k_tiles):
+        """Multiply `k_tiles` k-tiles that pass through slots: each stage is computed once for all that it is for."""
+        self.wait()
+        # Where a k-tile's panels are, those of the next one are stored, and its slots are.
+        panels, stored, slots = Int32(self.stages * self.bytes), Int32(0), Int32(self.bytes)
+        self.read(tile, (panels, stored), 0)
+        for k_tile in cutlass.range(k_tiles, unroll=self.unroll):
+            for step in cutlass.range_constexpr(self.steps):
+                if cutlass.const_expr(step < self.copy_steps):
+                    self.read(tile, (panels, stored), step + 1)
+                    self.issue(tile, sources, (writing, stored, slots), k_tile + self.stages - 1, step)
+                else:
+                    self.wait()
+                    self.read(tile, (stored, slots), 0)
+                if cutlass.const_expr(step == self.copy_steps - 1):
+                    cute.arch.cp_async_commit_group()
+                self.multiply(tile, panels, step)
+            writing, panels, stored, slots = panels, stored, slots, self.next_stage(slots)
+            sources = self.advance(tile, sources)
+        cute.arch.cp_async_wait_group(0)
 
     def store_slots(self, operand: Any, stored: Any, slots: Any, step: int) -> None:
         """Store a step's vectors of the next k-tile, given its stage and that of its slots."""
