@@ -13,7 +13,6 @@ import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, dtype_named
 from gemmule.core.errors import ArgumentError
-from gemmule.core.spec import Choice
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
@@ -23,8 +22,10 @@ from gemmule.vgpu.launcher import launch
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
 from support.vgpu.epilogues import finish
-from support.vgpu.kernel_products import laid_out, problem_of, run_product
+from support.vgpu.kernel_products import laid_out, problem_of
 from support.vgpu.kernels_left import leave_kernels
+from support.vgpu.simt_products import in_groups, in_order
+from support.vgpu.simt_products import multiply as multiply_by
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -35,36 +36,20 @@ DEEP = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=1, warps_n=2, stages=
 GROUPS = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=2, warps_k=4)
 #: The same in a tall warp tile, whose lanes are 8 x 4.
 TALL = SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4)
-#: K-major operands pass through registers: two groups of warps, in tiles of two panels.
+#: One K-major operand passes through registers, two through slots: two groups of warps, in tiles of two panels.
 VECTORS = SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, warps_k=2)
 #: Two groups of warps in the largest tiles, three stages.
 WIDE = SimtConfig(tile_m=64, tile_n=128, tile_k=32, warps_m=2, warps_n=2, stages=3, warps_k=2)
 HIGH = SimtConfig(tile_m=128, tile_n=64, tile_k=32, warps_m=4, warps_n=1, stages=3, warps_k=2)
 #: K-major operands pass through registers in small tiles.
 EARLY = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4, wide_copies=1)
-#: Three panels and six warps, two of each panel, in two groups; K-major operands pass through slots.
+#: Three panels and six warps, two of each panel, in two groups.
 PANELS = SimtConfig(tile_m=96, tile_n=96, tile_k=32, warps_m=3, warps_n=1, stages=3, warps_k=2)
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
-def multiply(a, b, out, c=None, alpha=1, beta=0, config=SMALL, **options):
-    problem = problem_of(a, b, out, c, alpha, beta)
-    return run_product(Choice(SPEC, config), problem, a, b, out, c, **options)
-
-
-def in_order(a, b):
-    """The product by fused multiply-adds, for k = 0, 1, ... one after the other: float64 holds a product exactly."""
-    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
-    for k in range(a.shape[1]):
-        total = (total.astype(np.float64) + a[:, k, None].astype(np.float64) * b[None, k]).astype(np.float32)
-    return total
-
-
-def in_groups(a, b, config):
-    """The product by groups of warps, each of which has its part of the k of every k-tile, added in their order."""
-    steps = config.tile_k // config.warps_k
-    group = np.arange(a.shape[1]) // steps % config.warps_k
-    return functools.reduce(np.add, (in_order(a[:, group == one], b[group == one]) for one in range(config.warps_k)))
+def multiply(*arrays, config=SMALL, **options):
+    return multiply_by(*arrays, config=config, **options)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +136,6 @@ def test_vectors_along_k_end_where_the_matrices_do(layout, config, shape, rng):
     assert counter.counts.bank_conflicts == 0
 
 
-def test_vectors_along_k_are_loaded_of_a_part_of_k_in_a_cluster(rng):
-    config = SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=2)
-    assert config.by_vectors((True, True)) == (True, True)
-    a, b = random_matrix(rng, FLOAT32, (70, 120)), random_matrix(rng, FLOAT32, (120, 36))
-    d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (70, 36)), config=config)
-    np.testing.assert_array_equal(d, in_order(a[:, :64], b[:64]) + in_order(a[:, 64:], b[64:]))
-
-
 def test_wide_copies_of_a_cluster(rng):
     config = dataclasses.replace(EARLY, stages=4, cluster_k=2)
     assert config in SPEC.configs
@@ -192,7 +169,7 @@ def test_k_major_operands_are_loaded_by_vectors_where_it_pays_and_each_is_inside
     padded = dataclasses.replace(many, k=1018, a=dataclasses.replace(many.a, cols=1018, padded=True))
     assert copies(padded, DEEP)[0] == "4"
     assert [DEEP.by_vectors(one) for one in ((True, True), (True, False))] == [(True, True), (True, False)]
-    narrow = SimtConfig(tile_m=64, tile_k=16, warps_m=2)
+    narrow = SimtConfig(tile_m=64, tile_k=16, warps_m=2, stages=2)
     assert [narrow.by_vectors(one) for one in ((True, False), (False, True))] == [(False, False), (False, True)]
     for other in (SMALL, dataclasses.replace(DEEP, cluster_k=2)):
         assert other.by_vectors((True, True)) == (False, False)
@@ -250,29 +227,6 @@ def test_alpha_scales_sums_and_not_their_parts(config):
     # 1e5 times alpha is infinite.
     multiply(a.T, b, out, alpha=1e34, config=config)
     assert (out == np.float32(1e34)).all()
-
-
-@pytest.mark.parametrize(
-    "config", [PANELS, pytest.param(SimtConfig(96, 192, 32, 3, 2, 4, warps_k=2), marks=pytest.mark.slow)], ids=str
-)
-@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
-def test_lines_of_all_panels_are_copied_at_once(layout, config, rng):
-    # Aligned, in whole rows of the last tile but one panel; and by element.
-    for m, n, k in ((config.tile_m + 68, 36, 164), (99, config.tile_n + 7, 35)):
-        a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
-        moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
-        d = multiply(*moved, poisoned(FLOAT32, (m, n)), config=config)
-        np.testing.assert_array_equal(d, in_groups(a, b, config))
-
-
-def test_a_narrow_k_major_operand_alone_passes_through_slots(rng):
-    a, b = random_matrix(rng, FLOAT32, (132, 100)), random_matrix(rng, FLOAT32, (100, 132))
-    for config, narrow in ((WIDE, (True, False)), (HIGH, (False, True))):
-        assert config.by_slots(narrow) == narrow
-        assert config.by_slots((True, True)) == config.by_slots(narrow[::-1]) == (False, False)
-        moved = a if narrow[0] else laid_out(a, "col"), laid_out(b, "col") if narrow[1] else b
-        d = multiply(*moved, poisoned(FLOAT32, (132, 132)), config=config)
-        np.testing.assert_array_equal(d, in_groups(a, b, config))
 
 
 @pytest.mark.slow

@@ -30,8 +30,11 @@ LARGEST = 128 * 256
 _LEAST_SIDE, _MANY_COPIES = 64, 16
 #: Elements of the largest tiles whose lanes are interleaved.
 _INTERLEAVED = 64 * 128
-#: Elements of tiles whose K-major operands may wait in slots: both, and one alone.
-_SLOTTED, _SLOTTED_ALONE = 32 * 64, 64 * 128
+#: Elements of tiles of which one K-major operand alone may wait in slots, of larger ones in one group of warps, and of
+#: small ones whose loop is shorter by columns then.
+_SLOTTED_ALONE, _SLOTTED_LARGE, _SLOTTED_SMALL = 64 * 128, 128 * 128, 32 * 64
+#: Parts that copies into slots are issued in where warps are one group.
+_PARTS = 3
 #: Registers of an SM, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
@@ -213,20 +216,27 @@ class SimtConfig(Config):
     def by_slots(self, k_major: tuple[bool, bool]) -> tuple[bool, bool]:
         """Return which aligned K-major operands wait in slots of shared memory until they are stored transposed.
 
-        All or none, in groups of warps: both of 32 x 64 and 64 x 32, the narrow one alone of 64 x 128 and 128 x 64, and
-        where warps are a multiple of three, which leaves the fewest registers, all but a narrow one alone. Elsewhere
-        one stage less in flight costs more.
+        All or none. In one group of warps any of 64 x 128, 128 x 64 and 128 x 128; in two the narrow one alone of the
+        first two. Where warps are a multiple of three, which leaves the fewest registers, all but a narrow one alone.
+        Both of smaller tiles, in groups of warps or of 64 x 64. Elsewhere one stage less in flight costs more, and of
+        two stages none would be.
         """
-        if self.warps_k == 1 or self.itemsize != FLOAT32.itemsize:
+        if self.itemsize != FLOAT32.itemsize or self.tile_k == SECTOR or self.wide_copies or self.stages == 2:
             return False, False
         square, narrow = self.tile_m == self.tile_n, (self.tile_m < self.tile_n, self.tile_m > self.tile_n)
         if self.threads % 3 == 0:
             slots = square or k_major != narrow
-        elif self.tile_elements == _SLOTTED:
-            slots = all(k_major)
+        elif self.tile_elements in (_SLOTTED_ALONE, _SLOTTED_LARGE):
+            slots = self.warps_k == 1 or (not square and k_major == narrow)
         else:
-            slots = self.tile_elements == _SLOTTED_ALONE and not square and k_major == narrow
+            grouped = self.warps_k > 1 or min(self.tile_m, self.tile_n) == _LEAST_SIDE
+            slots = all(k_major) and grouped and self.tile_elements < _SLOTTED_ALONE
         return (k_major[0], k_major[1]) if slots else (False, False)
+
+    @property
+    def slot_parts(self) -> int:
+        """Parts that a k-tile's copies into slots are issued in."""
+        return _PARTS if self.warps_k == 1 else 1
 
     def holds_columns(self, slots: bool) -> bool:
         """Return whether successive FMAs share a column and not a row, where the compiler then makes the shorter loop.
@@ -235,8 +245,8 @@ class SimtConfig(Config):
         """
         if self.threads % 3 == 0:
             return self.thread_n > self.thread_m
-        if self.warps_k > 1 and self.tile_elements == _SLOTTED_ALONE:
-            return slots
+        if slots and self.warps_k > 1 and self.tile_elements in (_SLOTTED_SMALL, _SLOTTED_ALONE):
+            return True
         return self.lanes[0] > self.lanes[1]
 
     def interleaved(self, transposes: bool) -> bool:

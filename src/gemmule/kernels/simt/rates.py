@@ -124,6 +124,7 @@ FACTORS = {
     (128, 64, 32, 2, 1): (0.968, 1.080),
     (96, 96, 32, 4, 1): (0.965, 1.080),
     (96, 96, 32, 4, 2): (0.980, 1.090),
+    (96, 96, 64, 4, 2): (1.060, 1.200),
     (96, 192, 32, 2, 1): (1.080, 1.250),
     (192, 96, 32, 2, 1): (1.085, 1.130),
 }
@@ -171,15 +172,32 @@ _COPIED = {
     (64, 128, 32, 2, "elements"): 0.97,
     (64, 128, 32, 2, "vectors"): 0.96,
     (128, 64, 32, 2, "vectors"): 0.975,
-    (32, 64, 32, 4, "slots"): 0.97,
-    (64, 32, 32, 4, "slots"): 0.962,
-    (96, 96, 32, 4, "slots"): 1.02,
+    (32, 64, 32, 4, "slots"): 0.96,
+    (64, 32, 32, 4, "slots"): 0.975,
+    (32, 32, 32, 4, "slots"): 0.99,
+    (32, 32, 64, 4, "slots"): 0.977,
+    (64, 32, 32, 2, "slots"): 0.975,
+    (64, 64, 16, 1, "slots"): 0.96,
+    (64, 64, 32, 2, "slots"): 0.99,
+    (64, 128, 16, 1, "slots"): 1.03,
+    (128, 64, 16, 1, "slots"): 0.972,
+    (128, 128, 16, 1, "slots"): 0.983,
+    (96, 96, 32, 4, "slots"): 1.01,
+    (96, 96, 64, 4, "mn_major"): 1.01,
+    (96, 96, 64, 4, "slots"): 0.99,
     (96, 192, 32, 2, "elements"): 0.975,
     (192, 96, 32, 2, "elements"): 0.98,
-    (96, 192, 32, 2, "slots"): 1.01,
+    (96, 192, 32, 2, "slots"): 0.975,
     (192, 96, 32, 2, "slots"): 1.02,
-    (64, 128, 32, 2, "slots"): 1.005,
+    (64, 128, 32, 2, "slots"): 1.015,
     (128, 64, 32, 2, "slots"): 1.03,
+}
+
+#: Further ones of the same in clusters.
+_CLUSTERED = {
+    (64, 64, 16, 1, "slots"): 1.1,
+    (64, 64, 32, 2, "slots"): 1.06,
+    (128, 64, 16, 1, "slots"): 1.06,
 }
 
 
@@ -212,7 +230,7 @@ def factor_of(
         return factor
     if any(k_major) or not (by_element or any(unaligned)):
         kind = config.tile_m, config.tile_n, config.tile_k, config.warps_k, copied if any(k_major) else "mn_major"
-        factor *= _COPIED.get(kind, 1.0)
+        factor *= _COPIED.get(kind, 1.0) * (_CLUSTERED.get(kind, 1.0) if config.cluster_k > 1 else 1.0)
     if not any(k_major) and config.warps_k > 1:
         further = _IN_GROUPS.get(config.tile_elements, _InGroups())
         factor *= further.mn_major_by_element if by_element else further.mn_major

@@ -5,7 +5,7 @@ A panel is 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k
 sectors of device memory, and with 4 elements of padding after each k all banks of shared memory. Or it passes through
 registers: a warp loads vectors of 4 k, whole lines of the first-level cache where a k-tile has so many, and stores
 their elements one by one; padding follows each 4 k, as many elements as the warp loads rows. Or vectors are copied into
-slots, each read and stored by the thread that copied it: they take no register while they are in flight.
+slots, of which a warp loads matrices: a lane gets 4 rows of one k, which it stores together, padded as elements are.
 
 Threads copy consecutive lines, from one panel to the next. Where their number is a multiple of three, so are panels,
 and a line of each is copied at once: else those of a thread would begin anywhere in a panel.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, cute
+from cutlass import Float32, Int32, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
@@ -26,8 +26,8 @@ from gemmule.kernels.parts.stage_copies import MaskedCopies, StageLayout
 from .config import PANEL, SECTOR, VECTOR_BYTES
 
 _ITEM = FLOAT32.itemsize
-#: Bytes of a line of the first-level cache, and lanes of a warp.
-_LINE, _LANES = 128, 32
+#: Bytes of a line of the first-level cache, lanes of a warp, and rows of a matrix that a warp loads.
+_LINE, _LANES, _MATRIX = 128, 32, 8
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class SimtStage(StageLayout):
     """Layout of a k-tile; its extent is a multiple of 32. `line` is a line of the copies: what a warp reads at once."""
 
     itemsize: int = _ITEM
-    #: Whether the operand, a K-major one, is loaded by vectors.
+    #: by_vectors, by_slots: Whether the operand, a K-major one, is loaded by vectors, or copied into slots.
     by_vectors: bool = False
+    by_slots: bool = False
 
     @property
     def panels(self) -> int:
@@ -46,7 +47,8 @@ class SimtStage(StageLayout):
     def line(self) -> int:
         if not self.k_major:
             return PANEL * self.itemsize
-        return min(self.depth * self.itemsize, _LINE) if self.by_vectors else SECTOR * self.itemsize
+        wide = self.by_vectors or self.by_slots
+        return min(self.depth * self.itemsize, _LINE) if wide else SECTOR * self.itemsize
 
     @property
     def vector(self) -> int:
@@ -121,6 +123,11 @@ class TransposingCopies(_PlacedCopies):
 
     @cute.jit
     def origin(self):
+        return self.first()
+
+    @cute.jit
+    def first(self):
+        """Return row and k of this thread's first piece, threads in the order of rows."""
         line, along = self.place()
         if cutlass.const_expr(self.by_panels):
             rows = cutlass.const_expr(_LANES * self.size // self.stage.line)
@@ -170,18 +177,125 @@ class VectorCopies(TransposingCopies):
             cute.make_tensor(place, cute.make_layout(1))[0] = loaded[v, p]
 
 
-class SlotCopies(VectorCopies):
-    """Copies of an aligned K-major float32 operand into slots of the stage before its own, in vectors along K."""
+class SlotCopies(TransposingCopies):
+    """Copies of an aligned K-major float32 operand into slots of the stage before its own, in vectors along K.
+
+    A slot is the place of a vector in rows of the k-tile, swizzled. Of 32 rows and 4 k a warp loads four matrices of 8
+    slots each: rows 4 i, then 4 i + 1, 4 i + 2 and 4 i + 3. A lane then has 4 rows of one k.
+    """
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a row of the k-tile."""
+        return self.stage.depth // self.stage.vector
+
+    @property
+    def rows(self) -> int:
+        """Rows of a panel that are copied at once."""
+        return self.lines // self.stage.panels if self.by_panels else min(self.lines, PANEL)
+
+    @property
+    def groups(self) -> int:
+        """Groups of warps, each of which loads matrices of its own panels."""
+        return 3 if self.by_panels else 1
+
+    @cute.jit
+    def origin(self):
+        row, k = self.first()
+        if cutlass.const_expr(self.rows < PANEL):
+            # Further pieces of a thread are of the same 4 rows, and so swizzled alike.
+            few = cutlass.const_expr(self.rows // _MATRIX)
+            row += row % PANEL // few * 4 + row % few - row % PANEL
+        return row, k
+
+    def step(self, p: Any) -> tuple[Any, Any]:
+        if self.rows == PANEL:
+            return super().step(p)
+        parts, panels = PANEL // self.rows, 1 if self.by_panels else self.stage.panels
+        row = p % parts * (self.rows // _MATRIX) + p // parts % panels * PANEL
+        return row, p // (parts * panels) * (self.stage.line // self.stage.itemsize)
+
+    def slot(self, row: Any, k: Any) -> Any:
+        """Return the number of a vector, before slots are swizzled."""
+        return row * self.vectors + k // self.stage.vector
+
+    @cute.jit
+    def slots(self):
+        """Return the offset of this thread's first slot."""
+        row, k = self.origin()
+        return (self.slot(row, k) ^ (row // 4 % _MATRIX)) * VECTOR_BYTES
 
     @cute.jit
     def copy(self, gX: cute.Tensor, slots, source, mask, p: cutlass.Constexpr[int]):
         """Issue the asynchronous copy of vector p of a k-tile into its slot, zeros where the mask leaves it out."""
-        place = slots + p * self.threads * VECTOR_BYTES
+        place = slots + cutlass.const_expr(self.slot(*self.step(p)) * VECTOR_BYTES)
         copy_masked_async(place, self.piece_source(gX, source, p), VECTOR_BYTES, mask, 0 if self.whole else p)
 
+    def part(self, p: int) -> tuple[int, int]:
+        """Return panels and vectors from a warp's first matrices to those of number p."""
+        warps = self.threads // _LANES // self.groups
+        if warps >= self.vectors:
+            return p * self.groups * (warps // self.vectors), 0
+        times = self.vectors // warps
+        return p // times * self.groups, p % times * warps
+
     @cute.jit
-    def take(self, loaded: cute.Tensor, slots, p: cutlass.Constexpr[int]):
-        """Read vector p of a k-tile from its slot."""
-        address = slots + p * self.threads * VECTOR_BYTES
+    def first_part(self):
+        """Return the panel and the vector of this warp's first matrices."""
+        tid, _, _ = cute.arch.thread_idx()
+        warp = tid // _LANES
+        group, inside = warp % self.groups, warp // self.groups
+        return group + inside // self.vectors * self.groups, inside % self.vectors
+
+    @cute.jit
+    def matrices(self):
+        """Return the offset of this lane's slot of a warp's first matrices."""
+        tid, _, _ = cute.arch.thread_idx()
+        panel, vector = self.first_part()
+        place = tid % 2 * 4 + tid % _MATRIX // 2
+        row = panel * PANEL + place * 4 + tid % _LANES // _MATRIX
+        return ((row * self.vectors + vector) ^ place) * VECTOR_BYTES
+
+    @cute.jit
+    def target(self):
+        tid, _, _ = cute.arch.thread_idx()
+        panel, vector = self.first_part()
+        # Eight lanes that store at once have two places that are 4 apart, by which they meet all banks.
+        place = tid // 4 % 2 * 4 + tid % _LANES // _MATRIX
+        return self.stage.offset(panel * PANEL + place * 4, vector * self.stage.vector + tid % 4)
+
+    @cute.jit
+    def registers(self):
+        """Return registers for a k-tile."""
+        return cute.make_rmem_tensor(cute.make_layout((self.stage.vector, self.count)), Float32)
+
+    @cute.jit
+    def take(self, loaded: cute.Tensor, matrices, p: cutlass.Constexpr[int]):
+        """Load matrices p of a k-tile."""
+        panel, vector = cutlass.const_expr(self.part(p))
+        swizzled = cutlass.const_expr(vector % _MATRIX)
+        beyond = cutlass.const_expr(self.slot(panel * PANEL, (vector - swizzled) * self.stage.vector))
+        found = cute.arch.inline_ptx(
+            "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{$w0}, {$w1}, {$w2}, {$w3}}, [{$r0}];",
+            write_only_types=[Int32] * 4,
+            read_only_args=[(matrices ^ (swizzled * VECTOR_BYTES)) + beyond * VECTOR_BYTES],
+        )
+        for v in cutlass.range_constexpr(4):
+            loaded[v, p] = found[v].bitcast(Float32)
+
+    @cute.jit
+    def store(self, loaded: cute.Tensor, target, p: cutlass.Constexpr[int]):
+        """Store the 4 rows that this lane loaded."""
+        panel, vector = cutlass.const_expr(self.part(p))
+        address = target + self.stage.offset(panel * PANEL, vector * self.stage.vector)
         place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=VECTOR_BYTES)
-        cute.autovec_copy(cute.make_tensor(place, cute.make_layout(self.stage.vector)), loaded[None, p])
+        cute.autovec_copy(loaded[None, p], cute.make_tensor(place, cute.make_layout(4)))
+
+
+def copies_of(stage: SimtStage, threads: int) -> type[MaskedCopies]:
+    """Return what copies the k-tiles of an operand."""
+    if not stage.k_major:
+        return PanelCopies if threads % 3 == 0 else MaskedCopies
+    if stage.by_slots:
+        return SlotCopies
+    return VectorCopies if stage.by_vectors else TransposingCopies

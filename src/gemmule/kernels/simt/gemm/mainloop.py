@@ -8,77 +8,17 @@ import cutlass
 from cutlass import Float32, Int32, cute
 from cutlass.memory import SmemAllocator
 
-from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import INT32
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies
 from gemmule.kernels.simt.config import LARGEST, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
-from gemmule.kernels.simt.stage import PanelCopies, SimtStage, SlotCopies, TransposingCopies, VectorCopies
+from gemmule.kernels.simt.stage import SimtStage, SlotCopies, VectorCopies, copies_of
 from gemmule.kernels.simt.thread_tiles import lane_column, lane_row, multiply_fragments
 
+from .tile import Operand, Tile
+
 _ALIGNMENT = 1024
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """Copies of one operand of a tile.
-
-    Attributes
-    ----------
-    copies : MaskedCopies
-        The copies.
-    gmem : Tensor
-        The matrix.
-    target : Int32
-        Address of this thread's first piece in the first stage.
-    stride : Int64
-        Bytes from one k-tile to the next in device memory.
-    inside, last : Int32
-        Masks of the copies that are inside the matrix: of k-tiles that are inside it in K, and of the one that is not.
-    loaded : Tensor or None
-        Vectors of the next k-tile, of an operand that passes through registers.
-    slots : Int32 or None
-        Address of this thread's first slot in the first stage, of an operand that passes through slots.
-    """
-
-    copies: MaskedCopies
-    gmem: Any
-    target: Any
-    stride: Any
-    inside: Any
-    last: Any
-    loaded: Any
-    slots: Any
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """A tile's operands, and a thread's registers.
-
-    Attributes
-    ----------
-    a, b : _Operand
-        Copies of A and of B.
-    full, k_tiles : Int32
-        k-tiles of this CTA that are inside the matrices in K, and all of them.
-    start_a, start_b : Int32
-        Address of this thread's first vector in the first stage.
-    fragments_a, fragments_b : Tensor
-        Vectors of rows and of columns of two k: one is read while the other is multiplied.
-    accumulators : Tensor
-        Accumulators, (rows, columns).
-    """
-
-    a: _Operand
-    b: _Operand
-    full: Any
-    k_tiles: Any
-    start_a: Any
-    start_b: Any
-    fragments_a: Any
-    fragments_b: Any
-    accumulators: Any
 
 
 class SimtGemmMainloop(CpAsyncMainloop):
@@ -114,7 +54,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         by_vectors = config.by_vectors((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
         by_slots = config.by_slots((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
         self.stageA, self.stageB = stages = [
-            SimtStage(extent, config.tile_k, along, config.itemsize, vectors or slots)
+            SimtStage(extent, config.tile_k, along, config.itemsize, vectors, slots)
             for extent, along, vectors, slots in zip(
                 (config.tile_m, config.tile_n), k_major, by_vectors, by_slots, strict=True
             )
@@ -122,7 +62,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         #: Whether A and B pass through slots; then a k-tile is a stage before its slots', and there is a stage more.
         self.by_slots, self.spare = by_slots, int(any(by_slots))
         #: Whether copies of an element each transpose an operand.
-        self.transposes = any(one.k_major and not one.by_vectors for one in stages)
+        self.transposes = any(one.k_major and not (one.by_vectors or one.by_slots) for one in stages)
         self.interleaved = self.interleaves and config.interleaved(self.transposes)
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
@@ -132,12 +72,12 @@ class SimtGemmMainloop(CpAsyncMainloop):
         by_element = any(short) or (self.transposes and types["d_vector"] == "1")
         groups, whole = self.groups(by_element), self.whole and self.one_bit
         sizes = [
-            config.itemsize if one.k_major and not one.by_vectors else size
+            config.itemsize if one.k_major and not (one.by_vectors or one.by_slots) else size
             for one, size in zip(stages, allowed, strict=True)
         ]
         self.copyA, self.copyB = (
-            _copies_of(one, slots, config.threads)(one, size, config.threads, groups, whole)
-            for one, size, slots in zip(stages, sizes, by_slots, strict=True)
+            copies_of(one, config.threads)(one, size, config.threads, groups, whole)
+            for one, size in zip(stages, sizes, strict=True)
         )
 
     def groups(self, unaligned: bool) -> int:
@@ -146,8 +86,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         The compiler puts three empty instructions before a copy that follows a read of shared memory.
         """
         config, steps = self.config, self.copy_steps
-        if self.stageA.by_vectors or self.stageB.by_vectors:
-            return 1
+        if self.spare or self.stageA.by_vectors or self.stageB.by_vectors:
+            return config.slot_parts if self.spare else 1
         if unaligned or (self.transposes and (config.tile_k == SECTOR or min(config.tile_m, config.tile_n) == PANEL)):
             return 2
         return 1 if config.tile_elements == LARGEST and config.tile_k > SECTOR and not self.transposes else steps
@@ -185,7 +125,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
             full = cutlass.min(depth // self.depth - first, k_tiles)
         k0 = self.group() * self.steps
         startA, startB = stagesA + self.stageA.offset(row, k0), stagesB + self.stageB.offset(col, k0)
-        self.accumulate(_Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
+        self.accumulate(Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
         return rC, stagesA
 
     @cute.jit
@@ -217,14 +157,14 @@ class SimtGemmMainloop(CpAsyncMainloop):
         if cutlass.const_expr(not self.whole):
             inside = copies.mask(gX, row0, 0 - self.depth)
             last = copies.mask(gX, row0, depth // self.depth * self.depth)
-        loaded = copies.registers() if copies.stage.by_vectors else None
-        slots = None
+        address, stride, loaded, slots, matrices = stages + copies.target(), copies.k_tile_stride(gX), None, None, None
+        if cutlass.const_expr(isinstance(copies, (VectorCopies, SlotCopies))):
+            loaded = copies.registers()
         if cutlass.const_expr(isinstance(copies, SlotCopies)):
-            tid, _, _ = cute.arch.thread_idx()
-            slots = stages + tid * VECTOR_BYTES
-        return _Operand(copies, gX, stages + copies.target(), copies.k_tile_stride(gX), inside, last, loaded, slots)
+            slots, matrices = stages + copies.slots(), stages + copies.matrices()
+        return Operand(copies, gX, address, stride, inside, last, loaded, slots, matrices)
 
-    def fill(self, tile: _Tile, sources: Any, k_tiles: Any) -> tuple[Any, Any]:
+    def fill(self, tile: Tile, sources: Any, k_tiles: Any) -> tuple[Any, Any]:
         """Issue the copies of all stages but one; vectors of these k-tiles are stored, and those of the next loaded."""
         if tile.a.loaded is None and tile.b.loaded is None:
             return super().fill(tile, sources, k_tiles)
@@ -239,7 +179,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
                     places[x] += operand.stride
             cute.arch.cp_async_commit_group()
         # The loads of two k-tiles are in flight.
-        before: list[tuple[_Operand, Any, int]] = []
+        before: list[tuple[Operand, Any, int]] = []
         for number in range(self.stages):
             stored, before = before, []
             for x, operand in enumerate((tile.a, tile.b)):
@@ -256,7 +196,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
                     operand.copies.store(loaded, operand.target + stage, p)
         return tuple(places), Int32((self.stages - 1) * self.stride)
 
-    def fill_slots(self, tile: _Tile, sources: Any) -> tuple[Any, Any]:
+    def fill_slots(self, tile: Tile, sources: Any) -> tuple[Any, Any]:
         """Issue the copies of all stages but one, and store the first k-tile transposed, in the last stage."""
         places = list(sources)
         for number in range(self.stages - 1):
@@ -265,11 +205,13 @@ class SimtGemmMainloop(CpAsyncMainloop):
                     self.copy(operand, tile, places[x], number * self.bytes, Int32(number), group)
                 places[x] += operand.stride
             cute.arch.cp_async_commit_group()
+        # A warp loads what others have copied.
         cute.arch.cp_async_wait_group(self.stages - 2)
+        cute.arch.sync_threads()
         waiting: list[Any] = [operand for operand in (tile.a, tile.b) if operand.slots is not None]
         for operand in waiting:
             for p in range(operand.copies.count):
-                operand.copies.take(operand.loaded, operand.slots, p)
+                operand.copies.take(operand.loaded, operand.matrices, p)
         for operand in waiting:
             for p in range(operand.copies.count):
                 operand.copies.store(operand.loaded, operand.target + self.stages * self.bytes, p)
@@ -281,40 +223,70 @@ class SimtGemmMainloop(CpAsyncMainloop):
         cute.arch.cp_async_wait_group(self.stages - 2 - self.spare)
         cute.arch.sync_threads()
 
-    def store_slots(self, operand: Any, stage: Any, step: int) -> None:
-        """Store a step's vectors of the next k-tile, given the stage of the k-tile that is copied."""
-        # Of the stages the last but one is copied into, and the last has the k-tile that is multiplied.
-        before = self.next_stage(self.next_stage(stage))
+    def multiply_filled(self, tile: Tile, sources: Any, writing: Any, k_tiles: Any) -> None:
+        if self.spare:
+            self.multiply_slots(tile, sources, writing, k_tiles)
+        else:
+            super().multiply_filled(tile, sources, writing, k_tiles)
+
+    @cute.jit
+    def multiply_slots(self, tile, sources, writing, k_tiles):
+        """Multiply `k_tiles` k-tiles that pass through slots: each stage is computed once for all that it is for."""
+        self.wait()
+        # Where a k-tile's panels are, those of the next one are stored, and its slots are.
+        panels, stored, slots = Int32(self.stages * self.bytes), Int32(0), Int32(self.bytes)
+        self.read(tile, (panels, stored), 0)
+        for k_tile in cutlass.range(k_tiles, unroll=self.unroll):
+            for step in cutlass.range_constexpr(self.steps):
+                if cutlass.const_expr(step < self.copy_steps):
+                    self.read(tile, (panels, stored), step + 1)
+                    self.issue(tile, sources, (writing, stored, slots), k_tile + self.stages - 1, step)
+                else:
+                    self.wait()
+                    self.read(tile, (stored, slots), 0)
+                if cutlass.const_expr(step == self.copy_steps - 1):
+                    cute.arch.cp_async_commit_group()
+                self.multiply(tile, panels, step)
+            writing, panels, stored, slots = panels, stored, slots, self.next_stage(slots)
+            sources = self.advance(tile, sources)
+        cute.arch.cp_async_wait_group(0)
+
+    def store_slots(self, operand: Any, stored: Any, slots: Any, step: int) -> None:
+        """Store a step's vectors of the next k-tile, given its stage and that of its slots."""
         for p in range(operand.copies.count):
             taken = p * (self.copy_steps - 1) // operand.copies.count
             if step == taken:
-                operand.copies.take(operand.loaded, operand.slots + self.next_stage(before), p)
+                operand.copies.take(operand.loaded, operand.matrices + slots, p)
             if step == taken + 1:
-                operand.copies.store(operand.loaded, operand.target + before, p)
+                operand.copies.store(operand.loaded, operand.target + stored, p)
 
-    def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
+    def issue(self, tile: Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Issue a step's copies of a k-tile; zeros for one after the last."""
+        stored = slots = None
+        if self.spare:
+            stage, stored, slots = stage
         for operand, source in zip((tile.a, tile.b), sources, strict=True):
-            if operand.slots is not None:
-                self.store_slots(operand, stage, step)
-            elif operand.loaded is not None:
+            if operand.loaded is not None and operand.slots is None:
                 self.store_and_load(operand, tile, source, stage, k_tile, step)
                 continue
             group, rest = divmod(step, self.copy_steps // operand.copies.parts)
             if rest == 0 and group < operand.copies.parts:
                 self.copy(operand, tile, source, stage, k_tile, group)
+        for operand in (tile.a, tile.b):
+            if operand.slots is not None:
+                self.store_slots(operand, stored, slots, step)
 
-    def copy(self, operand: _Operand, tile: _Tile, source: Any, stage: Any, k_tile: Any, group: int) -> None:
+    def copy(self, operand: Operand, tile: Tile, source: Any, stage: Any, k_tile: Any, group: int) -> None:
         """Issue a group of the asynchronous copies of a k-tile."""
         mask = self.mask(operand, tile, k_tile)
         if operand.slots is None:
             operand.copies.issue_masked(operand.gmem, source, operand.target + stage, mask, group)
             return
         copies: Any = operand.copies
-        for p in range(copies.count):
+        for p in range(*copies.pieces(group)):
             copies.copy(operand.gmem, operand.slots + stage, source, mask, p)
 
-    def store_and_load(self, operand: _Operand, tile: _Tile, source: Any, stage: Any, k_tile: Any, step: int) -> None:
+    def store_and_load(self, operand: Operand, tile: Tile, source: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Store a step's vectors of a k-tile, and in the last step that copies load those of the next one.
 
         The compiler moves loads down to where their registers are needed, but not beyond a barrier: that of the next
@@ -341,7 +313,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
             mask = mask if k_tile < tile.full else operand.last
         return mask if k_tile < tile.k_tiles else 0
 
-    def advance(self, tile: _Tile, sources: Any) -> Any:
+    def advance(self, tile: Tile, sources: Any) -> Any:
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride
 
     @cute.jit
@@ -351,8 +323,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         lanes_m, lanes_n = self.config.lanes
         stage_a = stage_b = stage
         if cutlass.const_expr(self.spare > 0):
-            before = stage - self.bytes if stage > 0 else self.stages * self.bytes
-            stage_a, stage_b = (before if slots else stage for slots in self.by_slots)
+            stage_a, stage_b = (stage[0] if slots else stage[1] for slots in self.by_slots)
         for f in cutlass.range_constexpr(cute.size(tile.fragments_a, mode=[1])):
             offset = cutlass.const_expr(self.stageA.offset(f * lanes_m * self.vector, step))
             _read_vector(tile.fragments_a[None, f, parity], tile.start_a + stage_a + offset)
@@ -377,15 +348,6 @@ class SimtGemmMainloop(CpAsyncMainloop):
             multiply_fragments(rB, rA, mirrored)
         else:
             multiply_fragments(rA, rB, rC)
-
-
-def _copies_of(stage: SimtStage, slots: bool, threads: int) -> type[MaskedCopies]:
-    """Return what copies the k-tiles of an operand."""
-    if not stage.k_major:
-        return PanelCopies if threads % 3 == 0 else MaskedCopies
-    if slots:
-        return SlotCopies
-    return VectorCopies if stage.by_vectors else TransposingCopies
 
 
 @cute.jit

@@ -218,6 +218,7 @@ SPEC = KernelSpec(
         SimtConfig(tile_m=128, tile_n=64, tile_k=32, warps_m=4, warps_n=1, stages=3, warps_k=2),
         SimtConfig(tile_m=96, tile_n=96, tile_k=32, warps_m=3, warps_n=1, stages=6, warps_k=4),
         SimtConfig(tile_m=96, tile_n=96, tile_k=32, warps_m=3, warps_n=1, stages=6, cluster_k=2, warps_k=4),
+        SimtConfig(tile_m=96, tile_n=96, tile_k=64, warps_m=3, warps_n=1, stages=3, cluster_k=2, warps_k=4),
         SimtConfig(tile_m=96, tile_n=192, tile_k=32, warps_m=3, warps_n=2, stages=4, warps_k=2),
         SimtConfig(tile_m=192, tile_n=96, tile_k=32, warps_m=2, warps_n=3, stages=4, warps_k=2),
     ),

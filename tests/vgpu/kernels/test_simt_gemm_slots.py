@@ -1,0 +1,94 @@
+"""simt_gemm on the virtual GPU: K-major operands that wait in slots until matrices of them are stored transposed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.dtype import FLOAT32
+from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.gemm.spec import SPEC
+from gemmule.vgpu import Counter, Options
+from gemmule.vgpu.arch import virtual_arch
+from gemmule.vgpu.launcher import launch
+from support.oracle import poisoned, random_matrix
+from support.vgpu.kernel_products import laid_out, problem_of
+from support.vgpu.simt_products import in_groups, in_order, multiply
+
+pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
+
+#: One group of warps: threads copy all rows of a panel at once.
+FLAT = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, stages=3)
+BROAD = SimtConfig(tile_m=64, tile_n=128, tile_k=16, warps_m=2, stages=3)
+#: Two groups of warps.
+SMALL = SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, warps_k=2)
+#: Four groups, which copy a half of them at once.
+TALL = SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4)
+#: Two groups in the largest tiles, three stages.
+WIDE = SimtConfig(tile_m=64, tile_n=128, tile_k=32, warps_m=2, warps_n=2, stages=3, warps_k=2)
+HIGH = SimtConfig(tile_m=128, tile_n=64, tile_k=32, warps_m=4, warps_n=1, stages=3, warps_k=2)
+#: Three panels and six warps, two of each panel, in two groups.
+PANELS = SimtConfig(tile_m=96, tile_n=96, tile_k=32, warps_m=3, warps_n=1, stages=3, warps_k=2)
+LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
+#: Extents that end within a panel and within a k-tile, and fewer k than a stage or than are in flight.
+ENDS = [(68, 36, 52), *(pytest.param(one, marks=pytest.mark.slow) for one in ((36, 132, 4), (100, 68, 100)))]
+
+
+def test_vectors_along_k_wait_in_slots_of_a_part_of_k_in_a_cluster(rng):
+    config = SimtConfig(tile_m=64, tile_k=16, warps_m=2, cluster_k=2)
+    assert config.by_slots((True, True)) == (True, True)
+    a, b = random_matrix(rng, FLOAT32, (70, 120)), random_matrix(rng, FLOAT32, (120, 36))
+    d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (70, 36)), config=config)
+    np.testing.assert_array_equal(d, in_order(a[:, :64], b[:64]) + in_order(a[:, 64:], b[64:]))
+
+
+@pytest.mark.parametrize(
+    "config", [PANELS, pytest.param(SimtConfig(96, 192, 32, 3, 2, 4, warps_k=2), marks=pytest.mark.slow)], ids=str
+)
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+def test_lines_of_all_panels_are_copied_at_once(layout, config, rng):
+    # Aligned, in whole rows of the last tile but one panel; and by element.
+    for m, n, k in ((config.tile_m + 68, 36, 164), (99, config.tile_n + 7, 35)):
+        a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+        moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
+        d = multiply(*moved, poisoned(FLOAT32, (m, n)), config=config)
+        np.testing.assert_array_equal(d, in_groups(a, b, config))
+
+
+def test_a_narrow_k_major_operand_alone_passes_through_slots(rng):
+    a, b = random_matrix(rng, FLOAT32, (132, 100)), random_matrix(rng, FLOAT32, (100, 132))
+    for config, narrow in ((WIDE, (True, False)), (HIGH, (False, True))):
+        assert config.by_slots(narrow) == narrow
+        assert config.by_slots((True, True)) == config.by_slots(narrow[::-1]) == (False, False)
+        moved = a if narrow[0] else laid_out(a, "col"), laid_out(b, "col") if narrow[1] else b
+        d = multiply(*moved, poisoned(FLOAT32, (132, 132)), config=config)
+        np.testing.assert_array_equal(d, in_groups(a, b, config))
+
+
+@pytest.mark.parametrize("shape", ENDS, ids=str)
+@pytest.mark.parametrize(
+    ("config", "k_major"),
+    [(FLAT, (True, True)), (BROAD, (True, False)), (BROAD, (False, True)), (TALL, (True, True))], ids=str,
+)  # fmt: skip
+def test_slots_end_where_the_matrices_do_and_meet_no_bank_twice(config, k_major, shape, rng):
+    assert config.by_slots(k_major) == k_major
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    moved = a if k_major[0] else laid_out(a, "col"), laid_out(b, "col") if k_major[1] else b
+    d, counter = poisoned(FLOAT32, (m, n)), Counter()
+    problem = problem_of(*moved, d)
+    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
+    arrays = {"a": moved[0], "b": moved[1], "d": d}
+    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    np.testing.assert_array_equal(d, in_groups(a, b, config))
+    assert [row for row in counter.counts.instructions if "ldmatrix" in row.text and row.requests]
+    assert counter.counts.bank_conflicts == 0
+
+
+def test_two_stages_have_no_slots():
+    for config in (FLAT, BROAD, SMALL):
+        assert dataclasses.replace(config, stages=2).by_slots((True, True)) == (False, False)
