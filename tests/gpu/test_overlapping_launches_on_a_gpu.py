@@ -36,8 +36,7 @@ def shift(torch, edge, dtype):
     [
         *[("simt_gemm", "float32", edge) for edge in (32, 64, 131, 256)],
         *[("float64_gemm", "float64", edge) for edge in (32, 77, 131, 192)],
-        *[("mma_sync_gemm", "bfloat16", edge) for edge in (36, 100)],
-        *[("mma_sync_small", "bfloat16", edge) for edge in (47, 65, 333)],
+        *[("mma_sync_small", "bfloat16", edge) for edge in (36, 47, 65, 100, 333)],
         ("hopper_gemm", "float16", 384),
     ],
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from . import Form, Prepared, random_bits  # isort: skip
-from gemmule.core.dtype import DTYPES, DType, dtype_named
+from gemmule.core.dtype import DTYPES, DType, Kind, dtype_named
 from support.ptx.copies import (
     COMMIT,
     EXPECT,
@@ -27,6 +27,8 @@ from support.ptx.hopper import wait
 
 RANKS, SWIZZLES = range(1, 6), (0, 32, 64, 128)
 PLACES = ("inside", "beyond the last", "before the first", "outside")
+#: Types of tensor maps, which have none of complex numbers.
+REAL = tuple(dtype for dtype in DTYPES if dtype.kind is not Kind.COMPLEX)
 #: Sides of a box behind the first, and extents of the tensor.
 SIDES, EXTENTS = (5, 3, 2, 3), (9, 5, 4, 5)
 #: Bytes of a box's rows where there is no swizzle.
@@ -182,10 +184,10 @@ def forms() -> Iterator[Form]:
     """Yield them all."""
     for number, (rank, swizzle, where) in enumerate(itertools.product(RANKS, SWIZZLES, PLACES)):
         # Each type in its turn, and not always with the same swizzle and place.
-        box = Box(rank, swizzle, DTYPES[(number + number // 8 + number // 16) % len(DTYPES)], where)
+        box = Box(rank, swizzle, REAL[(number + number // 8 + number // 16) % len(REAL)], where)
         yield Form("load", str(box), functools.partial(load, box))
         yield Form("store", str(box), functools.partial(store, box))
-    for dtype, where in itertools.product(DTYPES, PLACES[:3]):
+    for dtype, where in itertools.product(REAL, PLACES[:3]):
         box = Box(2, 128, dtype, where)
         yield Form("load of every type", str(box), functools.partial(load, box))
     for swizzle, shift in itertools.product(SWIZZLES, (128, 384, 640, 1024)):

@@ -225,7 +225,8 @@ def times_us(
         count = splits(config, int(tiles[number]), problem.k * 4 // _K_BYTES)
         clusters[number] *= count
         fixups[number] = _PUBLISH + part * (count - 1) if count > 1 else 0.0
-    k_tiles = np.ceil(problem.k * 4 / (_K_BYTES * of.cluster_k * clusters / np.maximum(tiles, 1)))
+    splits_of_k = np.maximum(clusters, 1) / np.maximum(tiles, 1)
+    k_tiles = np.ceil(problem.k * 4 / (_K_BYTES * of.cluster_k * splits_of_k))
     # Rows beyond the edges are not copied.
     rows = (np.minimum(m, of.m) + np.minimum(n, of.n)) / _SIDE
     steps = of.steps + rows * (rates.copies_of_8 if lines.copied == _PAIR else rates.copies)

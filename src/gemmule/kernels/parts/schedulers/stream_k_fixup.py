@@ -104,9 +104,11 @@ class StreamKPartials:
                     for v in cutlass.range_constexpr(length):
                         loaded[length * vector + v, peer] = partial[v]
             for peer in cutlass.range_constexpr(together):
-                for at in cutlass.range_constexpr(size):
-                    total = accumulators[at] + loaded[at, peer]
-                    accumulators[at] = total if cta + peer * stride < end else accumulators[at]
+                for vector in cutlass.range_constexpr(size // length):
+                    for v in cutlass.range_constexpr(length):
+                        at = cutlass.const_expr(length * vector + v)
+                        total = accumulators[at] + loaded[at, peer]
+                        accumulators[at] = total if cta + peer * stride < end else accumulators[at]
 
     @cute.jit
     def wait_for_all(self, flags: cute.Tensor, peers, warpgroup_idx, barrier):
