@@ -246,7 +246,7 @@ class SimtConfig(Config):
         if self.threads % 3 == 0:
             return self.thread_n > self.thread_m
         if slots and self.warps_k > 1 and self.tile_elements in (_SLOTTED_SMALL, _SLOTTED_ALONE):
-            return True
+            return self.tile_elements == _SLOTTED_SMALL or self.tile_m > self.tile_n
         return self.lanes[0] > self.lanes[1]
 
     def interleaved(self, transposes: bool) -> bool:
