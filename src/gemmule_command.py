@@ -105,7 +105,7 @@ def main() -> None:
     with interruption_ends():
         from gemmule.cli import main as run
 
-        run(interruption_ends, interruption_raises)
+        run(interruption_ends, interruption_raises, may_use_gpu)
 
 
 def script() -> None:

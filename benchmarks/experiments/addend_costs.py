@@ -168,6 +168,43 @@ def form_of(choice: Choice) -> str:
     return " by ".join([choice.form.name, *(spec.name for spec, _ in choice.form.kernels)])
 
 
+def times_beside_torch(
+    works: dict[str, Callable[[], None]], operands: Any, sets: int, gpu: Any, torch: Any
+) -> dict[str, float]:
+    """Return the median times in us of calls by name, in turns with PyTorch's way to the same result."""
+    stream = torch.cuda.ExternalStream(gpu._stream)
+
+    def on_stream(call: Callable[[], Any]) -> Callable[[], None]:
+        def queue() -> None:
+            with torch.cuda.stream(stream):
+                call()
+
+        return queue
+
+    theirs = Rotation([on_stream(operands.baseline(index)) for index in range(sets)])
+    try:
+        theirs()
+        gpu.wait()
+        works["torch"] = theirs
+    except (RuntimeError, NotImplementedError) as error:
+        print(f"torch: {str(error)[:100]}", flush=True)
+    samples: dict[str, list[float]] = {name: [] for name in works}
+    with contextlib.ExitStack() as stack:
+        watches = {}
+        for name, work in works.items():
+            with gpu.stopwatch(work, 2, graph=False) as watch:
+                one = max(min(watch.queue()() for _ in range(2)), 4e-6)
+            calls = max(1, round(_SAMPLE / one / sets)) * sets if one < _SAMPLE else 1
+            watches[name] = stack.enter_context(gpu.stopwatch(work, calls, graph=True))
+        names = list(works)
+        for _ in range(_ROUNDS):
+            queued = [(names[index], watches[names[index]].queue()) for index in protocol.turns(len(names))]
+            for name, seconds_of in queued:
+                samples[name].append(seconds_of() * 1e6)
+    gpu.wait()
+    return {name: round(statistics.median(one), 3) for name, one in samples.items()}
+
+
 def measured(case: Case, choices: Sequence[Choice], failing: set[str], gpu: Any, torch: Any) -> dict[str, Any]:
     """Return the times of a case."""
     problem = case.problem
@@ -190,37 +227,7 @@ def measured(case: Case, choices: Sequence[Choice], failing: set[str], gpu: Any,
                 continue
             # Checked on the first set, the next call is on the second.
             works[name], predicted[name] = work, choice.predicted_us or predicted_us(choice, problem)
-        stream = torch.cuda.ExternalStream(gpu._stream)
-
-        def on_stream(call: Callable[[], Any]) -> Callable[[], None]:
-            def queue() -> None:
-                with torch.cuda.stream(stream):
-                    call()
-
-            return queue
-
-        theirs = Rotation([on_stream(operands.baseline(index)) for index in range(sets)])
-        try:
-            theirs()
-            gpu.wait()
-            works["torch"] = theirs
-        except (RuntimeError, NotImplementedError) as error:
-            print(f"{case} torch: {str(error)[:100]}", flush=True)
-        samples: dict[str, list[float]] = {name: [] for name in works}
-        with contextlib.ExitStack() as stack:
-            watches = {}
-            for name, work in works.items():
-                with gpu.stopwatch(work, 2, graph=False) as watch:
-                    one = max(min(watch.queue()() for _ in range(2)), 4e-6)
-                calls = max(1, round(_SAMPLE / one / sets)) * sets if one < _SAMPLE else 1
-                watches[name] = stack.enter_context(gpu.stopwatch(work, calls, graph=True))
-            names = list(works)
-            for _ in range(_ROUNDS):
-                queued = [(names[index], watches[names[index]].queue()) for index in protocol.turns(len(names))]
-                for name, seconds_of in queued:
-                    samples[name].append(seconds_of() * 1e6)
-        gpu.wait()
-    us = {name: round(statistics.median(one), 3) for name, one in samples.items()}
+        us = times_beside_torch(works, operands, sets, gpu, torch)
     return {"record": "addend_costs", **dataclasses.asdict(case), "sets": sets, "us": us, "predicted_us": predicted}
 
 

@@ -14,14 +14,13 @@ import dataclasses
 import math
 import random
 import re
-import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from addend_costs import span
+from addend_costs import span, times_beside_torch
 
 from gemmule.compiler.pool import compile_all, jobs_of
 from gemmule.core.activations import silu
@@ -34,14 +33,12 @@ from gemmule.core.spec import Choice
 from gemmule.core.tracing import accumulated, accumulated_second, lowered
 from gemmule.dispatch.registry import kernels_of
 from gemmule.dispatch.select import choose
-from gemmule.lab import protocol
 from gemmule.lab.experiment import experiment
 from gemmule.lab.records import RecordFile
 from gemmule.runtime.bench import bench_gpu
 from gemmule.runtime.device import get_device
-from gemmule.runtime.rotation import Rotation
 
-_SAMPLE, _ROUNDS, _CACHES, _SETS, _CHECKED_ROWS = 0.5e-3, 3, 2, 64, 16
+_CACHES, _SETS, _CHECKED_ROWS = 2, 64, 16
 #: Kernels that are compiled in one batch.
 _TOGETHER = 48
 #: Types of A and B, the precision where another, or ``gated``, and layouts: ``r`` row-major, ``c`` column-major, ``s``
@@ -201,37 +198,7 @@ def measured(case: Case, choices: dict[str, Choice], failing: set[str], gpu: Any
                 print(f"wrong: {case} {name}: {error}", flush=True)
                 continue
             works[name] = work
-        stream = torch.cuda.ExternalStream(gpu._stream)
-
-        def on_stream(call: Callable[[], Any]) -> Callable[[], None]:
-            def queue() -> None:
-                with torch.cuda.stream(stream):
-                    call()
-
-            return queue
-
-        theirs = Rotation([on_stream(operands.baseline(index)) for index in range(sets)])
-        try:
-            theirs()
-            gpu.wait()
-            works["torch"] = theirs
-        except (RuntimeError, NotImplementedError) as error:
-            print(f"{case} torch: {str(error)[:100]}", flush=True)
-        samples: dict[str, list[float]] = {name: [] for name in works}
-        with contextlib.ExitStack() as stack:
-            watches = {}
-            for name, work in works.items():
-                with gpu.stopwatch(work, 2, graph=False) as watch:
-                    one = max(min(watch.queue()() for _ in range(2)), 4e-6)
-                calls = max(1, round(_SAMPLE / one / sets)) * sets if one < _SAMPLE else 1
-                watches[name] = stack.enter_context(gpu.stopwatch(work, calls, graph=True))
-            names = list(works)
-            for _ in range(_ROUNDS):
-                queued = [(names[index], watches[names[index]].queue()) for index in protocol.turns(len(names))]
-                for name, seconds_of in queued:
-                    samples[name].append(seconds_of() * 1e6)
-        gpu.wait()
-    us = {name: round(statistics.median(one), 3) for name, one in samples.items()}
+        us = times_beside_torch(works, operands, sets, gpu, torch)
     kernels = {
         name: " then ".join([one.spec.name, *(x.spec.name for x in (then.chain() if then else ()))])
         for name, one, then in ((name, one, one.next_kernel(problem)) for name, one in choices.items())

@@ -14,8 +14,6 @@ from typing import Any, cast
 
 import click
 
-from gemmule_command import may_use_gpu
-
 from .commands.failures import failures_in_one_line
 from .commands.json_output import echo_json
 from .core.name_suggestions import did_you_mean, similar_names
@@ -30,6 +28,12 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+def _never(words: list[str]) -> bool:
+    """Return False."""
+    del words
+    return False
+
+
 class _Commands(Mapping[str, click.Command]):
     """The commands by name, each imported at its first use: one does not wait for what the others import."""
 
@@ -38,6 +42,8 @@ class _Commands(Mapping[str, click.Command]):
         self.importing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         #: What lets Ctrl-C raise, once that is reported in a line.
         self.interruption_raises: Callable[[], None] = _nothing
+        #: Which words ask for a product that may run on a GPU.
+        self.may_use_gpu: Callable[[list[str]], bool] = _never
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in _COMMANDS:
@@ -77,7 +83,7 @@ class OneLineGroup(click.Group):
                 if "--json" in args:
                     echo_json({"error": refused, "exit_code": click.UsageError.exit_code})
                 raise click.UsageError(refused)
-            if may_use_gpu(args):
+            if _LAZY.may_use_gpu(args):
                 threading.Thread(target=_start_driver, name="gemmule-driver", daemon=True).start()
             return super().parse_args(ctx, args)
 
@@ -131,9 +137,13 @@ def _show_warning(
 def main(
     importing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     interruption_raises: Callable[[], None] = _nothing,
+    may_use_gpu: Callable[[list[str]], bool] = _never,
 ) -> None:
-    """Run the command, which is imported within `importing`; `interruption_raises` is called where it begins."""
-    _LAZY.importing, _LAZY.interruption_raises = importing, interruption_raises
+    """Run the command, which is imported within `importing`; `interruption_raises` is called where it begins.
+
+    The driver is loaded beside the imports where `may_use_gpu` says so of the words.
+    """
+    _LAZY.importing, _LAZY.interruption_raises, _LAZY.may_use_gpu = importing, interruption_raises, may_use_gpu
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A file's name may hold letters that the locale's encoding lacks.
