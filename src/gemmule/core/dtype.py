@@ -179,11 +179,12 @@ class Precision(enum.Enum):
             types, what = {"float64"}, "float64 products"
         if precision is cls.OZAKI:
             types = set(inputs) & {"float32", "float64", "complex64", "complex128"}
-            what = "products of float32, float64, complex64 or complex128"
+            what = "two operands of one type, float32, float64, complex64 or complex128"
             types = types if len(types) == 1 else set()
         if precision is not cls.IEEE and not types.issuperset(inputs):
             names = " x ".join(inputs)
-            raise DTypeError(f"precision={precision.value!r} is for {what}, not {names}; leave it out")
+            remedy = "leave it out" + ", or convert one operand" * (len(set(inputs)) > 1)
+            raise DTypeError(f"precision={precision.value!r} is for {what}, not {names}; {remedy}")
         return precision
 
 

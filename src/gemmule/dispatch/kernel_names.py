@@ -137,6 +137,10 @@ def unknown_kernel(name: str, known: Collection[str]) -> ArgumentError:
     former = {old: current for old, current in KERNELS.items() if current in known}
     if name in former:
         return ArgumentError(f"kernel {name!r} is now {former[name]!r}; give that name")
+    if (operation := {spec.name: spec.operation for spec in REGISTRY}.get(name)) is not None:
+        return ArgumentError(
+            f"kernel {name!r} computes {_COMPUTES.get(operation, operation)}; give one of the call's own"
+        )
     # Pages call h01 so, a kernel that had that number.
     if not similar_names(name, known) and (near := similar_names(name, former)):
         suggested = did_you_mean(list(dict.fromkeys(former[one] for one in near)))

@@ -63,7 +63,7 @@ def test_what_is_refused(rng, monkeypatch):
             gm.matmul.plan(x, x, executor="vgpu", kernel=word)
     with pytest.raises(gm.ArgumentError, match="names 2 kernels; give one of them: simt_gemm or gemm_reference"):
         gm.matmul.plan(x, x, executor="vgpu", kernel="simt_gemm,gemm_reference")
-    with pytest.raises(gm.ArgumentError, match="'t03_naive_row' is not known"):
+    with pytest.raises(gm.ArgumentError, match="'t03_naive_row' computes a transpose; give one of the call's own"):
         gm.matmul.plan(x, x, executor="vgpu", kernel="t03_naive_row")
     with pytest.raises(gm.UnsupportedError, match=r"^float64_gemm: A is float32; .*, leave kernel out, or give"):
         gm.matmul.plan(x, x, executor="vgpu", kernel="float64_gemm")

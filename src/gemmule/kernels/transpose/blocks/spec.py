@@ -56,8 +56,8 @@ def refuse_blocks(problem: TransposeProblem) -> str | None:
     if reason := why_not_itemsize(problem, ITEMSIZES):
         return reason
     axes, keeps_last = axes_of(problem), problem.source.col_stride == problem.target.col_stride == 1
-    # Strided elements fill no tile, however few axes they have.
-    is_strided = any(min(map(abs, side.strides), default=1) != 1 for side in sides_of(problem))
+    # Strided or reversed elements fill no tile, however few axes they have.
+    is_strided = any(min(side.strides, default=1) != 1 for side in sides_of(problem))
     least = 1 if is_strided else 3
     if not least <= len(axes) <= AXES:
         return f"{len(axes)} axes of more than one element remain; blocks are of {least} to {AXES}"
