@@ -42,7 +42,7 @@ def shipped_entries(files: Sequence[Path]) -> list[Entry]:
             raise FileFormatError(f"{file.name}: not a record of a GPU")
         run = provenance(block, chip_named(str(block["gpu"])).name, record=file.name)
         for record in records:
-            if record["record"] != "gemm" or "ratio" not in record or "failure" in record:
+            if record["record"] not in ("gemm", "layer") or "ratio" not in record or "failure" in record:
                 continue
             if record.get("own_transpose"):
                 # What is fast for that is not for other products of the size.

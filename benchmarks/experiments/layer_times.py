@@ -172,6 +172,7 @@ def records_of(problem: GemmProblem, together: int, own: Choice, configs: list[A
         samples, chosen_by = net[config], "dispatch" if config == own.config else "search"
         yield {
             **timed(GEMM, problem, Choice(SPEC, config), chosen_by),
+            "record": "layer",
             **times(samples, "graph"),
             "samples_us": [round(1e6 * one, 3) for one in samples],
             "behind": "torch.mul",

@@ -16,7 +16,8 @@ from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.mma_sync.config import MmaSyncConfig
 from gemmule.kernels.mma_sync.cost import is_faster, predicted_us
-from gemmule.kernels.mma_sync.spec import SPEC
+from gemmule.kernels.mma_sync.launch_geometry import splits
+from gemmule.kernels.mma_sync.spec import CONFIGS, SPEC
 from gemmule.lab.products import LAYOUTS, gemm_problem
 
 NARROW = MmaSyncConfig(tile_m=32, tile_n=64, warps_m=1, stages=4)
@@ -212,3 +213,9 @@ def test_it_is_faster_than_what_takes_longer_than_predicted(dtype, out, layout, 
 def test_results_of_8_bits_take_no_less_of_mn_major_operands(shape):
     across, along = (gemm_problem(*shape, "int8", "int8", layout) for layout in ("nn", "nt"))
     assert predicted_us(across, H200_RATES) >= predicted_us(along, H200_RATES)
+
+
+def test_k_tiles_times_parts_fit_32_bits():
+    for config in (one for one in CONFIGS if one.split_k):
+        for k_tiles in (1_000_000, 5_468_750, 60_000_000):
+            assert (k_tiles + 1) * config.cluster_k * splits(config, 1, k_tiles) < 2**31

@@ -279,5 +279,5 @@ def test_the_guard_of_float32():
 @pytest.mark.parametrize("dtypes", [("float32", "float64"), ("float16", "float16"), ("int32", "int32")], ids="-".join)
 def test_the_guarded_form_is_for_one_type(dtypes):
     a, b = (np.ones((3, 3), dtype) for dtype in dtypes)
-    with pytest.raises(DTypeError, match="precision='ozaki' is for products of float32, float64"):
+    with pytest.raises(DTypeError, match="precision='ozaki' is for two operands of one type, float32, float64"):
         gm.matmul(a, b, precision="ozaki", executor="cpu")

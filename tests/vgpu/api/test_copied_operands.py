@@ -95,7 +95,7 @@ def test_gated_forms_without_a_kernel_of_their_own(name, batch, shape, way, rng)
         epilogue=lambda first, second, c: gm.epilogue.silu(first) * second + 2 * c,
     )  # fmt: skip
     # Of products of nothing one launch does.
-    assert not k or "gated" in plan.form or "workspace" in plan.form
+    assert not k or "gated" in plan.rewrite or "workspace" in plan.rewrite
     plan.execute()
     wide = [x.astype(np.longdouble) for x in (a, gate, up, c, bias)]
     first = 0.5 * (wide[0] @ wide[1]) + wide[4][:n]

@@ -144,7 +144,8 @@ class SharedTilesConfig(DmmaConfig):
     def splits(self, tiles: int, k_tiles: int) -> int:
         """Return how many clusters share each of so many tiles with `split_k`."""
         by_running, by_k = self.running // (tiles * self.cluster_k), k_tiles // (self.cluster_k * LEAST_K_TILES)
-        return max(min(by_running, by_k), 1)
+        # The kernel multiplies k-tiles by parts in 32 bits.
+        return max(min(by_running, by_k, (2**31 - 1) // ((k_tiles + 1) * self.cluster_k)), 1)
 
 
 @dataclass(frozen=True)
