@@ -326,3 +326,10 @@ def test_complex_plans_count_operations_of_real_numbers(precision):
 def test_an_empty_result_has_no_predicted_time():
     empty = gm.matmul.plan(np.zeros((0, 1000), np.float16), np.zeros((1000, 3), np.float16), chip="h100")
     assert empty.predicted_us is None
+
+
+def test_a_config_that_is_never_chosen_has_no_time():
+    a = np.zeros((4096, 4096), np.float16)
+    plan = gm.matmul.plan(a, a, chip="h200", kernel=f"hopper_gemm[{len(HOPPER_GEMM.configs) - 1}]")
+    assert (plan.kernel, plan.predicted_us) == ("hopper_gemm", None)
+    assert "inf" not in str(plan).splitlines()[0]

@@ -73,7 +73,8 @@ def predicted_us(choice: Choice, problem: Problem) -> float | None:
     """Return the time of a choice, of a config that was tuned for another chip by the cost model, if that has one."""
     spec = choice.spec
     if choice.predicted_us is not None or choice.chosen_by != "tuned" or spec.cost is None or not spec.cost_in_us:
-        return choice.predicted_us
+        # A config that is named may be one that is never chosen.
+        return None if choice.predicted_us == math.inf else choice.predicted_us
     inner, outer, _ = split_batch(problem, spec.batch_dims)
     predicted = spec.cost(inner, choice.config, choice.gpu) * math.prod(outer)
     return predicted if math.isfinite(predicted) else None

@@ -42,6 +42,8 @@ from .tma_tiles import why_not_stored, why_not_tma
 #: Types with tensor cores of their own that hold all values of narrower ones.
 _HALVES = (FLOAT16, BFLOAT16)
 _NONE = "none"
+#: Most bytes of copies, as of other workspaces.
+_MOST_COPIED = 16 << 30
 #: Microseconds of the second launch, and bytes that are read and written in one: as `hopper_gemm_repacked` was measured
 #: on an H200.
 _LAUNCH, _BYTES = 1.8, 3.3e6
@@ -141,6 +143,8 @@ class UpcastOperands:
             return f"A and B are {problem.a.dtype} with contiguous lines: nothing is to be copied"
         if reason := refuse_hopper(problem, arch, "", takes_empty=True):
             return reason
+        if (copied := sum(one.nbytes for one in copies)) > _MOST_COPIED:
+            return f"operands would be copied into {copied / 1e9:.4g} GB, and at most {_MOST_COPIED / 1e9:.4g} are"
         for one in copies:
             if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not():
                 return reason

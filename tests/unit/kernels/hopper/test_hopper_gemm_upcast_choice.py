@@ -32,6 +32,12 @@ def test_results_whose_elements_do_not_touch_are_refused():
     assert (choice.spec.name, choice.form.name) == (SPEC.name, "sums")
 
 
+def test_copies_beyond_16_gib_are_refused():
+    problem = mixed(n=8, k=2**20, m=2**13)
+    assert SPEC.why_not(problem, HOPPER, SPEC.default) is None
+    assert "at most 17.18 are" in SPEC.why_not(mixed(n=8, k=2**20, m=2**13 + 16), HOPPER, SPEC.default)
+
+
 @pytest.mark.parametrize("strides", [(512, 2), (0, 0), (2, 512), (-512, 2)], ids=str)
 def test_operands_whose_elements_do_not_touch_are_copied(strides):
     problem = dataclasses.replace(mixed(), b=StridedMatrix(BFLOAT16, 256, 256, *strides))
