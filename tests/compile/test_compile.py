@@ -84,6 +84,11 @@ def products(types):
             alone = dataclasses.replace(problem, c=None, beta=0)
             yield from (problem, alone)
             yield from (dataclasses.replace(alone, a=spread(alone.a), b=b) for b in (alone.b, spread(alone.b)))
+            if a.itemsize == 1:
+                # Lines of A that begin anywhere, beside aligned ones.
+                along = "row_stride" if a_rows else "col_stride"
+                stride = {along: getattr(alone.a, along) + 1}
+                yield dataclasses.replace(alone, a=dataclasses.replace(alone.a, **stride, alignment=1))
             found = [alone]
             for conj in ("a", "b", "ab") if a.kind is Kind.COMPLEX else ():
                 lazy = {name: dataclasses.replace(getattr(problem, name), conj=True) for name in conj}

@@ -13,6 +13,7 @@ import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.core.errors import UnsupportedError
 from gemmule.runtime import driver
+from gemmule_command import may_use_gpu
 
 SOURCES = Path(gm.__file__).parents[1]
 
@@ -51,6 +52,7 @@ def test_a_driver_that_cannot_be_started_ahead_is_left_to_what_needs_it(error, m
     monkeypatch.setattr(driver, "driver_module", module)
     monkeypatch.setattr(threading, "excepthook", lambda failed: started.append(failed.exc_value))
     monkeypatch.setenv("GEMMULE_EXECUTOR", "gpu")
+    monkeypatch.setattr("gemmule.cli._LAZY.may_use_gpu", may_use_gpu)
     # A file that is missing is refused before anything else looks for a GPU.
     done = CliRunner().invoke(gemmule, ["matmul", "gone.npy", "B.npy", "-o", "C.npy"])
     for thread in threading.enumerate():

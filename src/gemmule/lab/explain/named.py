@@ -27,6 +27,7 @@ _PERMUTATION = (
 )
 #: Kernels that cannot be explained, why, and what to explain instead.
 _UNEXPLAINED = {
+    "complex_gemm_upcast": ("it copies operands of different types, and one type is explained", "complex64_gemm"),
     "complex128_syrk": (_HALF, "complex128_gemm"),
     "complex64_syrk": (_HALF, "complex64_gemm"),
     "float64_syrk": (_HALF, "float64_gemm"),
