@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.api.epilogues.ending import ending_of
-from gemmule.compiler.pool import compile_all, jobs_of
+from gemmule.compiler.pool import Job, compile_all, jobs_of
 from gemmule.core.dtype import Kind, Precision, dtype_named
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.errors import CompileError, NoKernelError, WrongResultError
@@ -41,6 +41,8 @@ from gemmule.runtime.rotation import Rotation
 #: Alignment of matrices, seconds of a sample, rounds there and back, sizes of the L2 cache that all buffer sets have
 #: together, most sets, rows that are checked.
 _ALIGNED, _SAMPLE, _ROUNDS, _CACHES, _SETS, _CHECKED_ROWS = 256, 0.5e-3, 3, 2, 64, 16
+#: Kernels that are compiled in one batch.
+_TOGETHER = 48
 _BETA = 0.5
 SHAPES = ((4096, 4096, 4096, "nn"), (1024, 1024, 1024, "nn"), (200, 4096, 14336, "nt"), (2047, 2047, 2047, "nn"))
 LAYOUTS = ("columns", "strided", "column", "misaligned", "other type")
@@ -166,6 +168,19 @@ def form_of(choice: Choice) -> str:
     if choice.form is None:
         return "as it is"
     return " by ".join([choice.form.name, *(spec.name for spec, _ in choice.form.kernels)])
+
+
+def compile_until(end: float, jobs: Sequence[Job]) -> set[str]:
+    """Compile in parallel until a time, in s; return the names of those that failed or were not begun."""
+    failing, left = {str(job) for job in jobs}, list(jobs)
+    while left and time.time() < end:
+        part, left = left[:_TOGETHER], left[_TOGETHER:]
+        for job, result in compile_all(part):
+            if isinstance(result, CompileError):
+                print(f"left out: {job}: {str(result)[:200]}", flush=True)
+                continue
+            failing.discard(str(job))
+    return failing
 
 
 def times_beside_torch(
@@ -302,14 +317,7 @@ def main() -> None:
                 jobs[str(job)] = job
                 needed[str(job)] += 1
     print(f"{time.time() - began:.0f} s: {len(plans)} cases, {len(jobs)} kernels", flush=True)
-    failing, left = set(jobs), [jobs[name] for name, _ in needed.most_common()]
-    while left and time.time() - began < given.compiling:
-        part, left = left[:48], left[48:]
-        for job, result in compile_all(part):
-            if isinstance(result, CompileError):
-                print(f"left out: {job}: {str(result)[:200]}", flush=True)
-                continue
-            failing.discard(str(job))
+    failing = compile_until(began + given.compiling, [jobs[name] for name, _ in needed.most_common()])
     print(f"{time.time() - began:.0f} s: compiled all but {len(failing)}", flush=True)
     import torch
 

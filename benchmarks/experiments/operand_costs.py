@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from addend_costs import span, times_beside_torch
+from addend_costs import compile_until, span, times_beside_torch
 
-from gemmule.compiler.pool import compile_all, jobs_of
+from gemmule.compiler.pool import jobs_of
 from gemmule.core.activations import silu
 from gemmule.core.dtype import Kind, Precision, accumulator, dtype_named
 from gemmule.core.epilogue import SECOND, Epilogue
-from gemmule.core.errors import CompileError, NoKernelError, WrongResultError
+from gemmule.core.errors import NoKernelError, WrongResultError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
@@ -39,8 +39,6 @@ from gemmule.runtime.bench import bench_gpu
 from gemmule.runtime.device import get_device
 
 _CACHES, _SETS, _CHECKED_ROWS = 2, 64, 16
-#: Kernels that are compiled in one batch.
-_TOGETHER = 48
 #: Types of A and B, the precision where another, or ``gated``, and layouts: ``r`` row-major, ``c`` column-major, ``s``
 #: every other element of rows, ``t`` of columns.
 CASES = (
@@ -236,14 +234,7 @@ def main() -> None:
         for job in jobs_of(one, case.problem, device.arch)
     }  # fmt: skip
     print(f"{time.time() - began:.0f} s: {len(plans)} cases, {len(jobs)} kernels", flush=True)
-    failing, left = set(jobs), list(jobs.values())
-    while left and time.time() - began < given.compiling:
-        part, left = left[:_TOGETHER], left[_TOGETHER:]
-        for job, result in compile_all(part):
-            if isinstance(result, CompileError):
-                print(f"left out: {job}: {str(result)[:200]}", flush=True)
-                continue
-            failing.discard(str(job))
+    failing = compile_until(began + given.compiling, list(jobs.values()))
     print(f"{time.time() - began:.0f} s: compiled all but {len(failing)}", flush=True)
     import torch
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -333,3 +335,11 @@ def test_a_config_that_is_never_chosen_has_no_time():
     plan = gm.matmul.plan(a, a, chip="h200", kernel=f"hopper_gemm[{len(HOPPER_GEMM.configs) - 1}]")
     assert (plan.kernel, plan.predicted_us) == ("hopper_gemm", None)
     assert "inf" not in str(plan).splitlines()[0]
+
+
+def test_the_time_of_copies_is_not_that_of_further_launches():
+    a, b = np.zeros((512, 1024), np.float16)[:, ::2], np.zeros((512, 512), np.float16)
+    assert re.fullmatch(r"a first, into 524.3 kB, .* us of the time", gm.gemm.plan(a, b, chip="h200").copies)
+    gated = gm.gemm.plan(a, b, epilogue="swiglu", chip="h200")
+    assert "second product" in gated.rewrite
+    assert gated.copies == "a first, into 524.3 kB"

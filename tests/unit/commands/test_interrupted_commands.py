@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -21,14 +20,7 @@ from gemmule_command import interruption_ends
 SOURCES = Path(gm.__file__).parents[1]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
-    rng = np.random.default_rng(0)
-    np.save("A.npy", rng.standard_normal((60, 40), "f4"))
-    np.save("B.npy", rng.standard_normal((40, 50), "f4"))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("product_folder")
 
 
 def run(*arguments):

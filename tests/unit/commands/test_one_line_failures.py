@@ -23,14 +23,7 @@ from gemmule.outofcore.stores.formats.npy_header import read_header
 SOURCES = Path(gm.__file__).parents[1]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMMULE_EXECUTOR", "cpu")
-    rng = np.random.default_rng(0)
-    np.save("A.npy", rng.standard_normal((60, 40), "f4"))
-    np.save("B.npy", rng.standard_normal((40, 50), "f4"))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("product_folder")
 
 
 def run(*arguments):
@@ -93,14 +86,14 @@ def test_a_dry_run_plans_although_the_output_is_there():
     assert Path("C.npy").read_bytes() == b"mine"
 
 
-def test_info_leaves_a_file_that_it_cannot_read_where_it_is(monkeypatch, folder):
-    file = folder / "tuned.json"
+def test_info_leaves_a_file_that_it_cannot_read_where_it_is(monkeypatch, product_folder):
+    file = product_folder / "tuned.json"
     file.write_text("{not a table")
     monkeypatch.setenv("GEMMULE_TUNED", str(file))
     done = run("info")
     assert done.exit_code == 0, done.output
     assert file.read_text() == "{not a table"
-    assert sorted(path.name for path in folder.iterdir()) == ["A.npy", "B.npy", "tuned.json"]
+    assert sorted(path.name for path in product_folder.iterdir()) == ["A.npy", "B.npy", "tuned.json"]
     assert "tuned.json" in done.stdout
     assert "unreadable" in json.loads(run("info", "--json").stdout)["tuned"]
 
@@ -117,7 +110,7 @@ def test_shapes_of_thousands_of_digits_are_refused(shape, tmp_path):
         read_header(file, "long.npy")
 
 
-def test_a_name_that_the_locale_cannot_print_is_no_traceback(folder):
+def test_a_name_that_the_locale_cannot_print_is_no_traceback(product_folder):
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
     np.save("ä.npy", np.zeros((40, 50), "f4"))
     done = process("matmul", "A.npy", "ä.npy", "-o", "ö.npy", env=ascii_only)
@@ -138,7 +131,7 @@ def test_names_in_public_docstrings_can_be_imported():
     assert gm.outofcore.Report.__name__ == "Report"
 
 
-def test_a_killed_scheduler_is_one_line(folder):
+def test_a_killed_scheduler_is_one_line(product_folder):
     pytest.importorskip("distributed", reason="distributed is not installed")
     np.save("A.npy", np.ones((900, 300), "f4"))
     np.save("B.npy", np.ones((300, 900), "f4"))
@@ -178,7 +171,7 @@ def _wait(ready, seconds=60):
 
 @pytest.mark.parametrize("place", ["A.npy", "hard.npy", "soft.npy", "C.npy"])
 @pytest.mark.parametrize("option", ["--trace", "--timeline"])
-def test_a_drawing_is_not_written_over_a_matrix(option, place, folder):
+def test_a_drawing_is_not_written_over_a_matrix(option, place, product_folder):
     np.save("A.npy", np.ones((3, 4), "f4"))
     np.save("B.npy", np.ones((4, 5), "f4"))
     os.link("A.npy", "hard.npy")
@@ -224,7 +217,7 @@ def test_usage_errors_are_one_line_with_the_best_remedy_first(arguments, message
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_an_address_within_the_process_has_three_parts(folder):
+def test_an_address_within_the_process_has_three_parts(product_folder):
     from gemmule.core.errors import ArgumentError
     from gemmule.outofcore.calls.distributed import check_address
 

@@ -169,6 +169,9 @@ class Plan:
         text = f"{named} first, into {short_quantity(nbytes, 'B')}"
         if self.predicted_us is None or last.spec.cost is None or not last.spec.cost_in_us:
             return text
+        if choice.form is not None and choice.form.kernels:
+            # The rest of the time is that of other launches, too.
+            return text
         _, outer, _ = split_batch(problem, choice.spec.batch_dims)
         rest = self.predicted_us - last.spec.cost(last.problem, last.config, choice.gpu) * math.prod(outer)
         return f"{text}, {duration(rest / 1e6)} of the time" if rest > 0 else text

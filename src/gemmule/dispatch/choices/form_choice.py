@@ -138,7 +138,7 @@ def _further(form: Form, step: Step, inner: GemmProblem, choose: Choose, gpu: Gp
     reference = [spec for spec in kernels_of("gemm") if spec.name == GEMM_REFERENCE]
     problem = step.problem
     if isinstance(problem, GemmProblem):
-        found = choose(problem, _followed_by_none() if problem.k else reference)
+        found = choose(problem, _kernels_of_one_launch() if problem.k else reference)
     else:
         found = choose(problem, kernels_of("transpose"))
     if form.name == COPY and (part_of(problem, found.spec)[1] > 1 or found.spec.name == _SLOW_TRANSPOSE):
@@ -152,6 +152,6 @@ def _further(form: Form, step: Step, inner: GemmProblem, choose: Choose, gpu: Gp
 
 
 @functools.cache
-def _followed_by_none() -> tuple[KernelSpec, ...]:
-    """Return the kernels of products that no other kernel follows: `Choice.further` is one launch for each step."""
+def _kernels_of_one_launch() -> tuple[KernelSpec, ...]:
+    """Return the kernels of products that no other kernel follows: each step is one launch."""
     return tuple(spec for spec in kernels_of("gemm") if spec.next_kernel is None)

@@ -22,6 +22,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 
 from .next_kernel import NextProduct, Prepared, with_copies
 from .operand_copies import (
@@ -164,6 +165,12 @@ class UpcastOperands:
             return moved * few if config.vectors > 1 else moved * 1.01
 
         return [product + _LAUNCH * gpu.launch + conversion(config) for config in configs]
+
+
+def faster_reference(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the reference kernel, which takes operands as they are, where copies do not pay."""
+    assert REFERENCE.cost is not None
+    return REFERENCE.name if REFERENCE.cost(problem, REFERENCE.default, gpu) < cost else None
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: RepackConfig) -> str | None:

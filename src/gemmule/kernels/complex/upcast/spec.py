@@ -17,12 +17,12 @@ from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.upcast_operands import (
     UpcastOperands,
+    faster_reference,
     launch,
     signature,
     types_signature,
     why_not,
 )
-from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 
 _OPERANDS = UpcastOperands({COMPLEX64: (COMPLEX64_GEMM,), COMPLEX128: (COMPLEX128_GEMM,)})
 
@@ -60,12 +60,6 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
     return _OPERANDS.costs(problem, configs, gpu)
 
 
-def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that takes operands as they are, where copies do not pay."""
-    assert REFERENCE.cost is not None
-    return REFERENCE.name if REFERENCE.cost(problem, REFERENCE.default, gpu) < cost else None
-
-
 SPEC = KernelSpec(
     name="complex_gemm_upcast",
     operation="gemm",
@@ -83,5 +77,5 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
-    faster_alternative=faster_alternative,
+    faster_alternative=faster_reference,
 )

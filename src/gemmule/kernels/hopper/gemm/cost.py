@@ -43,7 +43,7 @@ _SPILLED = 1.3
 #: such they were timed. Of others a choice among them took longer (record 20261129T150040).
 _LEAST_K_TILES = 16
 #: Most k-tiles of a product that configs of `FOR_SHORT_K` are offered to, and their share of the time of those with a
-#: stage more: 0.93 and 0.94 with C, 0.96 and 0.97 with GELU (an H200).
+#: stage more: 0.93 and 0.94 with C, 0.96 and 0.97 with GELU, of record 20261130T032441.
 _MOST_K_TILES, _SHORT_SHARE = 4, 0.96
 #: Bytes of an element of 16 bits.
 _HALF_BYTES = 2

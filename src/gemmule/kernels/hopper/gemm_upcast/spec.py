@@ -29,6 +29,7 @@ from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.upcast_operands import (
     UpcastOperands,
+    faster_reference,
     launch,
     signature,
     types_signature,
@@ -37,7 +38,6 @@ from gemmule.kernels.hopper.upcast_operands import (
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
-from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 
 #: 8-bit floats, which are converted also where both operands are of them.
 NARROW = (FLOAT8_E4M3, FLOAT8_E5M2)
@@ -111,8 +111,7 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     """Return the kernel that takes operands as they are, where copies do not pay: small products, and batches."""
     if not SIMT_BATCHED.is_refused(problem, HOPPER):
         return SIMT_BATCHED.name if SIMT_BATCHED.least_cost(problem, gpu) < cost else None
-    assert REFERENCE.cost is not None
-    return REFERENCE.name if REFERENCE.cost(problem, REFERENCE.default, gpu) < cost else None
+    return faster_reference(problem, cost, gpu)
 
 
 SPEC = KernelSpec(
