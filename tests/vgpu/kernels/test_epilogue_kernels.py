@@ -83,7 +83,9 @@ def test_inputs_have_any_strides(kernel, order, rng):
     ).run()  # fmt: skip
     a, b, bias, factor = (x.astype("f8") for x in (a, b, bias, factor))
     bound = (np.abs(a) @ np.abs(b) + np.abs(bias)) * np.abs(factor)
-    assert (np.abs(out - (a @ b + bias) * factor) <= 2 * np.finfo(dtype).eps * bound).all()
+    # A rounding a step of the sum and three after it: what no data exceed. float16 is summed in float32.
+    steps = k + 3 if dtype == np.float32 else 4
+    assert (np.abs(out - (a @ b + bias) * factor) <= steps * np.finfo(dtype).eps / 2 * bound).all()
 
 
 @pytest.mark.slow
