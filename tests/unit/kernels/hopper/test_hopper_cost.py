@@ -112,6 +112,7 @@ def chosen(record, gpu, wanted):
     shares, ratios = [], []
     for one in wanted([line for line in lines if line["record"] == "config_times"]):
         problem = gemm_problem(one["m"], one["n"], one["k"], one["dtype"], one["out_dtype"], one["layout"])
+        problem = dataclasses.replace(problem, precision=Precision.parse(one["precision"]))
         predicted = dict(zip(SPEC.configs, SPEC.costs(problem, SPEC.configs, gpu), strict=True))
         timed = {}
         for config in SPEC.configs:
@@ -240,6 +241,17 @@ def test_further_configs_are_offered_to_an_h200s_products_that_are_no_layers(lay
     every = (*SPEC.configs[:40], *some)
     assert some
     assert np.isfinite(costs(problem, every, gpu)[40:]).all() == offered
+
+
+def test_choices_of_tf32_with_an_mn_major_operand():
+    def wanted(products):
+        return [one for one in products if one["precision"] == "tf32" and one["layout"] in ("nn", "tt")]
+
+    shares, ratios = chosen("20261129T054750-nvidia-h200-b325a2e23d.jsonl", H200_RATES, wanted)
+    assert len(ratios) == 31
+    # Before: 0.967 and 1.259.
+    assert statistics.geometric_mean(shares) >= 0.975
+    assert statistics.geometric_mean(ratios) >= 1.27
 
 
 def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():

@@ -31,6 +31,9 @@ from .offers import SHARED_ROWS, SHORT_K, is_offered, offered_to
 #: splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
 #: (H200s).
 _COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
+#: The factor of the same with `split_k`, on the chip that it was timed on: of records 20261129T054750 and
+#: 20261130T040208.
+_SPLIT_K_A, _SPLIT_K_CHIP = 0.92, "H200"
 #: Microseconds that a warpgroup takes longer for 2**14 elements with C, with a function, and with one of these
 #: operations: of records 20261129T203727 and 20261129T210739, H200s; with a matrix that is read by element: 2 to 7 us,
 #: of records 20261130T001854 and 20261130T010854.
@@ -184,16 +187,17 @@ def _registers_factors(mn_major: tuple[bool, bool], rates: TileRates) -> Numbers
     """Return `_registers_factor` of all configs; copies are K-major."""
 
     def compute() -> Numbers:
-        factors = (functools.partial(_registers_factor, major) for major in _majors(mn_major))
+        factors = (functools.partial(_registers_factor, major, rates.gpu.learned) for major in _majors(mn_major))
         return rates.of_each([rates.each(factor) for factor in factors])
 
     return rates.cached(mn_major, compute)
 
 
-def _registers_factor(mn_major: tuple[bool, bool], config: HopperGemmConfig) -> float:
+def _registers_factor(mn_major: tuple[bool, bool], chip: str, config: HopperGemmConfig) -> float:
     """Return the factor of predicted times where one 32-bit operand, of rows or of columns, is MN-major."""
     if not any(mn_major):
         return 1.0
     if config.cluster_k > 1:
         return 1 + _SPLIT_A
-    return 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
+    factor = 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
+    return factor * _SPLIT_K_A if config.split_k and chip == _SPLIT_K_CHIP else factor
