@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+import numpy as np
 import pytest
 
 from gemmule.core.permutation import transpose_problem
@@ -162,3 +163,13 @@ def test_rows_of_several_axes(config, itemsize, shape, order, pad, offset, rng):
     problem = permutation_between(moved, target)
     assert MERGED.why_not(problem, virtual_arch(), config) is None
     check_permutation(MERGED, config, moved, target)
+
+
+@pytest.mark.parametrize("pitch", [4, 7, 8])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_rows_of_windows_that_overlap(offset, pitch, rng):
+    """Words around a row are in memory, but at both ends of it: rows that share elements end closer to those."""
+    memory = random_rows(rng, (1, 2000 + 70 + 160 * pitch), 1, 0, offset)[0]
+    moved = np.lib.stride_tricks.as_strided(memory, (3, 70, 161), (1000, 1, pitch))
+    for config in MERGED.configs[:3]:
+        check_permutation(MERGED, config, moved, rows_of(moved.shape, 1, 0, offset))

@@ -13,7 +13,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.parts.words import exchange, load_16_bytes, packed, shifted, stream_16_bytes, words_at
 from gemmule.kernels.transpose.frame import Words
-from gemmule.kernels.transpose.tile_config import LANES, LONG_ROW, ByteTileConfig
+from gemmule.kernels.transpose.tile_config import LANES, LINE, LONG_ROW, WORD, ByteTileConfig
 
 # Loads of one element each that a thread has in flight, and vectors that it reads from shared memory at once.
 _IN_FLIGHT, _AT_ONCE = 32, 8
@@ -41,6 +41,8 @@ class ByteTile(Words):
         self.vectors_i, self.vectors_j = config.read_bytes // 16, config.write_bytes // 16
         # Lanes of a warp along i, and chunks of a row that are swizzled.
         self.lanes, self.swizzled = min(LANES, self.vectors_i), min(LANES, self.vectors_j)
+        # Whether two rows share a line of all banks; for larger elements the swizzle takes more instructions.
+        self.paired = self.row_words * WORD == LINE // 2 and self.pack > 1
         # Tiles with long rows are those of large matrices, whose result exceeds the L2 cache.
         self.streams = config.write_bytes >= LONG_ROW
         # Passes of all threads over the elements at both ends of the tile's rows, a vector for each row.
@@ -101,7 +103,12 @@ class ByteTile(Words):
                 exchange(block)
                 for e in cutlass.range_constexpr(self.pack):
                     i = vector * self.vector + v * self.pack + e
-                    target = words_at(sT + self.chunked(i, word), self.unit)
+                    place = (
+                        self.paired_rows(vector, v * self.pack + e, word)
+                        if cutlass.const_expr(self.paired)
+                        else self.chunked(i, word)
+                    )
+                    target = words_at(sT + place, self.unit)
                     if cutlass.const_expr(self.unit == 1):
                         target[0] = block[e]
                     else:
@@ -125,6 +132,16 @@ class ByteTile(Words):
         return i * self.row_words + ((offset // 4) ^ (i // self.vector % self.swizzled)) * 4 + offset % 4
 
     @cute.jit
+    def paired_rows(self, vector, further: cutlass.Constexpr[int], word):
+        """Return the same for the row `further` below a vector's first one where two rows share a line of all banks.
+
+        The lanes of a row write two chunks: these differ in the lowest bit, and the vectors in those above.
+        """
+        chunk = (vector * (self.vector * self.vectors_j) + word // 4) ^ (vector % self.swizzled * 2)
+        start = (chunk ^ (further % 2 * self.vectors_j)) * 4 + word % 4
+        return start + further // 2 * (2 * self.row_words)
+
+    @cute.jit
     def write_wide(self, gD: cute.Tensor, sT: cute.Pointer, i0, j0):
         """Write the tile, vectors of 16 bytes along j."""
         tid, _, _ = cute.arch.thread_idx()
@@ -136,7 +153,11 @@ class ByteTile(Words):
             for p in cutlass.range_constexpr(together):
                 number = tid + (first + p) * self.threads
                 i, chunk = number // self.vectors_j, number % self.vectors_j
-                source = words_at(sT + i * self.row_words + (chunk ^ (i // self.vector % self.swizzled)) * 4, 4)
+                if cutlass.const_expr(self.paired):
+                    paired = number ^ (number // (self.vector * self.vectors_j) % self.swizzled * 2)
+                    source = words_at(sT + paired * 4, 4)
+                else:
+                    source = words_at(sT + i * self.row_words + (chunk ^ (i // self.vector % self.swizzled)) * 4, 4)
                 cute.autovec_copy(source, vectors[None, p])
             for p in cutlass.range_constexpr(together):
                 number = tid + (first + p) * self.threads
