@@ -1,9 +1,9 @@
 """Where the time of ``gemmule matmul A.npy B.npy -o C.npy`` goes: a table, and `overhead` records.
 
-``python benchmarks/records/command_parts.py RESULTS_FOLDER --size 20000 --runs 4``. Every run is a process of its
-own with the page cache warm, bytecode kept, and no output of that name. The first has no stored rates (and with
-``--cold`` no compiled kernels); the later ones have them. Parts of the main thread add up to the whole; what other
-threads do meanwhile stands apart, as ``beside``.
+``python benchmarks/records/command_parts.py RESULTS_FOLDER --size 20000 --runs 2 --times 5``. Every run is a process of
+its own with the page cache warm, bytecode as after an installation, and no output of that name. The first has no stored
+rates (and with ``--cold`` no compiled kernels); the later ones have them; then all begins anew, so many ``--times``.
+Parts of the main thread add up to the whole; what other threads do meanwhile stands apart, as ``beside``.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ NAMES = [
     "start Python", "imports", "wait for the context",
     *dict.fromkeys(part for parts in PARTS.values() for part in parts.values()), "other", "exit",
 ]  # fmt: skip
-#: Compiles the bytecode of what every run imports.
-_IMPORTS = "import gemmule.outofcore.calls.device_engine, gemmule.outofcore.calls.session, gemmule.commands.matmul"
+
+#: Seconds of a run, those of its parts, and those of other threads.
+Run = tuple[float, dict[str, float], dict[str, float]]
 
 
 class Spans:
@@ -153,7 +154,7 @@ def child(report: Path, words: list[str]) -> None:
     report.write_text(json.dumps({"begin": begin, "end": end, "main": spans.main, "beside": spans.beside}))
 
 
-def run(words: list[str], environment: dict[str, str]) -> tuple[float, dict[str, float], dict[str, float]]:
+def run(words: list[str], environment: dict[str, str]) -> Run:
     """Run the command in a process; return its seconds, those of its parts, and those of other threads."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "parts.json"
@@ -187,30 +188,45 @@ def matrices(folder: Path, size: int, dtype: str) -> list[str]:
     return names
 
 
+def part_seconds(name: str, runs: list[Run]) -> list[float]:
+    """Return the seconds of a part in each run."""
+    part = name.removeprefix("beside: ")
+    return [
+        whole if name == "whole" else (main if part == name else beside).get(part, 0.0) for whole, main, beside in runs
+    ]
+
+
 def main() -> None:
     """Measure, print the table and write the records."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("results", type=Path)
     parser.add_argument("--size", type=int, default=20_000)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--runs", type=int, default=4, help="the first, and those with stored rates")
+    parser.add_argument("--runs", type=int, default=2, help="the first, and those with stored rates")
+    parser.add_argument("--times", type=int, default=5, help="how often that is done")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the matrices lie")
     parser.add_argument("--cold", action="store_true", help="no compiled kernels in the first run")
     parser.add_argument("--options", default="", help='further options of the command, e.g. "--device-memory 8GiB"')
     options = parser.parse_args()
     a, b = matrices(options.folder, options.size, options.dtype)
+    first: list[Run] = []
+    later: list[Run] = []
     with tempfile.TemporaryDirectory() as stored, tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        # Bytecode is kept, as after an installation.
-        environment = {"GEMMULE_PROBES": stored, "PYTHONPYCACHEPREFIX": stored, "PYTHONDONTWRITEBYTECODE": ""}
-        if options.cold:
-            environment["GEMMULE_CACHE"] = str(Path(stored) / "kernels")
         output = Path(folder) / "C.npy"
         words = [a, b, "-o", str(output), *options.options.split()]
-        subprocess.run([sys.executable, "-c", _IMPORTS], check=True, env=os.environ | environment)
-        runs = []
-        for _ in range(options.runs):
-            output.unlink(missing_ok=True)
-            runs.append(run(words, environment))
+        # The first time compiles the bytecode, and is not counted.
+        for number in range(1 + options.times):
+            fresh = Path(stored) / str(number)
+            environment = {
+                "GEMMULE_PROBES": str(fresh), "PYTHONPYCACHEPREFIX": stored, "PYTHONDONTWRITEBYTECODE": "",
+            }  # fmt: skip
+            if options.cold:
+                environment["GEMMULE_CACHE"] = str(fresh / "kernels")
+            for place in range(options.runs if number else 1):
+                output.unlink(missing_ok=True)
+                found = run(words, environment)
+                if number:
+                    (later if place else first).append(found)
     from gemmule.lab.experiment import experiment
     from gemmule.lab.records import write_records
     from gemmule.runtime.device import device_count, get_device
@@ -219,16 +235,12 @@ def main() -> None:
     records = []
     print(f"{'seconds':32}{'first':>8}{'later':>8}")
     for name in ("whole", *NAMES, *(f"beside: {name}" for name in NAMES)):
-        each = [
-            whole if name == "whole" else beside.get(name[8:]) if name.startswith("beside: ") else main.get(name)
-            for whole, main, beside in runs
-        ]
-        if not any(each):
+        both = {which: part_seconds(name, runs) for which, runs in (("first", first), ("later", later))}
+        if not any(map(any, both.values())):
             continue
-        seconds = [one or 0.0 for one in each]
-        later = statistics.median(seconds[1:]) if len(seconds) > 1 else float("nan")
-        print(f"{name:32}{seconds[0]:8.3f}{later:8.3f}")
-        for which, samples in (("first", seconds[:1]), ("later", seconds[1:])):
+        medians = [statistics.median(samples) if samples else float("nan") for samples in both.values()]
+        print(f"{name:32}{medians[0]:8.3f}{medians[1]:8.3f}")
+        for which, samples in both.items():
             if samples:
                 us = [round(1e6 * one, 3) for one in samples]
                 made = {"record": "overhead", "path": f"command_{which}: {name}", **facts}

@@ -38,9 +38,11 @@ from gemmule.core.errors import (
 
 if TYPE_CHECKING:
     from gemmule import epilogue, outofcore
-    from gemmule.api import Plan, gemm, load_pack, matmul, matrix_transpose, transpose
+    from gemmule.api.functions import gemm, matmul, matrix_transpose, transpose
     from gemmule.api.grouped import grouped_gemm
+    from gemmule.api.packs import load_pack
     from gemmule.api.planning.choice import CompileWarning
+    from gemmule.api.planning.plan import Plan
     from gemmule.api.quantization import quantize
     from gemmule.api.scaled import scaled_gemm
     from gemmule.compiler.cache import CacheWarning
@@ -99,9 +101,11 @@ __all__ = [
 
 #: Names by the module that has them. It is imported when one is first used: the package itself imports in milliseconds.
 _LAZY = {
-    "gemmule.api": ("Plan", "gemm", "load_pack", "matmul", "matrix_transpose", "transpose"),
+    "gemmule.api.functions": ("gemm", "matmul", "matrix_transpose", "transpose"),
     "gemmule.api.grouped": ("grouped_gemm",),
+    "gemmule.api.packs": ("load_pack",),
     "gemmule.api.planning.choice": ("CompileWarning",),
+    "gemmule.api.planning.plan": ("Plan",),
     "gemmule.api.quantization": ("quantize",),
     "gemmule.api.scaled": ("scaled_gemm",),
     "gemmule.compiler.cache": ("CacheWarning",),

@@ -14,12 +14,25 @@ from typing import Any, cast
 
 import click
 
+from . import __version__
 from .commands.failures import failures_in_one_line
 from .commands.json_output import echo_json
 from .core.name_suggestions import did_you_mean, similar_names
 
-#: Commands by name: each is ``{name}_command`` of the module of its name.
-_COMMANDS = ("bench", "calibrate", "check", "compare", "explain", "info", "matmul", "pack", "profile", "report", "tune")
+#: Commands by name, in a line: each is ``{name}_command`` of the module of its name.
+_COMMANDS = {
+    "bench": "Measure kernels on this GPU, or show recorded measurements.",
+    "calibrate": "Measure this GPU's rates for the cost model.",
+    "check": "Check a kernel of CuTe DSL without a GPU.",
+    "compare": "Compare CPU, kernels and the roofline for one product.",
+    "explain": "Show the bound of a kernel and its cause; needs no GPU.",
+    "info": "Show GPUs, executors, compiler, cache and tuned files.",
+    "matmul": "Multiply two matrices in files, of any size.",
+    "pack": "Pack compiled kernels and tuned configs into a file.",
+    "profile": "Break down the time of a product.",
+    "report": "Write record files as one HTML page; needs no GPU.",
+    "tune": "Find the fastest kernel and config of products.",
+}
 #: Commands that have another name now.
 _FORMER_COMMANDS = {"multiply": "matmul"}
 
@@ -87,6 +100,12 @@ class OneLineGroup(click.Group):
                 threading.Thread(target=_start_driver, name="gemmule-driver", daemon=True).start()
             return super().parse_args(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, none of which is imported for that."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -114,7 +133,7 @@ _LAZY = _Commands()
     commands=cast("MutableMapping[str, click.Command]", _LAZY),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(package_name="gemmule", prog_name="gemmule")
+@click.version_option(__version__, prog_name="gemmule")
 def gemmule() -> None:
     """Multiply matrices of any size on a GPU or the CPU, and measure and explain the speed."""
 

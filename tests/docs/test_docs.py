@@ -99,7 +99,7 @@ def test_a_dead_link_is_found(tmp_path):
 def test_docstring_examples():
     import doctest
 
-    import gemmule.api
+    from gemmule.api import functions
 
-    assert doctest.testmod(gemmule.api, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
-    assert sum(len(found.examples) for found in doctest.DocTestFinder().find(gemmule.api)) >= 8
+    assert doctest.testmod(functions, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
+    assert sum(len(found.examples) for found in doctest.DocTestFinder().find(functions)) >= 8

@@ -113,7 +113,7 @@ def grouped_gemm(
            [10.]])
     """
     if unknown:
-        from . import gemm
+        from .functions import gemm
 
         raise unknown_argument(grouped_gemm, unknown, gemm)
     role, numbers = (OFFSETS, offsets) if matrices is None else (MATRICES, matrices)

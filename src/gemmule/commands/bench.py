@@ -47,7 +47,7 @@ Examples:
   gemmule bench gemm --untuned --dtype bfloat16 --sizes random:60:7"""
 
 
-@click.group("bench", short_help="Measure kernels on this GPU, or show recorded measurements.")
+@click.group("bench")
 def bench_command() -> None:
     """Measure kernels on this GPU, or show recorded measurements of any GPU."""
 

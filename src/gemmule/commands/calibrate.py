@@ -39,9 +39,7 @@ Example: gemmule calibrate"""
 _WITHOUT = "`gemmule calibrate --dry-run --chip NAME` prints what would be measured"
 
 
-@click.command(
-    "calibrate", cls=RecordedCommand, short_help="Measure this GPU's rates for the cost model.", epilog=_EPILOG
-)
+@click.command("calibrate", cls=RecordedCommand, epilog=_EPILOG)
 @click.option(
     "--seconds", type=click.FloatRange(0, min_open=True), callback=check_finite, default=0.1, show_default=True,
     help="Duration of each measurement; slow kernels take longer.",

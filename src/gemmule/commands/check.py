@@ -53,7 +53,6 @@ class _CheckCommand(click.Command):
 @click.command(
     "check",
     cls=_CheckCommand,
-    short_help="Check a kernel of CuTe DSL without a GPU.",
     epilog="\b\nExamples: gemmule check axpy.py::axpy 'float32[1000]' 'float32[1000]' 2.0\n"
     "          gemmule check kernels.py::case --schedules 3 --sarif found.sarif",
 )

@@ -29,7 +29,6 @@ _SECONDS = 0.3
 
 @click.command(
     "compare",
-    short_help="Compare CPU, kernels and the roofline for one product.",
     epilog="Example: gemmule compare 4096 4096 4096 --dtype float32 --chip h100",
 )
 @click.argument("m", type=click.IntRange(1))
@@ -70,7 +69,7 @@ class _Options:
 
 
 def _compare(options: _Options) -> None:
-    from ..api import gemm
+    from ..api.functions import gemm
     from ..core.chips import chip_named
     from ..dispatch import registry
     from ..dispatch.kernel_names import parse_kernels

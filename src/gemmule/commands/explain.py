@@ -44,7 +44,6 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
 
 @click.command(
     "explain",
-    short_help="Show the bound of a kernel and its cause; needs no GPU.",
     epilog="\b\nExamples:\n  gemmule explain g04_register_tile --shape 4096,4096,4096 --chip h100\n"
     "  gemmule explain 'g05_conflict_free[tile_k=16]' --shape 1000,1000,1000\n"
     "  gemmule explain transpose_reference --shape 8192,8192 --chip a100",

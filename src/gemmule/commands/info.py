@@ -21,7 +21,6 @@ _OPERATIONS = {"gemm": "products", "grouped": "grouped products", "transpose": "
 
 @click.command(
     "info",
-    short_help="Show GPUs, executors, compiler, cache and tuned files.",
     epilog="\b\nExamples: gemmule info\n          gemmule info --kernels",
 )
 @click.option("--kernels", is_flag=True, help="List all kernels, in the order of choice, with their limits.")

@@ -76,7 +76,6 @@ class _Number(click.ParamType[Any]):
 
 @click.command(
     "matmul",
-    short_help="Multiply two matrices in files, of any size.",
     epilog="Example: gemmule matmul A.npy B.npy -o C.npy --memory 2GB --verify",
 )
 @click.argument("a", metavar="A", type=_FILE)
@@ -132,9 +131,7 @@ class _Number(click.ParamType[Any]):
     help="Operand that stays on the GPU while the others are streamed. Default: least predicted time.",
 )  # fmt: skip
 @click.option("--devices", type=_Numbers(), help="GPUs of one model that share the tiles, e.g. 0,1. Default: 0.")
-@click.option(
-    "--probe", is_flag=True, help="Measure GPU, links and disk again. Default: rates of the last 30 days are reused."
-)
+@click.option("--probe", is_flag=True, help="Measure GPU, links and disk again. Default: stored or predicted rates.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and on a GPU its predicted time, and compute nothing.")
 @click.option("--trace", metavar="T.json", type=_FILE, help="Write a trace for ui.perfetto.dev.")
 @click.option("--timeline", metavar="T.png", type=_FILE, help="Draw a timeline by stream (.png or .svg).")

@@ -11,7 +11,6 @@ from .json_output import echo_json, json_option
 
 @click.command(
     "pack",
-    short_help="Pack compiled kernels and tuned configs into a file.",
     epilog="Example: gemmule pack h100.pack --arch sm_90a --kernels hopper_gemm",
 )
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))

@@ -30,7 +30,7 @@ Examples:
       gemmule profile 4096 4096 4096 --ranges-only"""
 
 
-@click.command("profile", cls=RecordedCommand, short_help="Break down the time of a product.", epilog=_EPILOG)
+@click.command("profile", cls=RecordedCommand, epilog=_EPILOG)
 @click.argument("m", type=click.IntRange(1))
 @click.argument("n", type=click.IntRange(1))
 @click.argument("k", type=click.IntRange(1))

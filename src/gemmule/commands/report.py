@@ -9,7 +9,6 @@ import click
 
 @click.command(
     "report",
-    short_help="Write record files as one HTML page; needs no GPU.",
     epilog="Example: gemmule report benchmarks/results -o report.html",
 )
 @click.argument("results", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path))

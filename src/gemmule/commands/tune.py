@@ -37,9 +37,7 @@ Example: gemmule tune --shapes shapes.jsonl"""
 _WITHOUT = "`gemmule tune --dry-run --chip NAME` prints what would be measured"
 
 
-@click.command(
-    "tune", cls=RecordedCommand, short_help="Find the fastest kernel and config of products.", epilog=_EPILOG
-)
+@click.command("tune", cls=RecordedCommand, epilog=_EPILOG)
 @click.option("--shapes", metavar="FILE", type=click.Path(path_type=Path), help="Products, as JSON lines or CSV.")
 @click.option("--preset", metavar="WORD", help="cells, odd, or random:N:SEED.")
 @click.option(

@@ -31,7 +31,6 @@ from .choices.candidates import (
 from .choices.choice_cache import MOST_CHOICES, clear_choices, generation, register_clear
 from .choices.config_choice import config_for, is_less
 from .choices.form_choice import GEMM_REFERENCE, Choose, best_form, choices_of_forms
-from .choices.packed_choice import best_compiled, is_choice_compiled, warn_of_packed
 from .problem_key import key_of
 from .rates_table import rates_for
 from .recording import is_recording, record_shape
@@ -193,7 +192,11 @@ def _runnable(
     if choice.spec.name == GEMM_REFERENCE and isinstance(problem, GemmProblem):
         why = functools.partial(_why_reference, problem, choose_own, arch, is_named=len(registry) == 1)
         choice = dataclasses.replace(choice, why_reference=why)
-    if compiler_installed() or is_choice_compiled(choice, problem, arch):
+    if compiler_installed():
+        return choice
+    from .choices.packed_choice import best_compiled, is_choice_compiled, warn_of_packed
+
+    if is_choice_compiled(choice, problem, arch):
         return choice
 
     def choose_compiled(one: Problem, among: Sequence[KernelSpec]) -> Choice:

@@ -10,8 +10,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +18,9 @@ from gemmule.core.cpus import usable_cpus
 
 from ..executor.tiles import Array
 from .product import multiply_whole
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 #: Multiply-adds up to which a product is cut into blocks.
 SMALL_PRODUCT = 2**26
@@ -92,6 +94,8 @@ def add_in_blocks(total: Array, a: Array, b: Array, *, fresh: bool) -> None:
 @functools.cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     """Return the threads of a process; they would not survive a fork."""
+    from concurrent.futures import ThreadPoolExecutor
+
     del process
     return ThreadPoolExecutor(threads, "gemmule-multiply")
 

@@ -11,12 +11,14 @@ import numpy as np
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FEWEST_INT8_PRODUCTS
+from gemmule.core.problem import GemmProblem
+from gemmule.core.spec import Choice
 from gemmule.executor.streams import DeviceMatrix, DeviceProduct, matrix_bytes
 
 from .streams import GpuStreams
 
-#: Bytes of a copy that is timed, copies of a sample, and bytes of its lines.
-_COPY_BYTES, _COPIES, _LINE = 32 << 20, 4, 1 << 14
+#: Bytes of a copy that is timed, copies of a sample, and bytes of its lines: more take longer to pin than to copy.
+_COPY_BYTES, _COPIES, _LINE = 8 << 20, 4, 1 << 14
 #: Share of the links' rates that a GPU's copy engine reaches with lines of so many bytes and more that lie apart, as
 #: measured on an H200; the same for every pitch.
 LINES = (
@@ -189,10 +191,13 @@ def large_product(operands: Operands) -> DeviceProduct:
     return DeviceProduct(a, b, d)
 
 
-def timed_kernels(device: GpuStreams, operands: Operands, sums: np.dtype[Any]) -> list[str]:
+def timed_choices(device: GpuStreams, operands: Operands, sums: np.dtype[Any]) -> list[tuple[Choice, GemmProblem]]:
     """Return the kernels that rates of a product, and of one that is added to sums of that type, are measured of."""
     extents = (_SIDE, _DEPTH), (_DEPTH, _SIDE), (_SIDE, _SIDE)
     a, b, d = operands.matrices(extents)
     *_, total = dataclasses.replace(operands, d=sums).matrices(extents)
-    products = DeviceProduct(a, b, d), DeviceProduct(a, b, total, 1, 1, total)
-    return [device.kernel(dataclasses.replace(product, like=_timed_like(device, operands))) for product in products]
+    like = _timed_like(device, operands)
+    return [
+        device.choice(product)
+        for product in (DeviceProduct(a, b, d, like=like), DeviceProduct(a, b, total, 1, 1, total, like))
+    ]

@@ -265,10 +265,10 @@ class GpuStreams:
         whole = self._problem(product)[0]
         return step if choice.spec.why_not(whole, self.device.arch, choice.config) is not None else 0
 
-    def kernel(self, product: DeviceProduct) -> str:
-        """Return the kernel and config that are chosen for a product, in words."""
-        choice = self._choice_like(self._problem(product)[0], product.like)
-        return f"{choice.spec.name} {choice.config.as_dict()}"
+    def choice(self, product: DeviceProduct) -> tuple[Choice, GemmProblem]:
+        """Return the kernel and config that are chosen for a product, and its problem."""
+        problem, _ = self._problem(product)
+        return self._choice_like(problem, product.like), problem
 
     def _choice(self, problem: Problem) -> Choice:
         return self._choose(

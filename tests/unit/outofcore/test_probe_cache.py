@@ -12,17 +12,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import gemmule as gm
 from gemmule.cli import gemmule
 from gemmule.core.dtype import Precision, dtype_named
+from gemmule.core.problem import contiguous_gemm
 from gemmule.dispatch.select import choose
-from gemmule.outofcore.calls import devices, session
+from gemmule.outofcore.calls import device_engine, devices, session
 from gemmule.outofcore.device.planner.budgets import Budgets
 from gemmule.outofcore.device.planner.disk_probe import Probe, read_rate, write_rate
 from gemmule.outofcore.device.planner.probe_cache import DAYS, ProbeCache, ProbeCacheWarning, probes_file
+from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
 from gemmule.outofcore.tiles.problem import StreamProblem
 from gemmule.runtime.device import get_device
-from gemmule.runtime.link_probe import SHAPE, Operands, PartSeconds, large_product, timed_kernels
+from gemmule.runtime.link_probe import SHAPE, Operands, PartSeconds, large_product, timed_choices
 from gemmule.runtime.streams import GpuStreams
 from support.fakes.cuda import FakeCuda, installed
 from support.homeless import without_home
@@ -153,7 +156,9 @@ class Gpu:
     """A GPU whose rates are scripted, and which counts how often each is measured."""
 
     def __init__(self):
-        self.device = types.SimpleNamespace(identity=("uuid", "GPU", "13000", "32 GT/s x 16"))
+        self.device = types.SimpleNamespace(
+            identity=("uuid", "GPU", "13000", "32 GT/s x 16"), name="NVIDIA H200", multiprocessors=132
+        )
         self.chosen, self.precision = "simt_gemm", Precision.IEEE
         self.counts = {"link": 0, "product": 0, "parts": 0, "staging": 0}
 
@@ -170,11 +175,16 @@ class Gpu:
     def near(self):
         return contextlib.nullcontext()
 
-    def kernel(self, product):
+    def choice(self, product):
         for matrix in (product.a, product.b, product.d):
             line = matrix.cols if matrix.order == "C" else matrix.rows
             assert matrix.pitch >= line * matrix.dtype.itemsize
-        return f"{self.chosen} of {product.d.dtype}, beta {product.beta}"
+        config = types.SimpleNamespace(as_dict=lambda: f"of {product.d.dtype}, beta {product.beta}")
+        problem = contiguous_gemm(product.d.rows, product.d.cols, product.a.cols, ("float32",) * 3)
+        # As fast as the probe says, and a tenth slower.
+        us = problem.flop / 5e7 * (1.1 if product.beta else 1)
+        spec = types.SimpleNamespace(name=self.chosen)
+        return types.SimpleNamespace(spec=spec, config=config, chosen_by="cost", predicted_us=us), problem
 
     def waves(self, product):
         return 128, 128, 132
@@ -207,12 +217,13 @@ def gpu(monkeypatch):
     return gpu
 
 
-def rates_on(file, dtype=F4, *, own=False):
+def rates_on(file, dtype=F4, *, own=False, measures=True):
     a, b = np.ones((64, 64), dtype), np.ones((64, 64), dtype)
     b = a.T if own else b
     problem = StreamProblem(ArraySource(a), ArraySource(b), None, (64, 64), np.dtype(dtype), 1, 0)
     budgets, place = Budgets(1 << 30, 64 << 20, 1 << 30), ArraySink(np.empty((64, 64), dtype))
-    return devices.measured_rates("gpu", problem, place, F4, Precision.IEEE, budgets, 0, ProbeCache(file))
+    probes = ProbeCache(file, measures=measures)
+    return devices.measured_rates("gpu", problem, place, F4, Precision.IEEE, budgets, 0, probes)
 
 
 def test_a_gpu_is_measured_once(gpu, file):
@@ -233,6 +244,35 @@ def test_a_gpu_is_measured_once(gpu, file):
     assert gpu.counts == {"link": 2, "product": 8, "parts": 4, "staging": 2}
 
 
+def test_a_first_run_measures_links_alone(gpu, file):
+    stated = rates_on(file, measures=False)
+    assert gpu.counts == {"link": 1, "product": 0, "parts": 0, "staging": 0}
+    assert (stated.h2d, stated.d2h) == (55e9, 52e9)
+    # What dispatch predicts, and usual rates of pageable arrays.
+    assert (stated.compute, stated.accumulate) == pytest.approx((5e13, 5e13 / 1.1))
+    assert stated.source == devices.usual_staging(stated).source
+    assert not stated.measured
+    # These are not stored, and links are.
+    measured = rates_on(file)
+    assert gpu.counts == {"link": 1, "product": 2, "parts": 1, "staging": 1}
+    assert rates_on(file, measures=False) == measured
+    assert measured.measured
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "NVIDIA Z9"])
+def test_kernels_of_a_gpu_without_rates_of_its_own_are_measured(gpu, file, name):
+    gpu.device.name = name
+    rates_on(file, measures=False)
+    assert gpu.counts == {"link": 1, "product": 2, "parts": 1, "staging": 0}
+
+
+def test_arrays_of_a_slow_host_are_staged_slowly(gpu, file, monkeypatch):
+    monkeypatch.setattr(devices, "copy_rate", lambda *_, **__: devices._COPIED / 4)
+    rates = rates_on(file, measures=False)
+    usual = devices.usual_staging(rates)
+    assert (rates.source, rates.sink) == (usual.source / 4, usual.sink / 4)
+
+
 def test_a_kernel_for_triangles_is_looked_up_where_one_triangle_is_enough(gpu, file):
     assert rates_on(file).stairs == 0
     assert rates_on(file, own=True).stairs == 256
@@ -248,31 +288,73 @@ def test_the_kernels_that_rates_are_measured_of(dtype, total):
     dtype, total = (dtype_named(name).numpy() for name in (dtype, total))
     with installed(FakeCuda()), GpuStreams(choose) as device:
         operands = Operands(dtype, dtype, dtype, "CF")
-        plain, added = timed_kernels(device, operands, total)
+        plain, added = timed_choices(device, operands, total)
         large = large_product(operands)
         assert {device.waves(large)[2], device.stairs(large)} <= {0, 132, 256}
-    assert " {'" in plain
-    assert " {'" in added
+    assert (plain[1].d.dtype, added[1].d.dtype) == (dtype_named(dtype.name), dtype_named(total.name))
+    assert (plain[1].beta, added[1].beta) == (0, 1)
+
+
+def names(choices):
+    return [choice.spec.name for choice, _ in choices]
 
 
 @pytest.mark.parametrize("precision", [Precision.OZAKI, Precision.OZAKI_15])
 def test_emulation_is_timed_by_the_kernel_of_large_products(precision):
     operands = Operands(*(np.dtype("float64"),) * 3)
     with installed(FakeCuda()), GpuStreams(choose, 0, precision) as device:
-        assert all(name.startswith("ozaki_gemm ") for name in timed_kernels(device, operands, np.dtype("float64")))
-        assert device.kernel(large_product(operands)).startswith("ozaki_gemm ")
+        assert names(timed_choices(device, operands, np.dtype("float64"))) == ["ozaki_gemm"] * 2
+        assert names([device.choice(large_product(operands))]) == ["ozaki_gemm"]
 
 
-@pytest.mark.parametrize(("sides", "kernel"), [((40000, 500), "float64_gemm "), ((40000, 30000), "ozaki_gemm ")])
+@pytest.mark.parametrize(("sides", "kernel"), [((40000, 500), "float64_gemm"), ((40000, 30000), "ozaki_gemm")])
 def test_emulation_is_timed_where_the_result_is_large_enough_for_it(sides, kernel):
     operands = Operands(*(np.dtype("float64"),) * 3, sides=sides)
     with installed(FakeCuda()), GpuStreams(choose, 0, Precision.OZAKI) as device:
-        assert all(name.startswith(kernel) for name in timed_kernels(device, operands, np.dtype("float64")))
+        assert names(timed_choices(device, operands, np.dtype("float64"))) == [kernel] * 2
         # Types that are not emulated take the kernel of what is timed.
         device.precision = Precision.IEEE
-        assert timed_kernels(device, operands, np.dtype("float64")) == timed_kernels(
+        assert timed_choices(device, operands, np.dtype("float64")) == timed_choices(
             device, dataclasses.replace(operands, sides=SHAPE), np.dtype("float64")
         )
+
+
+@pytest.mark.parametrize("worth", [True, False])
+def test_long_products_are_planned_with_measured_rates(monkeypatch, worth):
+    monkeypatch.setattr(device_engine, "_WORTH_S", 0.0 if worth else 1e9)
+    measures = []
+
+    def rates(*arguments):
+        probes = arguments[-1]
+        assert not probes.stated
+        measures.append(probes.measures)
+        probes.stated = not probes.measures
+        return Rates(1e9 * len(measures), 1e9, 1e9, 1e9, measured=probes.measures)
+
+    monkeypatch.setattr(device_engine, "measured_rates", rates)
+    a = np.eye(8, dtype="f4")
+    problem = StreamProblem(ArraySource(a), ArraySource(a), None, (8, 8), F4, 1, 0)
+    engine = device_engine.plan_device_engine("cpu", problem, ArraySink(np.empty_like(a)), device_engine.Limits())
+    assert measures == [False, True][: 1 + worth]
+    assert engine.chosen.rates.compute == 1e9 * len(measures)
+    out = np.empty_like(a)
+    # Shares of usual rates would say little.
+    assert ("allows" in str(engine.run(problem, ArraySink(out), engine.plan))) == worth
+    assert np.array_equal(out, a)
+
+
+def test_what_is_planned_without_being_run_is_measured(monkeypatch, tmp_path):
+    measures, original = [], session.plan_device_engine
+
+    def noted(*arguments, probes, **options):
+        measures.append(probes.measures)
+        return original(*arguments, probes=probes, **options)
+
+    monkeypatch.setattr(session, "plan_device_engine", noted)
+    a = np.eye(8, dtype="f4")
+    gm.outofcore.matmul.plan(a, a, np.empty_like(a), executor="cpu", device_memory="1MiB")
+    gm.outofcore.matmul(a, a, np.empty_like(a), executor="cpu", device_memory="1MiB")
+    assert measures == [True, False]
 
 
 def test_the_command_renews_on_demand(monkeypatch, tmp_path):

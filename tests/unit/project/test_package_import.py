@@ -17,6 +17,20 @@ def test_the_package_loads_no_kernel_and_few_modules():
     assert not [name for name in found if name.startswith(("gemmule.kernels", "gemmule.api", "gemmule.dispatch"))]
 
 
+@pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("import gemmule; gemmule.matmul", "gemmule.compiler.cache gemmule.outofcore concurrent"),
+        ("import gemmule.outofcore.calls.session", "gemmule.api.functions gemmule.api.calls gemmule.runtime.arrays"),
+        ("from click.testing import CliRunner; from gemmule.cli import gemmule; CliRunner().invoke(gemmule, ['-h'])",
+         "numpy gemmule.commands.matmul gemmule.dispatch importlib.metadata"),
+    ],
+)  # fmt: skip
+def test_what_is_not_used_is_not_loaded(program, absent):
+    program += f"; import sys; print(*set('{absent}'.split()) & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"
+
+
 def test_functions_of_epilogues_are_loaded_when_they_are_used():
     program = "import sys, gemmule; assert 'gemmule.epilogue' not in sys.modules; print(gemmule.epilogue.relu.__name__)"
     assert (

@@ -8,7 +8,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.chip import Chip
@@ -23,8 +23,10 @@ from gemmule.runtime.device import Device, device_count, get_device
 from gemmule.runtime.driver import lost_by_fork
 
 from ..packs import take_table_of_named_pack
-from .host_rates import HostWork
-from .plan import Execution
+
+if TYPE_CHECKING:
+    from .host_rates import HostWork
+    from .plan import Execution
 
 _KNOWN = ("gpu", "cpu", "vgpu")
 NO_GPU = "no NVIDIA GPU found"

@@ -17,7 +17,6 @@ from gemmule.core.cpus import usable_cpus
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision, numpy_dtype
 from gemmule.core.problem import contiguous_gemm
-from gemmule.outofcore.device.planner.probe_cache import ProbeCache, probes_file
 from gemmule.runtime.device import get_device
 
 from ..validation.operands import least_seconds
@@ -132,6 +131,8 @@ def _staged_from(driver: Sequence[float], staged: Sequence[float]) -> float:
 
 
 def _figures(key: Sequence[str], count: int, probe: Callable[[], Sequence[float]]) -> tuple[float, ...]:
+    from gemmule.outofcore.device.planner.probe_cache import ProbeCache, probes_file
+
     probes = ProbeCache(probes_file())
     found = probes.figures(key, count, probe)
     probes.save()

@@ -21,7 +21,7 @@ from ..device.engine.progress import Progress
 from ..device.engine.streaming import Settings, Streamed, Tracking
 from ..device.planner.budgets import Budgeted, Budgets, Staging, choose_within
 from ..device.planner.plan import DevicePlan
-from ..device.planner.probe_cache import ProbeCache
+from ..device.planner.probe_cache import ProbeCache, probes_file
 from ..journal.resumption import finished_tiles
 from ..stores.arrays import ArraySink
 from ..stores.matrix import Finished, MatrixSink
@@ -32,6 +32,9 @@ from ..tiles.problem import StreamProblem
 from ..tiles.report import Report
 from .devices import accumulator_dtype, device_memory, measured_rates, open_streams, threads_for_copies
 
+#: Seconds from which on a product is worth the time of measuring rates that are stated for shorter ones: that takes at
+#: most a tenth of them.
+_WORTH_S = 10.0
 #: Bytes of the three bfloat16 parts of a float32, as a share of its own.
 _PARTS_SHARE = 1.5
 
@@ -62,6 +65,7 @@ class DeviceReport(Report):
     #: The same at the fastest and the slowest measured bandwidths of sources and sinks.
     predicted_between_s: tuple[float, float]
     bottleneck: str  #: What works longest: ``compute``, ``H2D``, ``D2H``, or reading and writing the matrices.
+    rates_measured: bool  #: Whether all rates of the prediction were measured; some are usual ones otherwise.
     bound_share: float  #: Time of the bottleneck, if it never waited, as a share of the time that was taken.
     staged: tuple[str, ...]  #: Matrices that went through pinned buffers.
 
@@ -72,9 +76,10 @@ class DeviceReport(Report):
     @property
     def summary(self) -> str:
         """How good it was, in a line."""
+        bound = f": {self.bound_share:.1%} of what {self.bottleneck} allows" if self.rates_measured else ""
         return (
-            f"{self.gflops / 1e3:.3g} TFLOP/s by {self.strategy}: {self.bound_share:.1%} of what {self.bottleneck} "
-            f"allows; nothing was computed in {self.exposed_copy_share:.1%} of the time on the device; "
+            f"{self.gflops / 1e3:.3g} TFLOP/s by {self.strategy}{bound}; nothing was computed in "
+            f"{self.exposed_copy_share:.1%} of the time on the device; "
             f"{self.bytes_h2d / 1e9:.4g} GB went there and {self.bytes_d2h / 1e9:.4g} GB came back"
         )
 
@@ -169,6 +174,7 @@ class DeviceEngine:
             predicted_s=prediction.seconds * share,
             predicted_between_s=(self.chosen.between[0] * share, self.chosen.between[1] * share),
             bottleneck=prediction.bottleneck,
+            rates_measured=self.chosen.rates.measured,
             bound_share=min(prediction.best_s * share / max(streamed.seconds, 1e-9), 1.0),
             staged=streamed.staged,
         )
@@ -185,7 +191,7 @@ def plan_device_engine(
     devices: Sequence[int] = (0,),
     probes: ProbeCache | None = None,
 ) -> DeviceEngine:
-    """Check a product, measure how fast its device is (a GPU, or the ``cpu`` as one), and plan it.
+    """Check a product, find how fast its device is (a GPU, or the ``cpu`` as one), and plan it.
 
     Raises
     ------
@@ -206,11 +212,19 @@ def plan_device_engine(
     )
     with open_streams(name, precision, devices[0]) as device:
         staging = _staging(device, product, problem, place, on_host=name != "gpu")
-    rates = measured_rates(name, problem, place, sums, precision, budgets, devices[0], probes)
-    found = choose_within(
-        len(devices), product, sums, budgets, staging, rates, symmetric=problem.is_symmetric(product),
-        strategy=strategy,
-    )  # fmt: skip
+    probes = probes or ProbeCache(probes_file(), measures=False)
+
+    def chosen() -> Budgeted:
+        rates = measured_rates(name, problem, place, sums, precision, budgets, devices[0], probes)
+        return choose_within(
+            len(devices), product, sums, budgets, staging, rates, symmetric=problem.is_symmetric(product),
+            strategy=strategy,
+        )  # fmt: skip
+
+    found = chosen()
+    if probes.stated and found.prediction.seconds > _WORTH_S:
+        probes.measures, probes.stated = True, False
+        found = chosen()
     settings = Settings(found.pinned, found.threads, found.result)
     return DeviceEngine(name, described, found, settings, precision, tuple(devices))
 

@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from gemmule.executor.streams import DeviceStreams
 from ..device.engine.host_memory import is_transpose, memory_of
 from ..device.engine.staging_probe import Staged, pinned_within, staged_by
 from ..device.planner.budgets import Budgets
-from ..device.planner.disk_probe import DiskRate, read_rate, write_rate
+from ..device.planner.disk_probe import DiskRate, copy_rate, read_rate, write_rate
 from ..device.planner.probe_cache import ProbeCache
 from ..device.planner.rates import Rates
 from ..stores.arrays import ArraySink
@@ -32,6 +33,11 @@ from ..stores.target import Target
 from ..tiles.problem import StreamProblem
 from ..tiles.result_rules import sum_dtype as host_sum_dtype
 
+if TYPE_CHECKING:
+    from gemmule.core.problem import GemmProblem
+    from gemmule.core.spec import Choice
+    from gemmule.runtime.device import Device
+
 #: Bytes of a line at which a file is read and written at half the disk's rate.
 _FILE_LINE = 64 << 10
 #: Side of a product of half the rate, in the planner's model.
@@ -39,6 +45,8 @@ _HALF = 64
 #: Bytes a second at which pageable matrices pass through large pinned buffers, there and back, what is left of that
 #: while both do, and seconds in which a byte of such a buffer is made: measured with twelve threads on an H200's host.
 _SOURCE, _SINK, _DUPLEX_SHARES, _PIN_S = 42e9, 37e9, (0.53, 0.74), 2.4e-10
+#: The rate of copies from arrays on such a host: where they are slower, these rates are, too.
+_COPIED = 50e9
 #: Matrices of fewer bytes in all are not worth the time of measuring that.
 _LEAST_STAGED = 1 << 30
 #: Seconds for which the host's products are timed.
@@ -121,10 +129,12 @@ def measured_rates(
     ordinal: int = 0,
     probes: ProbeCache | None = None,
 ) -> Rates:
-    """Measure how fast the device computes such a product and exchanges matrices; takes about a second on a GPU.
+    """Return how fast the device computes such a product and exchanges matrices.
 
     Host memory is taken within the `budgets`; `sums` is the type of the accumulators. Earlier measurements of this
-    machine are read from `probes`, and new ones stored there.
+    machine are read from `probes`, and new ones stored there: of links and reads within some 30 ms, and where `probes`
+    measures also of kernels, staging and writes, which takes about a second on a GPU. Else the times that dispatch
+    predicts, and usual rates, stand in for these.
     """
     probes = probes or ProbeCache()
     a, b, threads = problem.a, problem.b, threads_for_copies()
@@ -138,9 +148,10 @@ def measured_rates(
             found = _gpu_rates(problem, to, sums, precision, threads, budgets, ordinal, probes)
         else:
             rate = _host_rate(problem.dtype)
-            found = Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S, measured=True)
+            found = Rates(rate, rate, 5e9, 5e9, half=_HALF, launch=_HOST_LAUNCH_S)
         disk = timed.result() if timed is not None else None
     probes.save()
+    found = dataclasses.replace(found, measured=not probes.stated)
     return found if disk is None else _with_disk(found, *disk)
 
 
@@ -192,7 +203,7 @@ def _gpu_rates(
         link_rates,
         part_seconds,
         product_rate,
-        timed_kernels,
+        timed_choices,
     )
     from gemmule.runtime.streams import GpuStreams
 
@@ -211,9 +222,11 @@ def _gpu_rates(
             return plain, added, parts.split, parts.join
 
         types = [dtype.name for dtype in (a.dtype, b.dtype, out, sums)]
-        kernels = timed_kernels(device, operands, sums)
+        choices = timed_choices(device, operands, sums)
+        kernels = [f"{choice.spec.name} {choice.config.as_dict()}" for choice, _ in choices]
         key = "product", *gpu, __version__, *types, operands.orders, precision.value, *kernels
-        compute, added, split, join = probes.figures(key, 4, product_rates)
+        stated = _stated_rates(device.device, precision, choices)
+        compute, added, split, join = probes.figures(key, 4, product_rates, stated)
         large = large_product(operands)
         # Of a result that is needed as a whole no kernel for parts is looked up.
         waves, stairs = device.waves(large), device.stairs(large) if is_transpose(a, b) else 0
@@ -221,7 +234,7 @@ def _gpu_rates(
     found = Rates(
         compute, added, h2d, d2h, half=_HALF,
         launch=5e-6 if all(direct) else _STAGED_LAUNCH_S,
-        issue=ISSUE_S if all(direct) else 0.0, allocate=ALLOCATE_S, measured=True, side=SHAPE[0], depth=SHAPE[1],
+        issue=ISSUE_S if all(direct) else 0.0, allocate=ALLOCATE_S, side=SHAPE[0], depth=SHAPE[1],
         waves=waves, stairs=stairs, lines=LINES, split=split, join=join,
     )  # fmt: skip
     if all(direct):
@@ -229,24 +242,50 @@ def _gpu_rates(
     size = a.shape[0] * b.shape[1] * out.itemsize
     size += sum(one.shape[0] * one.shape[1] * one.dtype.itemsize for one in (a, b))
     pinned = pinned_within(budgets.pinned, budgets.memory)
-    if size < _LEAST_STAGED or not pinned:
-        staged = usual_staging(found)
-    else:
+    figures: tuple[float, ...] = ()
+    if size >= _LEAST_STAGED and pinned:
 
         def staging_rates() -> tuple[float, ...]:
             with GpuStreams(choose_streamed, ordinal, precision) as device, device.near():
                 return staged_by(device, pinned, threads).figures
 
-        key = "staging", *gpu, platform.node(), str(pinned), str(threads)
-        staged = Staged.of(probes.figures(key, 5, staging_rates), pinned, threads).applied_to(found)
+        figures = probes.figures(("staging", *gpu, platform.node(), str(pinned), str(threads)), 5, staging_rates, ())
+    if figures:
+        staged = Staged.of(figures, pinned, threads).applied_to(found)
+    else:
+        arrays = [array for array in (memory_of(a), memory_of(b)) if array is not None]
+        copied = min((copy_rate(array, threads, stored=probes) for array in arrays), default=math.inf)
+        staged = usual_staging(found, copied)
     return dataclasses.replace(
         staged, source=math.inf if all(direct[:2]) else staged.source, sink=math.inf if direct[2] else staged.sink
     )
 
 
-def usual_staging(rates: Rates) -> Rates:
-    """Return rates with those of pageable matrices where they are not measured."""
-    return dataclasses.replace(rates, source=_SOURCE, sink=_SINK, duplex_shares=_DUPLEX_SHARES, pin=_PIN_S)
+def _stated_rates(
+    device: Device, precision: Precision, choices: Sequence[tuple[Choice, GemmProblem]]
+) -> tuple[float, ...] | None:
+    """Return the FLOP/s of the plain and the added product by the times that dispatch predicts, and zeros for parts.
+
+    None where the GPU's own rates are not known, and for emulation, whose parts take times of their own.
+    """
+    from gemmule.dispatch.choices.config_choice import predicted_us
+    from gemmule.dispatch.rates_table import known_rates
+
+    if precision not in (Precision.IEEE, Precision.TF32):
+        return None
+    times = [predicted_us(*one) for one in choices]
+    if None in times or not known_rates(device.name, device.multiprocessors).own:
+        return None
+    works = [2.0 * problem.m * problem.n * problem.k for _, problem in choices]
+    return *(work / (1e-6 * us) for work, us in zip(works, times, strict=True) if us), 0.0, 0.0
+
+
+def usual_staging(rates: Rates, copied: float = _COPIED) -> Rates:
+    """Return rates with those of pageable matrices where they are not measured, on a host of that rate of copies."""
+    share = min(copied / _COPIED, 1.0)
+    return dataclasses.replace(
+        rates, source=share * _SOURCE, sink=share * _SINK, duplex_shares=_DUPLEX_SHARES, pin=_PIN_S
+    )
 
 
 @functools.cache

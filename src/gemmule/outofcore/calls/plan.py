@@ -83,7 +83,8 @@ def plan_line(session: StreamSession) -> str:
     text = f"{extents_of(plan)}, {types}: {_tiles(plan, reused)}; {engine.device}"
     if isinstance(engine, DeviceEngine):
         predicted = engine.chosen.prediction
-        return f"{text}; expected {predicted.seconds:.3g} s, bound by {predicted.bottleneck}"
+        usual = "" if engine.chosen.rates.measured else " at usual rates"
+        return f"{text}; expected {predicted.seconds:.3g} s{usual}, bound by {predicted.bottleneck}"
     constant = -(-(resident_memory() + LIBRARY_BYTES) >> 20)
     return f"{text}; memory limit {format_bytes(session.limit)}, plus about {constant} MiB of Python and its libraries"
 

@@ -133,7 +133,8 @@ class StreamSession:
                 limits = dataclasses.replace(limits, pinned=min(PINNED_BYTES, self.limit))
             self.engine = plan_device_engine(
                 device, problem, place, limits, precision=precision, strategy=request.strategy,
-                devices=request.devices or (0,), probes=ProbeCache(probes_file(), renew=request.probe),
+                devices=request.devices or (0,),
+                probes=ProbeCache(probes_file(), renew=request.probe, measures=request.probe or self._dry_run),
             )  # fmt: skip
         self.plan = self.engine.plan
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule import api
+from gemmule.api import functions
 from gemmule.api.calls.call_cache import CALLS
 from gemmule.host.gemm import CheckedGemm
 from support.fakes import planners
@@ -27,7 +27,7 @@ def test_two_arrays_alone_are_found_by_their_layout(planned, monkeypatch):
     first = gm.matmul(a, b)
     assert len(CALLS.by_layout) == 1
     with monkeypatch.context() as patched:
-        patched.setattr("gemmule.api.product", None)
+        patched.setattr("gemmule.api.functions.product", None)
         assert np.array_equal(gm.matmul(b, a), first)
     # Whatever differs is found otherwise, or planned.
     single = a.astype("F"), b.astype("F")
@@ -65,7 +65,7 @@ def test_small_matrices_need_no_plan(shapes, layout, dtype, planned, rng):
 
 
 def test_squares_of_the_side_that_is_compared_first_are_small():
-    assert api._is_small(api._SIDE, api._SIDE, api._SIDE)
+    assert functions._is_small(*(functions._SIDE,) * 3)
 
 
 def test_small_matrices_that_need_a_plan_have_one(planned, monkeypatch):
@@ -167,6 +167,6 @@ def test_types_that_were_unpickled_are_found_by_their_layout(planned, monkeypatc
     b, c = pickle.loads(pickle.dumps(a)), pickle.loads(pickle.dumps(a))
     assert a.dtype is not b.dtype
     gm.matmul(a, a)
-    monkeypatch.setattr("gemmule.api.product", None)
+    monkeypatch.setattr("gemmule.api.functions.product", None)
     for pair in ((a, b), (b, a), (b, c)):
         assert np.array_equal(gm.matmul(*pair), a @ a)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 
+import numpy as np
 import pytest
 
-from gemmule.outofcore.device.planner.disk_probe import Probe, read_rate
+from gemmule.outofcore.device.planner import disk_probe
+from gemmule.outofcore.device.planner.disk_probe import USUAL, Probe, copy_rate, read_rate, write_rate
 from gemmule.outofcore.device.planner.page_cache import held
+from gemmule.outofcore.device.planner.probe_cache import ProbeCache
 from support.system_calls import failing, replaced
 
 BLOCK, RUN = 1 << 16, 4
@@ -117,3 +121,19 @@ def test_the_beginning_and_the_end_of_what_is_read_do_not_count(cache, tmp_path)
 
     found = read_rate([file(tmp_path / "a", 64)], 1, Probe(BLOCK, 16, 1, clock))
     assert found.rate == found.slow == found.fast == pytest.approx(BLOCK / 0.75, rel=0.02)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_copied_by_threads(order):
+    array, seconds = np.zeros((8, BLOCK // 8), order=order), iter(range(100))
+    # Half of the array is copied, a second for each block.
+    assert copy_rate(array, 1, Probe(BLOCK, 16, 1, lambda: next(seconds))) == pytest.approx(BLOCK)
+    assert copy_rate(array, 1, Probe(BLOCK, 16, array.nbytes + 1)) == math.inf
+    assert copy_rate(array[:, ::2], 1, Probe(BLOCK, 16, 1)) == math.inf
+
+
+def test_writes_are_not_timed_where_nothing_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk_probe, "_tried_writes", lambda *_: pytest.fail("written"))
+    probes = ProbeCache(tmp_path / "rates.json", measures=False)
+    assert write_rate(str(tmp_path), 1 << 40, 1, stored=probes) == USUAL
+    assert probes.stated

@@ -1,4 +1,4 @@
-"""How fast files are read and written: measured as a product reads and writes, which a plan needs to know."""
+"""How fast files and arrays are read, and files written: measured as a product does, which a plan needs to know."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import bisect
 import dataclasses
 import errno
 import itertools
+import math
 import os
 import platform
 import statistics
@@ -14,8 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 from gemmule.core.dataclass import dataclass
 
+from ...stores.matrix import Array
 from .page_cache import held
 from .probe_cache import ProbeCache
 
@@ -124,20 +128,42 @@ def _emptiest(samples: Sequence[bool], step: int, run: int, size: int) -> tuple[
 def _timed_reads(path: str, first: int, run: int, threads: int, probe: Probe) -> DiskRate:
     """Return the bytes a second at which a run is read."""
     descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return _timed(lambda buffer, place: os.preadv(descriptor, [buffer], place), first, run, threads, probe)
+    finally:
+        os.close(descriptor)
+
+
+def copy_rate(array: Array, threads: int, probe: Probe = PROBE, stored: ProbeCache | None = None) -> float:
+    """Return the bytes a second at which threads copy from an array; infinity for a small or strided one."""
+    lines = array.T if array.flags.f_contiguous else array
+    if array.nbytes < probe.least or not lines.flags.c_contiguous:
+        return math.inf
+    flat = lines.reshape(-1).view(np.uint8)
+
+    def read(buffer: memoryview, place: int) -> int:
+        np.copyto(np.frombuffer(buffer, np.uint8), flat[place : place + len(buffer)])
+        return len(buffer)
+
+    def timed() -> tuple[float]:
+        return (_timed(read, 0, min(probe.blocks * probe.block, array.nbytes // 2), threads, probe).rate,)
+
+    return (stored or ProbeCache()).figures(("copy", platform.node(), str(threads)), 1, timed)[0]
+
+
+def _timed(read: Callable[[memoryview, int], int], first: int, run: int, threads: int, probe: Probe) -> DiskRate:
+    """Return the bytes a second at which threads read a run, each into a buffer of its own."""
     own = threading.local()
 
     def get(place: int) -> tuple[float, int]:
         if not hasattr(own, "buffer"):
             own.buffer = memoryview(bytearray(probe.block))
-        count = os.preadv(descriptor, [own.buffer[: min(probe.block, first + run - place)]], place)
+        count = read(own.buffer[: min(probe.block, first + run - place)], place)
         return probe.clock(), count
 
-    try:
-        begin = probe.clock()
-        with ThreadPoolExecutor(threads) as pool:
-            done = sorted(pool.map(get, range(first, first + run, probe.block)))
-    finally:
-        os.close(descriptor)
+    begin = probe.clock()
+    with ThreadPoolExecutor(threads) as pool:
+        done = sorted(pool.map(get, range(first, first + run, probe.block)))
     # Threads that begin, and the last ones of them, do not keep the disk busy.
     ends = len(done) // 8
     return _rate(done[ends - 1][0], done[ends : len(done) - ends]) if ends else _rate(begin, done)
@@ -163,7 +189,8 @@ def write_rate(
     """Return the bytes a second at which an unnamed file in a folder is written and stored.
 
     As in a product, a thread lets the disk store what is there while others write on. `USUAL` where the result has few
-    bytes, or the folder takes no such file, or has no room for it. A rate that is stored serves instead.
+    bytes, or the folder takes no such file, or has no room for it, or `stored` measures nothing. A rate that is stored
+    serves instead.
     """
     if nbytes < probe.least:
         return USUAL
@@ -172,7 +199,8 @@ def write_rate(
         rate = _tried_writes(folder, nbytes, threads, probe)
         return () if rate is None else dataclasses.astuple(rate)
 
-    found = (stored or ProbeCache()).figures(("write", *_disk(folder), str(threads)), 3, timed)
+    usual = dataclasses.astuple(USUAL)
+    found = (stored or ProbeCache()).figures(("write", *_disk(folder), str(threads)), 3, timed, usual)
     return DiskRate(*found) if found else USUAL
 
 

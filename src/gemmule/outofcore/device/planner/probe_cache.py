@@ -68,14 +68,22 @@ class ProbeCache:
         The file; None stores nothing.
     renew : bool
         Whether to measure everything again, and replace what is stored.
+    measures : bool
+        Whether to measure what is not stored. If not, figures that the caller states stand in, where it states any.
     clock : callable
         Seconds since 1970.
     """
 
     def __init__(
-        self, path: Path | None = None, *, renew: bool = False, clock: Callable[[], float] = time.time
+        self,
+        path: Path | None = None,
+        *,
+        renew: bool = False,
+        measures: bool = True,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._path, self._clock = path, clock
+        self._path, self._clock, self.measures = path, clock, measures
+        self.stated = False  #: Whether stated figures stood in for some.
         stored = () if path is None or renew else _FORMAT.read_or_warn(path)
         self._known = {one.key: one for one in stored if self._is_recent(one)}
         self._new: dict[tuple[str, ...], StoredRates] = {}
@@ -84,10 +92,22 @@ class ProbeCache:
     def _is_recent(self, one: StoredRates) -> bool:
         return abs(self._clock() - one.time) < DAYS * 86400
 
-    def figures(self, key: Sequence[str], count: int, probe: Callable[[], Sequence[float]]) -> tuple[float, ...]:
-        """Return the stored result of a probe, of so many figures; without one, measure it. None is not stored."""
+    def figures(
+        self,
+        key: Sequence[str],
+        count: int,
+        probe: Callable[[], Sequence[float]],
+        stated: Sequence[float] | None = None,
+    ) -> tuple[float, ...]:
+        """Return the stored result of a probe, of so many figures; without one, measure it. None is not stored.
+
+        `stated` figures are returned instead of being measured, and are not stored, unless the cache `measures`.
+        """
         found = self._known.get(tuple(key))
         if found is None or len(found.figures) != count:
+            if stated is not None and not self.measures:
+                self.stated = True
+                return tuple(stated)
             found = StoredRates(tuple(key), tuple(map(float, probe())), self._clock())
             if found.figures:
                 with self._lock:
