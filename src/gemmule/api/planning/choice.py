@@ -151,7 +151,7 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
     Raises
     ------
     ArgumentError
-        If there is no such kernel or config, more than one, or the plan may not name it.
+        If there is no such kernel or config, more than one kernel, or the plan may not name it.
     """
     if word is None:
         return None
@@ -162,11 +162,11 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
             f"kernel={word!r} is for plans of the virtual GPU or of a chip by its name; give executor='vgpu' or "
             "chip='h100', or leave kernel out, for the fastest"
         )
-    from gemmule.dispatch.kernel_names import only_choice
+    from gemmule.dispatch.kernel_names import named_configs
 
-    found = only_choice(word, registry.kernels_of(operation))
-    # Without a config it is chosen among all of the kernel's.
-    return (dataclasses.replace(found.spec, configs=(found.config,)) if "[" in word else found.spec,)
+    spec, configs = named_configs(word, registry.kernels_of(operation))
+    # Of several configs, or all, the best is chosen.
+    return (dataclasses.replace(spec, configs=configs) if configs else spec,)
 
 
 def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip: Chip | None = None) -> Choice:
@@ -216,10 +216,15 @@ def choose_for_chip(problem: Problem, chip: Chip, registry: Sequence[KernelSpec]
         If none takes the problem.
     """
     arch = Arch.for_device(*chip.capability)
-    # A config that is named is no choice.
-    tuned = registry is None or any(len(spec.configs) > 1 for spec in registry)
+    # A tuned config may be none of those that are named.
+    tuned = registry is None or all(map(_is_whole, registry))
     with with_remedy(registry):
         return choose(problem, arch, registry, multiprocessors=chip.sms, chip=chip.driver_name, tuned=tuned)
+
+
+def _is_whole(spec: KernelSpec) -> bool:
+    """Return whether a kernel has all of its configs."""
+    return spec in registry.REGISTRY
 
 
 @contextlib.contextmanager
