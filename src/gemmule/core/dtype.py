@@ -261,6 +261,10 @@ def dtype_named(name: str, role: str = "") -> DType:
         raise DTypeError(f"{what} has no GPU kernel; the kernels take {', '.join(_BY_NAME)}; {remedy}") from None
 
 
+#: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
+MAX_INT8_K = (2**31 - 1) // 2**14
+
+
 def accumulator(a: DType, b: DType) -> DType:
     """Return the accumulator type of products of `a` and `b`.
 

@@ -357,3 +357,14 @@ def why_no_gemm(dtypes: tuple[str, ...], arch: Arch) -> str | None:
     except (DTypeError, UnsupportedError) as error:
         return str(error)
     return None
+
+
+def why_not_through_gpu(dtypes: tuple[str, ...], arch: Arch) -> str | None:
+    """Return why host arrays of these types do not pass through a GPU, or None."""
+    if (reason := why_no_gemm(dtypes, arch)) is not None:
+        return reason
+    problem = contiguous_gemm(1, 1, 1, dtypes)
+    # Parts of K are summed in the accumulators' type, and rounded to the result's by another product.
+    if problem.scale_type != problem.accumulator:
+        return f"{problem.a.dtype} products of host arrays become {problem.d.dtype} on the host"
+    return None

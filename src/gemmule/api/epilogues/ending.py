@@ -40,6 +40,8 @@ _MOST_SINGLE = float(np.finfo(np.float32).max)
 #: Other libraries' names of epilogues that have one, and functions that are no epilogues by name.
 _SYNONYMS = {"swish": "silu"} | dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh")
 _FUNCTIONS = {one.__name__ for one in (erf, exp, log, sigmoid, sqrt, tanh)}
+#: Integers whose product may have an epilogue where its result is a float.
+_DEQUANTISED = ("int8", "int8")
 # NumPy's kinds of its own floats and of those of ml_dtypes.
 _FLOATS = "fV"
 
@@ -68,7 +70,12 @@ class Ending:
         return formula(self.expression, names) + scales + ("; absmax" if self.absmax else "")
 
     def check(
-        self, views: Mapping[str, ArrayView], result: tuple[int, ...], factors: tuple[str, str], beta: Any
+        self,
+        views: Mapping[str, ArrayView],
+        result: tuple[int, ...],
+        factors: tuple[str, str],
+        out_dtype: str,
+        beta: Any,
     ) -> None:
         """Hold the arrays against the product.
 
@@ -78,25 +85,31 @@ class Ending:
             The call's arrays by role, as they were given.
         result : tuple of int
             Shape of the result.
-        factors : tuple of str
-            Types of A and B.
+        factors, out_dtype : tuple of str, str
+            Types of A and B, and of the result.
         beta : number
             The factor of C.
 
         Raises
         ------
         DTypeError
-            If the product is none of real floats, or an input has a type that it cannot be computed with.
+            If the result is none of real floats, or an input has a type that it cannot be computed with.
         ShapeError
             If an input does not broadcast to the result.
         ArgumentError
             If C is given twice, or is missing, or a number is larger than the type that is computed in holds.
         """
         kinds = [numpy_dtype(name).kind for name in factors]
-        if "c" in kinds or not any(kind in _FLOATS for kind in kinds):
+        dequantised = factors == _DEQUANTISED and numpy_dtype(out_dtype).kind in _FLOATS
+        if "c" in kinds or not (dequantised or any(kind in _FLOATS for kind in kinds)):
+            remedy = "give out_dtype='float16', or another float" if factors == _DEQUANTISED else "convert the operands"
             raise DTypeError(
-                f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)}; convert the "
-                "operands, or the result afterwards"
+                f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)} in {out_dtype}; "
+                f"{remedy}, or compute it of the result afterwards"
+            )
+        if dequantised and self.gated:
+            raise DTypeError(
+                f"a gated activation needs operands of real floats, not {' x '.join(factors)}; convert them"
             )
         if "float64" not in factors:
             for number in (*self.numbers, *self.expression.constants):

@@ -18,7 +18,7 @@ from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.quantities import duration
 from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch import registry
-from gemmule.dispatch.select import choose, why_no_gemm
+from gemmule.dispatch.select import choose, why_not_through_gpu
 from gemmule.runtime.device import Device, device_count, get_device
 from gemmule.runtime.driver import lost_by_fork
 
@@ -133,7 +133,7 @@ def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None
         arch = get_device(0).arch
     except UnsupportedError as error:
         return str(error)
-    return why_no_gemm((*dtypes, c_dtype) if c_dtype is not None else dtypes, arch)
+    return why_not_through_gpu((*dtypes, c_dtype) if c_dtype is not None else dtypes, arch)
 
 
 def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[KernelSpec, ...] | None:
