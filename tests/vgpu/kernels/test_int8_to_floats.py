@@ -88,14 +88,23 @@ def test_dequantisation(executor, shape, rng):
 
 @pytest.mark.parametrize("shape", [(33, 37, 20), (33, 37, 0), (80, 144, 64)])
 @pytest.mark.parametrize("out", ["float16", "float32"])
-def test_an_alpha_with_c_of_another_layout(shape, out, rng):
+@pytest.mark.parametrize("adds", [False, True], ids=["plain", "c"])
+def test_an_alpha_with_c_of_another_layout(shape, out, adds, rng):
     m, n, k = shape
     a, b = random_matrix(rng, INT8, (m, k)), random_matrix(rng, INT8, (k, n))
-    c = np.asfortranarray(rng.standard_normal((m, n)).astype(out))
+    c = np.asfortranarray(rng.standard_normal((m, n)).astype(out)) if adds else None
     given = np.full((m, n), np.nan, out)
-    got = gm.gemm(a, b, c, alpha=ALPHA, beta=BETA, out=given, executor="vgpu")
+    got = gm.gemm(a, b, c, alpha=ALPHA, beta=BETA * adds, out=given, executor="vgpu")
     assert got is given
     assert_scaled(got, a, b, c, ALPHA, BETA)
+
+
+def test_an_alpha_of_sums_in_a_workspace(rng):
+    a, b = random_matrix(rng, INT8, (33, 20)), random_matrix(rng, INT8, (20, 37))
+    bias = rng.standard_normal(37).astype(np.float32)
+    plan = gm.gemm.plan(a, b, alpha=ALPHA, bias=bias, out_dtype="float32", executor="vgpu")
+    assert "computed from its accumulators in a workspace" in plan.rewrite
+    np.testing.assert_allclose(plan.execute(), ALPHA * (a.astype(np.int32) @ b) + bias, rtol=1e-6, atol=1e-6)
 
 
 def test_sums_that_wrap_become_no_floats():
