@@ -74,8 +74,8 @@ class Ending:
         views: Mapping[str, ArrayView],
         result: tuple[int, ...],
         factors: tuple[str, str],
-        out_dtype: str,
         beta: Any,
+        out_dtype: str | None = None,
     ) -> None:
         """Hold the arrays against the product.
 
@@ -85,10 +85,12 @@ class Ending:
             The call's arrays by role, as they were given.
         result : tuple of int
             Shape of the result.
-        factors, out_dtype : tuple of str, str
-            Types of A and B, and of the result.
+        factors : tuple of str
+            Types of A and B.
         beta : number
             The factor of C.
+        out_dtype : str, optional
+            Type of the result, where integers may become floats.
 
         Raises
         ------
@@ -100,12 +102,13 @@ class Ending:
             If C is given twice, or is missing, or a number is larger than the type that is computed in holds.
         """
         kinds = [numpy_dtype(name).kind for name in factors]
-        dequantised = factors == _DEQUANTISED and numpy_dtype(out_dtype).kind in _FLOATS
+        may_be_float = out_dtype is not None and factors == _DEQUANTISED
+        dequantised = may_be_float and numpy_dtype(str(out_dtype)).kind in _FLOATS
         if "c" in kinds or not (dequantised or any(kind in _FLOATS for kind in kinds)):
-            remedy = "give out_dtype='float16', or another float" if factors == _DEQUANTISED else "convert the operands"
+            remedy = "give out_dtype='float16', or another float" if may_be_float else "convert the operands"
             raise DTypeError(
-                f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)} in {out_dtype}; "
-                f"{remedy}, or compute it of the result afterwards"
+                f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)}; {remedy}, or "
+                "compute it of the result afterwards"
             )
         if dequantised and self.gated:
             raise DTypeError(

@@ -62,8 +62,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
         )
     if problem.scale_type != problem.accumulator and problem.k > MAX_INT8_K:
         return f"K={problem.k}: int32 sums of int8 may wrap beyond K={MAX_INT8_K}, and become floats"
-    types = problem.accumulator, problem.scale_type
-    if problem.c is not None and not any(one.holds(problem.c.dtype) for one in types):
+    sums = problem.accumulator, problem.scale_type
+    if problem.c is not None and not any(one.holds(problem.c.dtype) for one in sums):
         return f"C is {problem.c.dtype}, which {problem.accumulator}, the type of the accumulators, does not hold"
     if problem.epilogue is not None:
         if problem.scale_type.kind is not Kind.FLOAT:
