@@ -55,7 +55,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family((*_HALVES, (_F16, _F16, _F32)), units=(16,)),
         Family(((_E4, _E4, _BF),), "float8", (16,), ("rcr",)),
         Family(_SINGLE, "tf32", (4,), ("rrr", "rcr", "ccr")),
-        Family(_INT8, units=(16,), layouts=("rcr",)),
+        Family((*_INT8, ("int8",) * 3), units=(16,), layouts=("rcr",)),
     ),
     "hopper_gemm_unaligned": (
         Family((*_HALVES, (_BF, _BF, _F32)), units=(16,), layouts=("rcr", "ccr"), ragged=True),
@@ -71,7 +71,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     ),
     "hopper_gemm_w8a16": (Family(((_BF, _E4, _BF), (_F16, _E5, _F16)), units=(16,), layouts=("rcr",)),),
     "hopper_gemm_k_major": (
-        Family(_INT8, units=(16,), layouts=("rrr", "crr")),
+        Family((*_INT8, ("int8",) * 3), units=(16,), layouts=("rrr", "crr")),
         Family(((_E4, _E4, _BF), (_E5, _E4, _F32)), "float8", (16,), ("rrr", "crr")),
         Family(_SINGLE, "tf32", (1, 4), ("rrr", "crr")),
     ),

@@ -245,8 +245,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         ) from None
 
 
-def dtype_named(name: str) -> DType:
-    """Return the kernels' element type of a name.
+def dtype_named(name: str, role: str = "") -> DType:
+    """Return the kernels' element type of a name; messages name the argument of that role.
 
     Raises
     ------
@@ -256,9 +256,13 @@ def dtype_named(name: str) -> DType:
     try:
         return _BY_NAME[name]
     except KeyError:
-        raise DTypeError(
-            f"dtype {name} has no GPU kernel; the kernels take {', '.join(_BY_NAME)}; convert with astype first"
-        ) from None
+        what = f"{role} is {name}, which" if role else f"dtype {name}"
+        remedy = "choose one of these" if role == "out_dtype" else f"convert {role or 'it'} with astype first"
+        raise DTypeError(f"{what} has no GPU kernel; the kernels take {', '.join(_BY_NAME)}; {remedy}") from None
+
+
+#: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
+MAX_INT8_K = (2**31 - 1) // 2**14
 
 
 def accumulator(a: DType, b: DType) -> DType:

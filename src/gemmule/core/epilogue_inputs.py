@@ -26,7 +26,7 @@ def why_not_inputs(problem: GemmProblem) -> str | None:
     """Return why the tensor-core kernels do not support the problem's epilogue, or None."""
     if problem.epilogue is None:
         return None
-    if problem.accumulator == INT32:
+    if problem.scale_type == INT32:
         return f"epilogues are computed in floats; {problem.a.dtype} x {problem.b.dtype} accumulates in int32"
     for matrix in problem.epilogue.matrices:
         if matrix.dtype not in INPUTS:

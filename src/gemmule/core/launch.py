@@ -155,7 +155,7 @@ class TensorMapParam:
 
 
 def scalar_params(acc: DType, alpha: complex, beta: complex) -> tuple[ScalarParam, ...]:
-    """Return alpha and beta in the accumulators' type; of complex ones, real and imaginary parts."""
+    """Return alpha and beta in a type; of complex ones, real and imaginary parts."""
     scalars = (("alpha", alpha), ("beta", beta))
     if acc.kind is not Kind.COMPLEX:
         return tuple(ScalarParam(name, acc, value) for name, value in scalars)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar, cast
 from gemmule.core.dataclass import dataclass
 
 from .block_triangle import BlockTriangle
-from .dtype import DType, Kind, Precision, accumulator, dtype_named
+from .dtype import FLOAT32, DType, Kind, Precision, accumulator, dtype_named
 from .epilogue import Epilogue
 from .layout import StridedMatrix, contiguous, layout_name
 
@@ -72,6 +72,12 @@ class GemmProblem:
     def accumulator(self) -> DType:
         """Type of the accumulators."""
         return accumulator(self.a.dtype, self.b.dtype)
+
+    @property
+    def scale_type(self) -> DType:
+        """Type of alpha, beta and the epilogue: the accumulators', but float32 where integers become floats."""
+        acc = self.accumulator
+        return FLOAT32 if acc.kind is Kind.INTEGER and self.d.dtype.kind is Kind.FLOAT else acc
 
     @property
     def layout(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.dataclass import dataclass
 
-from .dtype import Kind
+from .dtype import INT8, MAX_INT8_K, Kind
 from .epilogue import ACC, ARITY, MATRIX, SECOND, UP, C, Epilogue, Expression
 from .layout import StridedMatrix
 from .permutation import transpose_problem
@@ -58,7 +58,8 @@ class Form:
             return dataclasses.replace(problem, c=problem.d), {"c": "d"}
         if self.name == GATE:
             return _with_inputs(problem, keeps_c=True)
-        return dataclasses.replace(problem, c=None, beta=0, d=sums_of(problem), epilogue=None), {"d": _SUMS}
+        sums = dataclasses.replace(problem, c=None, beta=0, d=sums_of(problem), epilogue=None)
+        return (dataclasses.replace(sums, alpha=1) if _scales_later(problem) else sums), {"d": _SUMS}
 
     def steps(self, inner: GemmProblem) -> tuple[Step, ...]:
         """Return the further launches of a problem of at most as many batch dimensions as the product's kernel takes.
@@ -115,7 +116,7 @@ def with_c_as_input(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]] 
     None where the product has no epilogue: it is not one of real floats, or C is none.
     """
     c, epilogue = problem.c, problem.epilogue or Epilogue(Expression((ACC,)))
-    if c is None or problem.accumulator.kind is not Kind.FLOAT or c.dtype.kind is not Kind.FLOAT:
+    if c is None or problem.scale_type.kind is not Kind.FLOAT or c.dtype.kind is not Kind.FLOAT:
         return None
     expression, matrices, numbers = _expression_with_input(epilogue.expression, problem.beta == 1)
     inputs, values = {**epilogue.inputs(), C: c}, {_BETA: problem.beta.real}
@@ -210,11 +211,22 @@ def sum_of_c(problem: GemmProblem) -> GemmProblem:
 
 
 def has_sums(problem: GemmProblem) -> bool:
-    """Return whether a product's epilogue can be computed of its sums: one of real floats, without scales by blocks."""
-    if problem.accumulator.kind is not Kind.FLOAT or (problem.c is not None and problem.c.dtype.kind is not Kind.FLOAT):
+    """Return whether a product's epilogue can be computed of its sums: one of real floats, without scales by blocks.
+
+    Or one of int8 whose sums do not wrap, of one product.
+    """
+    if problem.scale_type.kind is not Kind.FLOAT or (problem.c is not None and problem.c.dtype.kind is not Kind.FLOAT):
         return False
     epilogue = problem.epilogue
+    if _scales_later(problem):
+        exact = problem.a.dtype == problem.b.dtype == INT8 and problem.k <= MAX_INT8_K
+        return exact and (epilogue is None or epilogue.second is None)
     return epilogue is None or epilogue.scales is None
+
+
+def _scales_later(problem: GemmProblem) -> bool:
+    """Return whether alpha is a factor of the sums, which are integers and become floats."""
+    return problem.scale_type != problem.accumulator
 
 
 def sums_of(problem: GemmProblem) -> StridedMatrix:
@@ -234,7 +246,8 @@ def sums_of(problem: GemmProblem) -> StridedMatrix:
 def epilogue_of_sums(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
     """Return the epilogue of a product's sums as a product with K = 0, whose C they are, and the operands' names."""
     lowered_problem, names = _with_inputs(problem)
-    ending = dataclasses.replace(_without_products(problem), c=sums_of(problem), beta=1)
+    beta = problem.alpha if _scales_later(problem) else 1
+    ending = dataclasses.replace(_without_products(problem), c=sums_of(problem), beta=beta)
     return dataclasses.replace(ending, epilogue=lowered_problem.epilogue), {**names, "c": _SUMS}
 
 

@@ -148,25 +148,36 @@ def unknown_kernel(name: str, known: Collection[str]) -> ArgumentError:
     return ArgumentError(unknown_name("kernel", name, known, _KERNELS_LISTED))
 
 
+def named_configs(word: str, registry: Sequence[KernelSpec]) -> tuple[KernelSpec, tuple[Config, ...]]:
+    """Return the kernel of a registry that a word names, and the configs that it names: none stands for any.
+
+    Raises
+    ------
+    ArgumentError
+        If a name or a config is not known, or several kernels are meant.
+    """
+    specs = {spec.name: spec for spec in registry}
+    named = [(_named(name, specs, ()), text) for name, text in _split(word)]
+    names = list(dict.fromkeys(spec.name for spec, _ in named))
+    if len(names) > 1:
+        raise ArgumentError(f"{word!r} names {len(names)} kernels; give one of them: {' or '.join(names)}")
+    configs = [config for spec, text in named if text is not None for config in _configs(spec, text)]
+    return named[0][0], tuple(dict.fromkeys(configs))
+
+
 def only_choice(word: str, registry: Sequence[KernelSpec]) -> Choice:
-    """Return the kernel of a registry that a word names, in one config.
+    """Return the kernel of a registry that a word names, in one config, by default its first.
 
     Raises
     ------
     ArgumentError
         If a name or a config is not known, or several are meant.
     """
-    specs = {spec.name: spec for spec in registry}
-    named = [(_named(name, specs, ()), text) for name, text in _split(word)]
-    chosen = {(spec.name, config): Choice(spec, config) for spec, text in named for config in _configs(spec, text)}
-    found = tuple(chosen.values())
-    names = list(dict.fromkeys(spec.name for spec, _ in named))
-    if len(names) > 1:
-        raise ArgumentError(f"{word!r} names {len(names)} kernels; give one of them: {' or '.join(names)}")
-    if len(found) > 1:
-        configs = _few_configs(found[0].spec, [choice.config for choice in found])
-        raise ArgumentError(f"{word!r} names {len(found)} configs; give one by its number, e.g. {configs}")
-    return found[0]
+    spec, configs = named_configs(word, registry)
+    if len(configs) > 1:
+        shown = _few_configs(spec, configs)
+        raise ArgumentError(f"{word!r} names {len(configs)} configs; give one by its number, e.g. {shown}")
+    return Choice(spec, configs[0] if configs else spec.default)
 
 
 def _few_configs(spec: KernelSpec, configs: Sequence[Config], fields: Collection[str] = ()) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from gemmule.compiler.toolchain import compiler_installed
 from gemmule.core.arch import Arch
 from gemmule.core.config import Config
-from gemmule.core.dtype import COMPLEX128, FLOAT32, FLOAT64, Precision
+from gemmule.core.dtype import COMPLEX128, FLOAT16, FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, contiguous_gemm, split_batch
@@ -231,10 +231,11 @@ def _why_reference(problem: GemmProblem, choose_one: Choose, arch: Arch, *, is_n
     )
     usual = best_form(plain, kernels_of("gemm"), choose_one, None)
     if usual.spec.name == GEMM_REFERENCE:
-        remedy = (
-            "operands of one type run faster ones" if types.a != types.b else f"results of {types.a} run faster ones"
-        )
-        return f"no other kernel takes {types.a} x {types.b} into {types.d}; {remedy}"
+        if types.a.is_float8 and types.b.is_float8:
+            faster = f"operands of {FLOAT16}"
+        else:
+            faster = "operands of one type" if types.a != types.b else f"results of {types.a}"
+        return f"no other kernel takes {types.a} x {types.b} into {types.d}; {faster} run faster ones"
     reason = usual.spec.why_not(problem, arch, usual.config) or "it is predicted to be slower"
     return f"{usual.spec.name}, the usual kernel for these types, does not run: {reason}"
 
@@ -359,4 +360,15 @@ def why_no_gemm(dtypes: tuple[str, ...], arch: Arch) -> str | None:
         choose(contiguous_gemm(1, 1, 1, dtypes), arch)
     except (DTypeError, UnsupportedError) as error:
         return str(error)
+    return None
+
+
+def why_not_through_gpu(dtypes: tuple[str, ...], arch: Arch) -> str | None:
+    """Return why host arrays of these types do not pass through a GPU, or None."""
+    if (reason := why_no_gemm(dtypes, arch)) is not None:
+        return reason
+    problem = contiguous_gemm(1, 1, 1, dtypes)
+    # Parts of K are summed in the accumulators' type, and rounded to the result's by another product.
+    if problem.scale_type != problem.accumulator:
+        return f"{problem.a.dtype} products of host arrays become {problem.d.dtype} on the host"
     return None

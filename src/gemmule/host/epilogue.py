@@ -22,8 +22,9 @@ _exact_erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
 def new_sum(a: Array, b: Array, out: Array) -> Array:
-    """Return an array for the sum of ``a @ b``, in the type in which it is added up."""
-    return np.empty(out.shape, choose_arithmetic(a.dtype, b.dtype, out.dtype).total)
+    """Return an array for the sum of ``a @ b``, in the type in which it is added up; of integers float32."""
+    total = choose_arithmetic(a.dtype, b.dtype, out.dtype).total
+    return np.empty(out.shape, total if total.kind == "f" else np.float32)
 
 
 def apply(

@@ -91,6 +91,10 @@ def test_a_named_kernel_runs_its_config_of_least_predicted_time():
         first = gm.matmul.plan(a, b, kernel="hopper_gemm[0]", chip="h200")
         assert first.chosen_by == "single"
         assert first.config != named.config
+        # Of the configs that a field leaves, not the tuned one.
+        several = gm.matmul.plan(a, b, kernel=f"hopper_gemm[tile_n={first.config['tile_n']}]", chip="h200")
+        assert (several.chosen_by, several.config["tile_n"]) == ("cost", first.config["tile_n"])
+        assert usual.predicted_us <= several.predicted_us <= first.predicted_us
 
 
 @pytest.mark.parametrize(
@@ -221,6 +225,23 @@ def test_what_no_kernel_takes_there():
         empty.execute()
     with pytest.raises(gm.ArgumentError, match=r"but executor='cpu' is given; leave one of them out$"):
         gm.quantize.plan(tokens, chip="h100", executor="cpu")
+
+
+@pytest.mark.parametrize(
+    ("types", "options", "message"),
+    [
+        (("float32", "float32"), {"c": "int16"}, "c is int16, which has no .*; convert c with astype first$"),
+        (("float64", "float64"), {"c": "int64"}, "c is int64, which has no GPU kernel"),
+        (("uint8", "int8"), {}, "a is uint8, which has no GPU kernel"),
+        (("int8", "int8"), {"out_dtype": "int16"}, "out_dtype is int16, which has no GPU .*; choose one of these$"),
+    ],
+    ids=str,
+)
+def test_what_has_no_kernel_is_named(types, options, message):
+    a, b = (np.ones((16, 16), one) for one in types)
+    given = options | {"c": np.ones((16, 16), options["c"]), "beta": 1} if "c" in options else options
+    with pytest.raises(gm.DTypeError, match=message):
+        gm.gemm.plan(a, b, chip="h100", **given)
 
 
 def test_the_virtual_gpu_runs_them_as_on_the_chip():

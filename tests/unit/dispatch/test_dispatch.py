@@ -15,7 +15,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.block_triangle import STEP, BlockTriangle
-from gemmule.core.dtype import BFLOAT16, DTYPES, FLOAT8_E4M3, FLOAT16, FLOAT32, FLOAT64, INT8, Precision, dtype_named
+from gemmule.core.dtype import BFLOAT16, DTYPES, FLOAT8_E4M3, FLOAT32, FLOAT64, INT8, Precision, dtype_named
 from gemmule.core.epilogue import Epilogue, Expression
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, compact_strides, contiguous
@@ -305,7 +305,7 @@ def test_reasons():
     with pytest.raises(UnsupportedError, match=r"8\.9 or newer"):
         choose(gemm(FLOAT8_E4M3, FLOAT8_E4M3, FLOAT32), Arch.parse("sm_80"))
     with pytest.raises(UnsupportedError, match="int32"):
-        choose(gemm(INT8, INT8, FLOAT16), HOPPER)
+        choose(gemm(INT8, INT8, FLOAT64), HOPPER)
 
 
 def test_refused_kernels_are_remembered():

@@ -64,11 +64,26 @@ def test_a_kernel_that_is_named_needs_no_other_reason():
     for arch, types, remedy in (
         (HOPPER, ("complex128", "complex128", "complex64"), "results of complex128"),
         (Arch(8, 0), ("float32", "bfloat16", "float32"), "operands of one type"),
+        (Arch.parse("sm_89"), ("float8_e4m3fn",) * 3, "operands of float16"),
     ):
         choice = choose(contiguous_gemm(64, 64, 64, types), arch, multiprocessors=132)
         assert choice.why_reference is not None
         a, b, d = types
         assert choice.why_reference() == f"no other kernel takes {a} x {b} into {d}; {remedy} run faster ones"
+
+
+@pytest.mark.parametrize(
+    ("types", "n", "kernel"),
+    [
+        (("int8", "int8", "float16"), 1023, "hopper_gemm_k_major"),
+        (("float32", "int32", "float32"), 1024, "hopper_gemm_upcast"),
+    ],
+)
+def test_results_that_no_other_kernel_writes_are_computed_of_sums(types, n, kernel):
+    choice = choose(contiguous_gemm(n, n, n, types), HOPPER, **H200)
+    assert (choice.spec.name, choice.form.name) == (kernel, "sums")
+    named = [spec for spec in kernels_of("gemm") if spec.name == "gemm_reference"]
+    assert choice.predicted_us < choose(contiguous_gemm(n, n, n, types), HOPPER, named, **H200).predicted_us / 3
 
 
 def gated(name, n=1024):

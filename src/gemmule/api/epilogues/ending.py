@@ -40,6 +40,8 @@ _MOST_SINGLE = float(np.finfo(np.float32).max)
 #: Other libraries' names of epilogues that have one, and functions that are no epilogues by name.
 _SYNONYMS = {"swish": "silu"} | dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh")
 _FUNCTIONS = {one.__name__ for one in (erf, exp, log, sigmoid, sqrt, tanh)}
+#: Integers whose product may have an epilogue where its result is a float.
+_DEQUANTISED = ("int8", "int8")
 # NumPy's kinds of its own floats and of those of ml_dtypes.
 _FLOATS = "fV"
 
@@ -68,7 +70,12 @@ class Ending:
         return formula(self.expression, names) + scales + ("; absmax" if self.absmax else "")
 
     def check(
-        self, views: Mapping[str, ArrayView], result: tuple[int, ...], factors: tuple[str, str], beta: Any
+        self,
+        views: Mapping[str, ArrayView],
+        result: tuple[int, ...],
+        factors: tuple[str, str],
+        beta: Any,
+        out_dtype: str | None = None,
     ) -> None:
         """Hold the arrays against the product.
 
@@ -82,21 +89,30 @@ class Ending:
             Types of A and B.
         beta : number
             The factor of C.
+        out_dtype : str, optional
+            Type of the result, where integers may become floats.
 
         Raises
         ------
         DTypeError
-            If the product is none of real floats, or an input has a type that it cannot be computed with.
+            If the result is none of real floats, or an input has a type that it cannot be computed with.
         ShapeError
             If an input does not broadcast to the result.
         ArgumentError
             If C is given twice, or is missing, or a number is larger than the type that is computed in holds.
         """
         kinds = [numpy_dtype(name).kind for name in factors]
-        if "c" in kinds or not any(kind in _FLOATS for kind in kinds):
+        may_be_float = out_dtype is not None and factors == _DEQUANTISED
+        dequantised = may_be_float and numpy_dtype(str(out_dtype)).kind in _FLOATS
+        if "c" in kinds or not (dequantised or any(kind in _FLOATS for kind in kinds)):
+            remedy = "give out_dtype='float16', or another float" if may_be_float else "convert the operands"
             raise DTypeError(
-                f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)}; convert the "
-                "operands, or the result afterwards"
+                f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)}; {remedy}, or "
+                "compute it of the result afterwards"
+            )
+        if dequantised and self.gated:
+            raise DTypeError(
+                f"a gated activation needs operands of real floats, not {' x '.join(factors)}; convert them"
             )
         if "float64" not in factors:
             for number in (*self.numbers, *self.expression.constants):

@@ -18,7 +18,7 @@ from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.quantities import duration
 from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch import registry
-from gemmule.dispatch.select import choose, why_no_gemm
+from gemmule.dispatch.select import choose, why_not_through_gpu
 from gemmule.runtime.device import Device, device_count, get_device
 from gemmule.runtime.driver import lost_by_fork
 
@@ -135,7 +135,7 @@ def _why_no_gpu(dtypes: tuple[str, str, str], c_dtype: str | None) -> str | None
         arch = get_device(0).arch
     except UnsupportedError as error:
         return str(error)
-    return why_no_gemm((*dtypes, c_dtype) if c_dtype is not None else dtypes, arch)
+    return why_not_through_gpu((*dtypes, c_dtype) if c_dtype is not None else dtypes, arch)
 
 
 def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[KernelSpec, ...] | None:
@@ -153,7 +153,7 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
     Raises
     ------
     ArgumentError
-        If there is no such kernel or config, more than one, or the plan may not name it.
+        If there is no such kernel or config, more than one kernel, or the plan may not name it.
     """
     if word is None:
         return None
@@ -164,11 +164,11 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
             f"kernel={word!r} is for plans of the virtual GPU or of a chip by its name; give executor='vgpu' or "
             "chip='h100', or leave kernel out, for the fastest"
         )
-    from gemmule.dispatch.kernel_names import only_choice
+    from gemmule.dispatch.kernel_names import named_configs
 
-    found = only_choice(word, registry.kernels_of(operation))
-    # Without a config it is chosen among all of the kernel's.
-    return (dataclasses.replace(found.spec, configs=(found.config,)) if "[" in word else found.spec,)
+    spec, configs = named_configs(word, registry.kernels_of(operation))
+    # Of several configs, or all, the best is chosen.
+    return (dataclasses.replace(spec, configs=configs) if configs else spec,)
 
 
 def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip: Chip | None = None) -> Choice:
@@ -218,10 +218,15 @@ def choose_for_chip(problem: Problem, chip: Chip, registry: Sequence[KernelSpec]
         If none takes the problem.
     """
     arch = Arch.for_device(*chip.capability)
-    # A config that is named is no choice.
-    tuned = registry is None or any(len(spec.configs) > 1 for spec in registry)
+    # A tuned config may be none of those that are named.
+    tuned = registry is None or all(map(_is_whole, registry))
     with with_remedy(registry):
         return choose(problem, arch, registry, multiprocessors=chip.sms, chip=chip.driver_name, tuned=tuned)
+
+
+def _is_whole(spec: KernelSpec) -> bool:
+    """Return whether a kernel has all of its configs."""
+    return spec in registry.REGISTRY
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[
     """Return the product of matrices as they lie in a device's memory, and the role of each operand that is read."""
     shape = product.shape
     matrices = {
-        role: _device_matrix(views[role], dtype_named(views[role].dtype_name), shape.batch)
+        role: _device_matrix(views[role], dtype_named(views[role].dtype_name, role), shape.batch)
         for role in (*_OPERANDS, "out")
         if role in views
     }
@@ -51,7 +51,7 @@ def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[
         a=matrices["a"],
         b=matrices["b"],
         c=matrices.get("c"),
-        d=matrices.get("out") or contiguous(dtype_named(product.out_dtype), shape.m, shape.n, shape.batch),
+        d=matrices.get("out") or contiguous(dtype_named(product.out_dtype, "out_dtype"), shape.m, shape.n, shape.batch),
         alpha=product.alpha,
         beta=product.beta,
         precision=product.precision,

@@ -159,7 +159,10 @@ class GroupedProduct:
         """Return the problem for arrays as they lie in memory."""
         a, b = _matrix(views["a"]), _matrix(views["b"])
         batch = (self.groups,) if AXES[self.axis] == "d" else ()
-        d = _matrix(views["out"]) if "out" in views else contiguous(dtype_named(self.out_dtype), self.m, self.n, batch)
+        if "out" in views:
+            d = _matrix(views["out"])
+        else:
+            d = contiguous(dtype_named(self.out_dtype, "out_dtype"), self.m, self.n, batch)
         epilogue = None
         if self.ending is not None:
             second = _matrix(views[SECOND]) if self.ending.gated else None

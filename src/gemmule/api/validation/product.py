@@ -137,7 +137,7 @@ def checked(call: ProductArguments, operands: Operands, ending: Ending | None = 
         raise ArgumentError(f"beta={beta} needs a matrix c; pass c, or beta=0")
     reads_c = beta != 0
     if ending is not None:
-        ending.check(views, shape.result, inputs, beta)
+        ending.check(views, shape.result, inputs, beta, dtype)
         reads_c = reads_c or ending.expression.names_c
         if ABSMAX in views:
             check_absmax(views, inputs)

@@ -141,7 +141,9 @@ def check_addend(c: str, inputs: tuple[str, str], output: str) -> None:
         If, say, c is float64 and the product one of float32.
     """
     sums = sum_type(inputs)
-    if c not in (output, sums) and not any(_holds(wide, c) for wide in (output, sums)):
+    # Integers that become floats are scaled in float32.
+    scaled = "float32" if is_integer(sums) and not (is_integer(output) or is_complex(output)) else sums
+    if c not in (output, sums) and not any(_holds(wide, c) for wide in (output, sums, scaled)):
         held = sums if sums == output else f"{sums} or {output}"
         remedy = "pass c.real, or make a or b complex" if c.startswith("complex") else f"convert c to {sums}"
         raise DTypeError(

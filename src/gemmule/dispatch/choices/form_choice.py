@@ -55,7 +55,8 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
         return choose(problem, registry)
     if is_read_in_place(problem):
         d = problem.d
-        others = problem.epilogue is not None or d.dtype != problem.a.dtype or not (d.is_row_major or d.is_col_major)
+        several = len({d.dtype, problem.a.dtype, problem.b.dtype}) > 1
+        others = problem.epilogue is not None or several or not (d.is_row_major or d.is_col_major)
         others = others and has_sums(problem)
         try:
             choice = choose(problem, registry)

@@ -155,7 +155,7 @@ def row_param(operand: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> Te
 
 def scale_params(problem: GemmProblem) -> tuple[Param, ...]:
     """Describe alpha and beta."""
-    return scalar_params(problem.accumulator, problem.alpha, problem.beta if problem.c is not None else 0)
+    return scalar_params(problem.scale_type, problem.alpha, problem.beta if problem.c is not None else 0)
 
 
 def block_scale_params(scales: BlockScales | None, names: tuple[str, str]) -> tuple[Param, ...]:

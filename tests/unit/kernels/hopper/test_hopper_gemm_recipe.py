@@ -187,7 +187,7 @@ def tf32(layout):
     ("change", "reason"),
     [
         (lambda p: dataclasses.replace(p, alpha=0), "alpha is 0"),
-        (lambda p: gemm_problem(1000, 520, 264, "bfloat16", "float16", "nn"), "makes bfloat16 and float32"),
+        (lambda p: gemm_problem(1000, 520, 264, "bfloat16", "float64", "nn"), "makes bfloat16 and float16 and float32"),
         (lambda p: gemm_problem(1000, 520, 264, "float32", "float32", "nn"), "for precision='tf32'"),
         (lambda p: gemm_problem(1000, 520, 264, "float8_e4m3fn", "float32", "nt"), "pass precision='float8'"),
         (lambda p: gemm_problem(1000, 520, 264, "float64", "float64", "nt"), "one type among bfloat16, float16"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import cutlass
-from cutlass import Float32, Int32, Uint16, cute
+from cutlass import Float32, Int8, Int32, Uint16, cute
 
 
 class WarpEpiTile(NamedTuple):
@@ -88,22 +88,23 @@ def write_block(
         size = cutlass.const_expr(1 if tile.column_major else 2)
         for v in cutlass.range_constexpr(count // size):
             smem_elements = _smem_elements(tile, block, v, size)
-            if cutlass.const_expr(tile.element.width == 8):
-                # The conversion takes four at once.
-                values = cute.make_rmem_tensor(cute.make_layout(4), Float32)
+            # The conversion to 8-bit floats takes four at once.
+            length = cutlass.const_expr(4 if _is_float8(tile) else size)
+            values = cute.make_rmem_tensor(cute.make_layout(length), _summed(tile))
+            if cutlass.const_expr(length > size):
                 values.fill(0)
-            else:
-                values = cute.make_rmem_tensor(cute.make_layout(size), tile.element)
             for e in cutlass.range_constexpr(size):
                 values[e] = accumulators[first + size * v + e] * scale.alpha
             if cutlass.const_expr(scale.reads_c):
-                c = _floats(smem_elements, tile)
+                c = _loaded(smem_elements, tile)
                 for e in cutlass.range_constexpr(size):
                     values[e] = values[e] + scale.beta * c[e]
-            if cutlass.const_expr(tile.element.width == 8):
+            if cutlass.const_expr(_is_float8(tile)):
                 written = cute.make_rmem_tensor(cute.make_layout(4), tile.element)
                 written.store(values.load().to(tile.element))
                 smem_elements[0] = cute.recast_tensor(written, Uint16)[0]
+            elif cutlass.const_expr(tile.element.width == 8):
+                smem_elements[0] = Uint16((values[0] & 255) | (values[1] << 8))
             else:
                 smem_elements.store(values.load())
 
@@ -119,7 +120,7 @@ def read_block(tile, block: cutlass.Constexpr[int], count: cutlass.Constexpr[int
     else:
         size = cutlass.const_expr(2 if tile.element.width == 8 else 1)
         for v in cutlass.range_constexpr(count // size):
-            loaded = _floats(_smem_elements(tile, block, v, size), tile)
+            loaded = _loaded(_smem_elements(tile, block, v, size), tile)
             for e in cutlass.range_constexpr(size):
                 values[size * v + e] = loaded[e]
     return values
@@ -153,14 +154,28 @@ def _smem_elements(tile, block: cutlass.Constexpr[int], v: cutlass.Constexpr[int
     return cute.make_tensor(pointer, cute.make_layout(count))
 
 
+def _is_float8(tile: WarpEpiTile) -> bool:
+    return tile.element.width == 8 and tile.element is not Int8
+
+
+def _summed(tile: WarpEpiTile) -> Any:
+    """Return the type in which elements of 8 or 32 bits are summed."""
+    if tile.element.width == 32:
+        return tile.element
+    return Float32 if _is_float8(tile) else Int32
+
+
 @cute.jit
-def _floats(elements: cute.Tensor, tile):
-    """Return elements, those of 8 bits as floats."""
-    if cutlass.const_expr(tile.element.width == 8):
+def _loaded(elements: cute.Tensor, tile):
+    """Return elements in the type of their sums."""
+    if cutlass.const_expr(_is_float8(tile)):
         loaded = cute.make_rmem_tensor(cute.make_layout(2), Uint16)
         loaded.fill(0)
         loaded[0] = elements[0]
         elements = cute.recast_tensor(loaded, tile.element).load().to(Float32)
+    elif cutlass.const_expr(tile.element.width == 8):
+        both = Int32(elements[0])
+        elements = ((both << 24) >> 24, (both << 16) >> 24)
     return elements
 
 

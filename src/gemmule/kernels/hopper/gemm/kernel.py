@@ -380,8 +380,9 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
         mode, vector = contiguous_modes["abcd".index(operand)], 128 // cute_type(types[operand]).width
         return major_tensor(types[operand], mode, batch=1, vector=vector)
 
-    acc = cute_type(types["acc"])
     kernel = HopperGemm(config, types)
+    # Integers that become floats are scaled in float32.
+    scale = kernel.acc if cute_type(types["d"]).is_integer else cutlass.Float32
     aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
     workspaces: tuple[Any, ...] | None = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.split_k else None
     if kernel.maximum is not None and kernel.maximum.clears:
@@ -389,4 +390,4 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     b_up = tensor("a") if kernel.num_a > 1 else tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
     scales = fake_scales(types)
-    return Buildable(kernel, (matrices, Int32(1), (acc(1), acc(0)), aux_args, workspaces, b_up, scales))
+    return Buildable(kernel, (matrices, Int32(1), (scale(1), scale(0)), aux_args, workspaces, b_up, scales))

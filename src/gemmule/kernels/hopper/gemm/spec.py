@@ -15,6 +15,7 @@ from gemmule.core.dtype import (
     FLOAT32,
     INT8,
     INT32,
+    MAX_INT8_K,
     DType,
     Precision,
 )
@@ -67,23 +68,16 @@ from .config_lists import CONFIGS
 from .cost import costs, costs_of_each
 from .dependent_launch import uses_pdl
 
+_WIDE_FLOATS = (BFLOAT16, FLOAT16, FLOAT32)
+_FLOATS = (*_WIDE_FLOATS, FLOAT8_E4M3, FLOAT8_E5M2)
 #: Types that C and D may have for each type of A and B.
-OUTPUTS: dict[DType, tuple[DType, ...]] = {
-    BFLOAT16: (BFLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
-    FLOAT16: (FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
-    FLOAT32: (FLOAT32,),
-    INT8: (INT32,),
-    FLOAT8_E4M3: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
-    FLOAT8_E5M2: (BFLOAT16, FLOAT16, FLOAT32, FLOAT8_E4M3, FLOAT8_E5M2),
-}
+OUTPUTS: dict[DType, tuple[DType, ...]] = {**dict.fromkeys(_FLOATS, _FLOATS), INT8: (INT32, INT8, *_WIDE_FLOATS)}
 #: Operands that TMA loads or stores; the last is the second B of a gated epilogue.
 _BY_TMA = ("a", "b", "c", "d", SECOND)
 #: Bytes of operands beyond which they are not in the L2 cache, and elements of a tile that is not small.
 _STREAMED_BYTES, _LARGE_TILE = 40 << 20, 128 * 104
 #: Name of the flags that the absolute maximum is cleared.
 _FLAGS = "cleared"
-#: K up to which int32 holds every dot product of int8: |a b| <= 2**14.
-_MAX_INT8_K = (2**31 - 1) // 2**14
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
 #: Microseconds: predicted times up to which `mma_sync_small` is considered, by bytes of an element, what they are too
@@ -103,7 +97,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         return (
             f"K={problem.k} has more k-tiles than the 32-bit numbers of split_k=1 count, in as many parts as clusters"
         )
-    if problem.d.dtype.is_float8:
+    if problem.d.dtype.itemsize == 1:
         num_b = num_b_of(problem.epilogue)
         if config.swap_ab or config.tile_n // (config.cluster_k * num_b) % _EPI_TILE_N_8_BIT:
             return (
@@ -145,10 +139,10 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     oriented, _, _ = row_result(problem)
     if reason := why_not_stored(oriented.d):
         return reason
-    if problem.a.dtype == INT8 and problem.k > _MAX_INT8_K:
+    if problem.a.dtype == INT8 and problem.k > MAX_INT8_K:
         return (
             f"K={problem.k}: the DSL's int8 wgmma saturates its int32 accumulators (.satfinite), which products beyond "
-            f"K={_MAX_INT8_K} may reach"
+            f"K={MAX_INT8_K} may reach"
         )
     return None
 
@@ -244,7 +238,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         (FLOAT16, FLOAT32, "m", "n", True),
     ]
     every += [(FLOAT32, FLOAT32, "k", "k", True), (FLOAT32, FLOAT32, "m", "k", False)]
-    every += [(INT8, INT32, "k", "k", False), (INT8, INT32, "k", "k", True)]
+    every += [(INT8, INT32, "k", "k", False), (INT8, INT8, "k", "k", True)]
     every += [(FLOAT8_E4M3, BFLOAT16, "k", "k", False), (FLOAT8_E5M2, FLOAT32, "k", "k", True)]
     return tuple(_signature((element, element), out, (a, b), adds) for element, out, a, b, adds in every)
 
@@ -283,7 +277,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         *result_params(*c, batch, box, swap_ab=bool(config.swap_ab)),
         *result_params("d", problem.d, batch, box, swap_ab=bool(config.swap_ab)),
         *scale_params(problem),
-        *epilogue_params(epilogue, batch[0], problem.accumulator),
+        *epilogue_params(epilogue, batch[0], problem.scale_type),
         *tensors,
     )
     if epilogue is not None and epilogue.second is not None:

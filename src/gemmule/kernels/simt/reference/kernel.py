@@ -45,12 +45,13 @@ class GemmReference:
         self,
         config: ReferenceConfig,
         accumulator: Any,
+        scale_type: Any,
         epilogue: ElementEpilogue | None = None,
         conj: str | None = None,
     ) -> None:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.threads = config.threads
-        self.acc = accumulator
+        self.acc, self.scale_type = accumulator, scale_type
         # Which operands of a complex product are conjugated; None is given for real ones.
         self.conj, self.parts = conj or "", 1 if conj is None else 2
         self.epilogue: Any = epilogue
@@ -82,6 +83,9 @@ class GemmReference:
         sB = smem.allocate_tensor(acc, self.staged(self.tile_n), 16)
         rows, cols = self.tile_m // _LANES, self.tile_n // _LANES
         rC = cute.make_rmem_tensor(cute.make_layout((rows, cols, self.parts)), acc)
+        rD = rC
+        if cutlass.const_expr(self.scale_type is not acc):
+            rD = cute.make_rmem_tensor(rC.layout, self.scale_type)
         sU, rU = sB, rC
         if cutlass.const_expr(self.gated):
             sU = smem.allocate_tensor(acc, sB.layout, 16)
@@ -136,16 +140,16 @@ class GemmReference:
                     if cutlass.const_expr(self.parts > 1):
                         self.add_parts(rC[i, j, None], rE[j, None], alpha, beta)
                     else:
-                        value = alpha * rC[i, j, 0]
-                        if beta != acc(0):
-                            value += beta * rE[j, 0].to(acc)
+                        value = alpha * rC[i, j, 0].to(self.scale_type)
+                        if beta != self.scale_type(0):
+                            value += beta * rE[j, 0].to(self.scale_type)
                         if cutlass.const_expr(self.epilogue is not None):  # noqa: SIM102
                             if m < M and n < N:
-                                up = alpha * rU[i, j, 0]
+                                up = alpha * rU[i, j, 0].to(self.scale_type)
                                 value = self.epilogue.value(value, up, mC, extras, (m, n, l0, l1), mD.element_type)
                         if cutlass.const_expr(self.has_absmax):
                             absmax_update(largest, value, (m < M) & (n < N))
-                        rC[i, j, 0] = value
+                        rD[i, j, 0] = value
             for i in cutlass.range_constexpr(rows):
                 for j in cutlass.range_constexpr(cols):
                     m, n = m0 + row + _LANES * i, n0 + col + _LANES * j
@@ -154,7 +158,7 @@ class GemmReference:
                             for p in cutlass.range_constexpr(2):
                                 mD[m, n, l0, l1, p] = rC[i, j, p].to(mD.element_type)
                         else:
-                            mD[m, n, l0, l1] = rC[i, j, 0].to(mD.element_type)
+                            mD[m, n, l0, l1] = rD[i, j, 0].to(mD.element_type)
             tile += ctas
         if cutlass.const_expr(self.has_absmax):
             absmax_atomic_max(largest, extras[-1])
@@ -169,7 +173,7 @@ class GemmReference:
         """Return whether a scalar is zero."""
         if cutlass.const_expr(self.parts > 1):
             return scalar[0] == self.acc(0) and scalar[1] == self.acc(0)
-        return scalar == self.acc(0)
+        return scalar == self.scale_type(0)
 
     @cute.jit
     def multiply(self, rC: cute.Tensor, sA: cute.Tensor, sB: cute.Tensor):
@@ -220,15 +224,19 @@ def buildable(config: ReferenceConfig, types: dict[str, str]) -> Buildable:
     if types["acc"] in PARTS:
         part = cute_type(PARTS[types["acc"]])
         return Buildable(
-            GemmReference(config, part, conj=types["conj"]),
+            GemmReference(config, part, part, conj=types["conj"]),
             (*(dynamic_tensor(types[operand], rank=_RANK) for operand in "abcd"), *fake_scalars(part)),
         )
     acc = cute_type(types["acc"])
+    # Integers that become floats are scaled in float32.
+    scale = acc if cute_type(types["d"]).is_integer or not acc.is_integer else cutlass.Float32
     tensors = tuple(dynamic_tensor(types[operand], rank=_RANK) for operand in "abcd")
     if "epilogue" not in types:
-        return Buildable(GemmReference(config, acc), (*tensors, acc(1), acc(0)))
-    epilogue = ElementEpilogue(types, acc)
+        return Buildable(GemmReference(config, acc, scale), (*tensors, scale(1), scale(0)))
+    epilogue = ElementEpilogue(types, scale)
     inputs = tuple(dynamic_tensor(kind, rank=4) for kind in types["inputs"].split())
     extras = (*inputs, *epilogue.fake_numbers(), *((fake_absmax(),) if epilogue.has_absmax else ()))
     second = (dynamic_tensor(types["b"], rank=4),) if epilogue.expression.gated else ()
-    return Buildable(GemmReference(config, acc, epilogue), (*tensors, acc(1), acc(0), extras or None, *second))
+    return Buildable(
+        GemmReference(config, acc, scale, epilogue), (*tensors, scale(1), scale(0), extras or None, *second)
+    )

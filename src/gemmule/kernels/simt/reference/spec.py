@@ -15,6 +15,7 @@ from gemmule.core.dtype import (
     FLOAT64,
     INT8,
     INT32,
+    MAX_INT8_K,
     DType,
     Kind,
     accumulator,
@@ -38,6 +39,8 @@ OUTPUTS = {
     COMPLEX128: (COMPLEX128, COMPLEX64),
     COMPLEX64: (COMPLEX64,),
 }
+#: Further types of the results of int8, whose sums wrap beyond a K.
+_FLOATS_OF_INT8 = (FLOAT32, FLOAT16, BFLOAT16)
 _FLOAT8_CAPABILITY = (8, 9)
 _MAX_GRID = 2**31 - 1
 
@@ -50,15 +53,20 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
         if dtype not in DTYPES:
             return f"inputs of {dtype} are not supported; choose among {', '.join(map(str, DTYPES))}"
     outputs = OUTPUTS[problem.accumulator]
+    if problem.a.dtype == problem.b.dtype == INT8:
+        outputs += _FLOATS_OF_INT8
     if problem.d.dtype not in outputs:
         return (
             f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}, which the output cannot hold "
             f"as {problem.d.dtype}; choose among {', '.join(map(str, outputs))}"
         )
-    if problem.c is not None and not problem.accumulator.holds(problem.c.dtype):
+    if problem.scale_type != problem.accumulator and problem.k > MAX_INT8_K:
+        return f"K={problem.k}: int32 sums of int8 may wrap beyond K={MAX_INT8_K}, and become floats"
+    sums = problem.accumulator, problem.scale_type
+    if problem.c is not None and not any(one.holds(problem.c.dtype) for one in sums):
         return f"C is {problem.c.dtype}, which {problem.accumulator}, the type of the accumulators, does not hold"
     if problem.epilogue is not None:
-        if problem.accumulator.kind is not Kind.FLOAT:
+        if problem.scale_type.kind is not Kind.FLOAT:
             types = f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}"
             return f"epilogues are computed in real floats; {types}"
         dtypes += [matrix.dtype for matrix in problem.epilogue.matrices]
@@ -104,7 +112,7 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
         # Complex matrices have a mode of two parts, and strides of these.
         return found if x.dtype.kind is not Kind.COMPLEX else tuple(2 * stride for stride in found)
 
-    acc = problem.accumulator
+    acc, scale = problem.accumulator, problem.scale_type
     tiles = -(-m // config.tile_m) * -(-n // config.tile_n) * batch[0] * batch[1]
     c = problem.c if problem.c is not None else problem.d
     extras: list[Param] = []
@@ -112,7 +120,7 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
     if problem.epilogue is not None:
         for name, matrix in problem.epilogue.inputs().items():
             extras.append(TensorParam(name, (m, n, *batch), strides(matrix), shape_bits=64))
-        extras += (*number_params(problem.epilogue, acc), *absmax_params(problem.epilogue))
+        extras += (*number_params(problem.epilogue, scale), *absmax_params(problem.epilogue))
         if (second := problem.epilogue.second) is not None:
             num_b = 2
             extras.append(TensorParam(SECOND, (n, k, *batch), strides(second.transposed()), shape_bits=64))
@@ -126,7 +134,7 @@ def launch(problem: GemmProblem, config: ReferenceConfig) -> Launch:
             TensorParam("b", (n, k, *batch), strides(problem.b.transposed()), shape_bits=64),
             TensorParam("d" if problem.c is None else "c", (m, n, *batch), strides(c), shape_bits=64),
             TensorParam("d", (m, n, *batch), strides(problem.d), shape_bits=64),
-            *scalar_params(acc, problem.alpha, problem.beta if problem.c is not None else 0),
+            *scalar_params(scale, problem.alpha, problem.beta if problem.c is not None else 0),
             *extras,
         ),
     )
