@@ -157,13 +157,12 @@ class SimtGemmMainloop(CpAsyncMainloop):
         if cutlass.const_expr(not self.whole):
             inside = copies.mask(gX, row0, 0 - self.depth)
             last = copies.mask(gX, row0, depth // self.depth * self.depth)
-        loaded = slots = matrices = None
+        address, stride, loaded, slots, matrices = stages + copies.target(), copies.k_tile_stride(gX), None, None, None
         if cutlass.const_expr(isinstance(copies, (VectorCopies, SlotCopies))):
             loaded = copies.registers()
         if cutlass.const_expr(isinstance(copies, SlotCopies)):
             slots, matrices = stages + copies.slots(), stages + copies.matrices()
-        stride = copies.k_tile_stride(gX)
-        return Operand(copies, gX, stages + copies.target(), stride, inside, last, loaded, slots, matrices)
+        return Operand(copies, gX, address, stride, inside, last, loaded, slots, matrices)
 
     def fill(self, tile: Tile, sources: Any, k_tiles: Any) -> tuple[Any, Any]:
         """Issue the copies of all stages but one; vectors of these k-tiles are stored, and those of the next loaded."""
