@@ -12,24 +12,11 @@ import numpy as np
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.kernels.parts.clusters_at_once import ClusterPlaces
 
 from .config import LARGEST, SimtConfig
 from .rates import SimtRates, factor_of
 
-#: Of 132 SMs those that clusters can fill: a cluster's CTAs share a GPC. With two CTAs an SM 79 clusters of three fit,
-#: 62 of four, 39 of six, 30 of eight and 14 of sixteen; with one more the kernel took the time of three CTAs an SM.
-#: More CTAs an SM fill more SMs: 120 clusters of three fit with three, 162 with four, and 162 of six with eight.
-_SMS, _FILLED = 132, {3: 122.3, 4: 123.5, 6: 122.5, 8: 120, 16: 112}
-#: CTAs an SM that are too many and fit: 62 clusters of four with two; with three 92 fit and not 93. Below 0, that do
-#: not fit though they are not too many: of 40 clusters of three with one, and of 40 of six with two.
-_SLACK = {3: -0.0225, 4: 0.01, 6: -0.045}
-#: The same of others, so that a whole number of CTAs an SM stays one.
-_ROUNDING = 1e-9
-#: CTAs an SM beyond which a whole number no longer fits, and that number: 79 clusters of three fit with two, 30 of
-#: four, 17 of six and 6 of sixteen with one.
-_FITS = {3: (1.97, 2), 4: (0.97, 1), 6: (0.9, 1), 16: (0.86, 1)}
-#: A little more than a whole number of CTAs an SM.
-_MORE = 1 + 1e-6
 #: Cycles of an IMAD, of which an SM has 64 a clock cycle, and 128 FMAs (CUDA programming guide, arithmetic throughput),
 #: by those of an FMA in `rates`: these pass at 3167 a microsecond, an H200's clock at up to 1980.
 _IMAD_CYCLES = 3.0
@@ -47,12 +34,9 @@ class OperandLayout(NamedTuple):
     unaligned: bool
 
 
-#: How MN-major copies in workspaces lie.
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class SimtFacts:
-    """Facts of configs for every product of a kind of operands: an array with a number for each config.
+    """Facts of configs for every product of a kind of operands: most an array with a number for each config.
 
     Attributes
     ----------
@@ -60,9 +44,10 @@ class SimtFacts:
         Fields of the configs.
     depth : array
         k of a k-tile of all CTAs of a cluster.
-    share, slack, fits, more : array
-        CTAs of a tile for each SM that clusters can fill; CTAs an SM that are too many and fit; and CTAs an SM beyond
-        which a small whole number no longer fits, with a little more than that number.
+    places : ClusterPlaces
+        Where clusters of the configs lie.
+    multiprocessors : int
+        SMs of the GPU.
     resident : array
         CTAs of an SM in a full wave.
     warps : array
@@ -80,10 +65,8 @@ class SimtFacts:
     tile_n: Any
     cluster_k: Any
     depth: Any
-    share: Any
-    slack: Any
-    fits: Any
-    more: Any
+    places: ClusterPlaces
+    multiprocessors: int
     resident: Any
     warps: Any
     products: Any
@@ -167,10 +150,7 @@ def _sixth_power(number: Any) -> Any:
 
 def work_of(facts: SimtFacts, tiles: Any, k: int, moved: Any) -> SimtWork:
     """Return the work of configs for so many tiles each, with `k` products an element."""
-    each = tiles * facts.share
-    each -= facts.slack
-    # One more than a whole one, where no more CTAs fit with so few an SM.
-    ctas = np.ceil(np.maximum(each, (each > facts.fits) * facts.more))
+    ctas = facts.places.busiest(tiles, facts.multiprocessors)
     waves = np.floor((ctas - 1) / facts.resident)
     return SimtWork(facts, ctas, waves, ctas - waves * facts.resident, np.ceil(k / facts.depth), moved)
 
@@ -193,15 +173,15 @@ def facts_of(
         {
             **_facts_of_config(config, (a.k_major, b.k_major), (a.unaligned, b.unaligned), by_element, takes_vectors),
             **(_integer_facts(config) if integers else {}),
-            "share": config.cluster_k * _SMS / (multiprocessors * _FILLED.get(config.cluster_k, _SMS)),
-            "slack": _SLACK.get(config.cluster_k, _ROUNDING),
-            "fits": _FITS.get(config.cluster_k, (1.0, 1))[0],
-            "more": _FITS.get(config.cluster_k, (1.0, 1))[1] * _MORE,
         }
         for a, b in operands
         for config in configs
     ]
-    return SimtFacts(**{name: np.array([one[name] for one in every], float) for name in every[0]})
+    # CTAs that wait begin where others end: so many an SM hold as many clusters as if all were resident. With as many
+    # an SM as a cluster has, all SMs are full, and the count begins anew.
+    places = ClusterPlaces([(config.cluster_k, config.cluster_k) for _ in operands for config in configs])
+    arrays = {name: np.array([one[name] for one in every], float) for name in every[0]}
+    return SimtFacts(places=places, multiprocessors=multiprocessors, **arrays)
 
 
 def _integer_facts(config: SimtConfig) -> dict[str, float]:
