@@ -178,6 +178,8 @@ LONG = (
     "simt_syrk",
     "complex64_gemm",
     "complex64_syrk",
+    "complex128_gemm",
+    "complex128_syrk",
     "mma_sync_gemm",
     "transpose_tiled",
     "transpose_in_place",

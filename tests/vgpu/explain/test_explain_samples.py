@@ -73,7 +73,7 @@ RAGGED_ONLY = ("gemm_reference",)
 #: A kernel whose threads, each of an element, are those of g01.
 LIKE_G01 = ("g02_naive_coalesced",)
 #: Kernels of which large problems of ragged tiles take longest to count; others have ragged tiles in every run.
-WHOLE_ONLY = ("simt_gemm", "g04_register_tile", "complex128_gemm")
+WHOLE_ONLY = ("simt_gemm", "simt_batched", "g04_register_tile", "complex128_gemm", "mma_sync_small")
 #: A kernel whose tiles are those of simt_gemm, in larger ones, with four times the work.
 LIKE_SIMT_GEMM = ("complex64_gemm",)
 #: Kernels whose tiles and threads are those of g04, so that the same small problems are chosen for them.

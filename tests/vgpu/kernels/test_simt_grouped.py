@@ -146,6 +146,7 @@ def test_ends_that_decrease_stray_nowhere(axis, rng):
         run_kernel(problem, Choice(SPEC, SMALL), {"a": a, "b": b, "offsets": ends, "d": d}, Options())
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("axis", "mk")
 @pytest.mark.parametrize(
     "config",
