@@ -165,7 +165,9 @@ def test_without_jit(rng):
     a, b = arrays(rng, (3, 4), (4, 5))
     with jax.disable_jit():
         np.testing.assert_allclose(gj.matmul(a, b), a @ b, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(jax.grad(lambda x: gj.matmul(x, b).sum())(a), jnp.ones((3, 5)) @ b.T, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            jax.grad(lambda x: gj.matmul(x, b).sum())(a), jnp.ones((3, 5)) @ b.T, rtol=0, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize(
