@@ -174,6 +174,7 @@ STEPS = {*LADDER, *TRANSPOSE_LADDER} - {"float64_gemm", "mma_sync_gemm", "hopper
 #: Kernels that take the compiler longest, with the same instructions for every architecture.
 LONG = (
     "g07_cp_async",
+    "simt_batched",
     "simt_gemm",
     "simt_syrk",
     "complex64_gemm",
@@ -184,6 +185,8 @@ LONG = (
     "transpose_tiled",
     "transpose_in_place",
     "transpose_in_registers",
+    "transpose_skinny",
+    "transpose_whole_sectors",
 )
 
 

@@ -70,6 +70,7 @@ def test_mma_sync_with_a_bias_by_row(kernel, only, rng):
     finish(CASES["row_bias_silu"], rng, shape=(67, 71, 40))
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("kernel", ["mma_sync_gemm", "mma_sync_small", "simt_gemm"])
 def test_inputs_have_any_strides(kernel, order, rng):
@@ -109,14 +110,14 @@ def test_cases(kernel, name, only, rng):
     ],
     ids=str,
 )
-def test_batches_with_a_function(fields, monkeypatch, rng):
+@pytest.mark.parametrize("name", ["bias_gelu", "two_matrices", pytest.param("row_bias_silu", marks=pytest.mark.slow)])
+def test_batches_with_a_function(fields, name, monkeypatch, rng):
     monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
     config = HopperGemmConfig(**{"tile_m": 128, "pingpong": 1, "cluster_m": 1, "ctas": 1} | fields)
     stages, batches = config.epi_batches(2, fused=True)
     assert (stages, batches) == ((4, 4) if config.tile_n == 128 else (4, 6))
     leave_kernels(monkeypatch, (dataclasses.replace(SPECS["hopper_gemm"], configs=(config,)),))
-    for name in ("bias_gelu", "row_bias_silu", "two_matrices"):
-        finish(CASES[name], rng, shape=(264, 200, 136))
+    finish(CASES[name], rng, shape=(264, 200, 136))
 
 
 @pytest.mark.slow

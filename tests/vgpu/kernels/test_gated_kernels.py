@@ -235,9 +235,9 @@ def test_the_maximum_is_of_the_result_alone(kernel, only, rng):
     "fields",
     [
         {"cluster_k": 2},
-        {"swap_ab": 1, "tile_n": 64},
+        pytest.param({"swap_ab": 1, "tile_n": 64}, marks=pytest.mark.slow),
         {"split_k": 1, "cluster_n": 2, "ctas": 24},
-        {"tile_m": 128, "pingpong": 0, "ctas": 1},
+        pytest.param({"tile_m": 128, "pingpong": 0, "ctas": 1}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

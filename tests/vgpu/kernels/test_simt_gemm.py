@@ -52,6 +52,7 @@ def multiply(*arrays, config=SMALL, **options):
     return multiply_by(*arrays, config=config, **options)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize(
     "config",
     [SMALL, DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (GROUPS, TALL, VECTORS, EARLY, PANELS))],
