@@ -162,7 +162,7 @@ def test_a_tile_is_no_larger_than_the_matrix(kernel, shape, tile):
 
 def test_a_tile_of_a_cluster_is_not_said_to_be_a_ctas():
     """h06 has clusters of two CTAs, each with 128 x 256 elements."""
-    text = page(explained("h06_cluster_multicast", "4096,4096,4096"))
+    text = page(explained("h06_cluster_multicast", "2304,2304,256"))
     assert "256 x 256 elements per cluster of 2 at a time" in " ".join(text.split())
 
 
