@@ -113,7 +113,7 @@ def test_blocks(form, lines, shape, config, rng):
         pytest.param((500, 584, 528), PAIRS, marks=pytest.mark.slow),
         ((270, 536, 144), dataclasses.replace(HALVES, ctas=2)),
         pytest.param((140, 424, 272), dataclasses.replace(SEVERAL, tile_n=208), marks=pytest.mark.slow),
-        ((140, 552, 272), ODD),
+        pytest.param((140, 552, 272), ODD, marks=pytest.mark.slow),
         ((9, 200, 400), SWAPPED),
         ((150, 72, 656), PARTS_OF_K),
         pytest.param((320, 264, 272), TALL, marks=pytest.mark.slow),
