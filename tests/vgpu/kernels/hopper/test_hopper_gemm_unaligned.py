@@ -36,9 +36,8 @@ CONFIGS = [
 SPLIT = [one for one in SPEC.configs if one.cluster_k > 1]
 #: Of them some: CTAs that write 32 columns, 8, and 64, and with cooperative warpgroups 32.
 FEW = [
-    one
-    for one in SPLIT
-    if (one.tile_m, one.tile_n, one.cluster_k) in {(64, 64, 2), (64, 64, 8), (64, 128, 2), (128, 128, 4)}
+    next(one for one in SPLIT if (one.tile_m, one.tile_n, one.cluster_k) == shape)
+    for shape in ((64, 64, 2), (64, 64, 8), (64, 128, 2), (128, 128, 4))
 ]
 
 
