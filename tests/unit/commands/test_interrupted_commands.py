@@ -128,7 +128,9 @@ def test_a_process_ends_with_its_code_once_its_threads_have_ended(word, code, in
     begun = (
         "import atexit, sys, threading, time\n"
         "atexit.register(lambda: print('taken apart'))\n"
-        "slow = lambda: (time.sleep(0.4), atexit.register(print, 'registered'), print('slow'))\n"
+        # However long the command takes to import, this is done after it.
+        "wait = lambda: (threading.main_thread().join(), time.sleep(0.1))\n"
+        "slow = lambda: (wait(), atexit.register(print, 'registered'), print('slow'))\n"
         "threading.Thread(target=slow).start()\n"
         f"from gemmule_command import script; sys.argv = ['gemmule', {word!r}]; script()"
     )
