@@ -85,9 +85,11 @@ def mark_other_combinations(items):
     for item in items:
         marker = item.get_closest_marker("combinations")
         if marker is not None and item.get_closest_marker("slow") is None:
-            grids[item.nodeid.partition("[")[0], *marker.args].append(item)
-    for (_, strength), grid in grids.items():
-        chosen = {*covering([tuple(map(id, item.callspec.params.values())) for item in grid], strength)}
+            once = tuple(marker.kwargs.get("once", ()))
+            grids[item.nodeid.partition("[")[0], *marker.args, once].append(item)
+    for (_, strength, once), grid in grids.items():
+        alone = [[*grid[0].callspec.params].index(name) for name in once]
+        chosen = {*covering([tuple(map(id, item.callspec.params.values())) for item in grid], strength, alone)}
         for place, item in enumerate(grid):
             if place not in chosen:
                 item.add_marker(pytest.mark.slow)

@@ -10,12 +10,16 @@ from support.code.launch_order import assert_in_order
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-#: Every layout on Hopper, one elsewhere.
+#: The first and the last layout on Hopper, one elsewhere; slow ones are the others of Hopper.
 JOBS = [
-    Job(spec, spec.default, signature, arch)
+    pytest.param(
+        Job(spec, spec.default, signature, arch),
+        marks=[] if signature in (signatures[0], signatures[-1]) else [pytest.mark.slow],
+    )
     for spec in kernels_of("grouped")
     for arch in spec.archs
-    for signature in spec.signatures(arch)[: None if arch.major == 9 else 1]
+    for signatures in [spec.signatures(arch)]
+    for signature in signatures[: None if arch.major == 9 else 1]
 ]
 
 

@@ -6,16 +6,20 @@ import itertools
 import random
 
 
-def covering(rows, strength):
+def covering(rows, strength, once=()):
     """Return the places of few rows that have every combination of `strength` values which the rows have.
 
-    Rows with most new combinations come first; the sample is the same in every process.
+    Values of the columns `once` need no combination with others: each occurs. Rows with most new combinations come
+    first; the sample is the same in every process.
     """
-    columns = [*dict.fromkeys(zip(*rows, strict=True))]
+    every = [*zip(*rows, strict=True)]
+    columns, single = [*dict.fromkeys(every)], {every[column] for column in once}
     places = range(len(rows))
-    if len(columns) <= strength:
+    joined = [number for number, column in enumerate(columns) if column not in single]
+    if len(joined) <= strength and not single:
         return [*places]
-    axes = [*itertools.combinations(range(len(columns)), strength)]
+    axes = [*itertools.combinations(joined, min(strength, len(joined)))]
+    axes += [(columns.index(column),) for column in single]
     found = [{(axis, *(columns[one][place] for one in axis)) for axis in axes} for place in places]
     missing, chosen = set().union(*found), []
     left = random.Random(len(rows)).sample(places, len(rows))

@@ -219,7 +219,7 @@ def test_an_epilogue_of_each_group(epilogue, biased, rng):
     for group, (start, end) in enumerate(itertools.pairwise((0, *ends))):
         row = None if bias is None else bias[group]
         wanted[start:end] = gm.gemm(a[start:end], b[group], bias=row, epilogue=epilogue)
-    np.testing.assert_allclose(got, wanted, rtol=1e-13)
+    np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

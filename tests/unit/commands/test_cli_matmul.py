@@ -252,7 +252,7 @@ def test_a_signal_leaves_what_is_finished(folder, number, code, steps):
             assert child.stdout.readline() == "working\n"
         assert any(name.endswith(".partial") for name in names(folder))
         child.send_signal(number)
-        _, errors = child.communicate(timeout=20)
+        _, errors = child.communicate(timeout=120)
     assert child.returncode == code
     assert errors.startswith("gemmule: ")
     assert errors.count("\n") == 1

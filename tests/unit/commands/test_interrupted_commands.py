@@ -56,7 +56,7 @@ def test_ctrl_c_while_the_package_is_loaded_is_no_traceback(pause):
     child.stdout.readline()
     time.sleep(pause)
     child.send_signal(signal.SIGINT)
-    _, told = child.communicate(timeout=60)
+    _, told = child.communicate(timeout=120)
     assert b"Traceback" not in told, told
     # Once everything is printed, the signal itself ends the process: 130 to a shell.
     assert child.returncode in (130, 0, -signal.SIGINT)
@@ -128,7 +128,9 @@ def test_a_process_ends_with_its_code_once_its_threads_have_ended(word, code, in
     begun = (
         "import atexit, sys, threading, time\n"
         "atexit.register(lambda: print('taken apart'))\n"
-        "slow = lambda: (time.sleep(0.4), atexit.register(print, 'registered'), print('slow'))\n"
+        # However long the command takes to import, this is done after it.
+        "wait = lambda: (threading.main_thread().join(), time.sleep(0.1))\n"
+        "slow = lambda: (wait(), atexit.register(print, 'registered'), print('slow'))\n"
         "threading.Thread(target=slow).start()\n"
         f"from gemmule_command import script; sys.argv = ['gemmule', {word!r}]; script()"
     )

@@ -306,7 +306,7 @@ def test_sixteen_processes_and_a_damaged_file(tmp_path):
     processes = [context.Process(target=_one_process, args=(barrier, results, compiles)) for _ in range(16)]
     for process in processes:
         process.start()
-    told = [results.get(timeout=60) for _ in processes]
+    told = [results.get(timeout=180) for _ in processes]
     for process in processes:
         process.join()
         assert process.exitcode == 0

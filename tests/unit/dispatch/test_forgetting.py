@@ -74,7 +74,7 @@ def test_a_table_that_is_read_while_tables_are_forgotten_is_not_kept(monkeypatch
 
     def read(chip, user):
         reading.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return object()
 
     monkeypatch.setattr(tuned_table, "TunedTable", read)
@@ -82,10 +82,10 @@ def test_a_table_that_is_read_while_tables_are_forgotten_is_not_kept(monkeypatch
     reader = threading.Thread(target=tuned_table.table_for, args=("a GPU",))
     forgetter = threading.Thread(target=tuned_table.clear_tables)
     reader.start()
-    assert reading.wait(30)
+    assert reading.wait(60)
     forgetter.start()
     forgetter.join(0.1)
     go_on.set()
-    reader.join(30)
-    forgetter.join(30)
+    reader.join()
+    forgetter.join()
     assert tuned_table._tables == {}

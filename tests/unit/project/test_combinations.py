@@ -32,3 +32,11 @@ def test_values_that_never_occur_together_are_not_asked_for():
     rows = [row for row in GRID if row[2] != 3 or row[3] == 1]
     sample = [rows[place] for place in covering(rows, 2)]
     assert combinations(sample, 2) == combinations(rows, 2)
+
+
+def test_of_a_column_alone_each_value_occurs():
+    sample = [GRID[place] for place in covering(GRID, 2, (2,))]
+    assert {row[2] for row in sample} == {row[2] for row in GRID}
+    pairs = itertools.combinations((0, 3, 4), 2)
+    assert all({(row[i], row[j]) for row in sample} == {(row[i], row[j]) for row in GRID} for i, j in pairs)
+    assert len(sample) < len(covering(GRID, 2))

@@ -200,7 +200,7 @@ def test_plans_say_why_the_reference_kernel_runs():
     )
 
 
-@pytest.mark.parametrize("name", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("name", ["float32", "float64", pytest.param("complex64", marks=pytest.mark.slow)])
 def test_c_in_the_memory_of_the_result(name, rng):
     x, out = whole_numbers(rng, name, (40, 40)), whole_numbers(rng, name, (40, 40))
     expected = x @ x + 2 * out

@@ -88,6 +88,7 @@ LONG = (
     "hopper_gemm_unaligned",
     "bf16x6_gemm",
     "ozaki_gemm",
+    "ozaki_complex",
 )
 
 

@@ -141,10 +141,12 @@ COMPILED_LONGEST = (
 )
 
 
-#: Steps between the first and last of Hopper's ladder take longest; d01 and complex128 show what d02 and complex64 do.
+#: Steps between the first and last of Hopper's ladder take longest; d01 and complex128 show what d02 and complex64 do,
+#: and samples of simt_batched are explained in another test.
 LONG = (
     "d02_b_in_registers",
     "complex64_gemm",
+    "simt_batched",
     "h03_stages",
     "h04_warp_specialised",
     "h05_persistent",

@@ -61,11 +61,15 @@ def multiply(a, b, d, c=None, alpha=1, beta=0, config=SMALL):
     return d
 
 
-def eta(got, a, b):
-    """The largest error, in units of the last place of float32 and of the sum of magnitudes."""
+def errors(got, a, b):
+    """Errors in units of the last place of float32 and of the sum of magnitudes."""
     wide = [x.astype(np.float64) for x in (a, b)]
     size = np.abs(wide[0]) @ np.abs(wide[1])
-    return np.max(np.abs(got - wide[0] @ wide[1]) / np.where(size > 0, size, 1)) / U
+    return np.abs(got - wide[0] @ wide[1]) / np.where(size > 0, size, 1) / U
+
+
+def root_mean_square(x):
+    return float(np.sqrt(np.mean(np.square(x))))
 
 
 #: How A, B and the result lie. The first two are one specialisation, the transposed product among them.
@@ -102,7 +106,7 @@ def test_every_config_takes_tile_after_tile(config, layout, rng):
     a, b = random_matrix(rng, FLOAT32, (140, 1300)), random_matrix(rng, FLOAT32, (1300, 200))
     moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
     got = multiply(*moved, poisoned(FLOAT32, (140, 200)), config=dataclasses.replace(config, ctas=1))
-    assert eta(got, a, b) <= 3
+    assert errors(got, a, b).max() <= 3
 
 
 def bits_at(rng, low, high, shape):
@@ -162,8 +166,10 @@ LONGER = [pytest.param(*one, marks=pytest.mark.slow) for one in itertools.produc
 def test_errors_are_less_than_those_of_float32(family, k, rng):
     a, b = (FAMILIES[family](rng, shape).astype(np.float32) for shape in ((100, k), (k, 60)))
     got = multiply(a, b, poisoned(FLOAT32, (100, 60)))
-    # Both are the largest of many: a tenth is left to chance.
-    assert eta(got, a, b) <= max(1.1 * eta(in_order(a, b), a, b), 3)
+    found = errors(got, a, b)
+    assert found.max() <= k + 3
+    # Of 6000 elements it varies by some percent, where the largest error may double.
+    assert root_mean_square(found) <= 1.2 * max(root_mean_square(errors(in_order(a, b), a, b)), 1)
 
 
 def test_integers_and_powers_of_two_are_exact(rng):

@@ -90,10 +90,12 @@ def test_ctas_of_a_cluster_share_a_form(only, rng):
     ("fields", "order"),
     [
         ({"tile_n": 64, "cluster_k": 2}, "F"),
-        ({"tile_m": 128, "tile_n": 96, "cluster_k": 3, "stages": 3}, "F"),
+        pytest.param({"tile_m": 128, "tile_n": 96, "cluster_k": 3, "stages": 3}, "F", marks=pytest.mark.slow),
         ({"tile_n": 128, "cluster_k": 4, "cluster_n": 2, "pingpong": 0, "tile_m": 128, "stages": 3}, "C"),
         ({"tile_n": 64, "split_k": 1, "cluster_n": 2, "ctas": 22}, "F"),
-        ({"tile_n": 128, "split_k": 1, "pingpong": 0, "tile_m": 128, "ctas": 11}, "C"),
+        pytest.param(
+            {"tile_n": 128, "split_k": 1, "pingpong": 0, "tile_m": 128, "ctas": 11}, "C", marks=pytest.mark.slow
+        ),
         ({"tile_m": 128, "tile_n": 48, "cluster_k": 2, "swap_ab": 1, "stages": 4}, "F"),
         (
             {
@@ -121,7 +123,7 @@ def test_k_is_split(fields, order, only, rng):
     [
         ({"tile_m": 128, "tile_n": 24, "cluster_m": 2}, "F"),
         ({"tile_m": 256, "tile_n": 56, "pingpong": 0, "stages": 4, "cluster_n": 2, "ctas": 4}, "C"),
-        ({"tile_m": 128, "tile_n": 72, "ctas": 1}, "C"),
+        pytest.param({"tile_m": 128, "tile_n": 72, "ctas": 1}, "C", marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -233,9 +235,9 @@ def test_the_maximum_is_of_the_result_alone(kernel, only, rng):
     "fields",
     [
         {"cluster_k": 2},
-        {"swap_ab": 1, "tile_n": 64},
+        pytest.param({"swap_ab": 1, "tile_n": 64}, marks=pytest.mark.slow),
         {"split_k": 1, "cluster_n": 2, "ctas": 24},
-        {"tile_m": 128, "pingpong": 0, "ctas": 1},
+        pytest.param({"tile_m": 128, "pingpong": 0, "ctas": 1}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -53,9 +53,11 @@ def shapes_of(cases):
 
 @pytest.mark.parametrize(("spec", "dtype", "out", "shape"), list(shapes_of(CASES)))
 def test_ragged_shapes(spec, dtype, out, shape, rng):
+    """With C, and of the first types without it, which is another kernel."""
     m, n, k = shape
     a, b, c = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n)), random_matrix(rng, out, (m, n))
-    assert_product(multiply(spec, a, b, poisoned(out, (m, n))), a, b)
+    if [dtype, out] == FIRST[spec.name]:
+        assert_product(multiply(spec, a, b, poisoned(out, (m, n))), a, b)
     alpha, beta = (3, -2) if out.kind is Kind.INTEGER else (0.75, -1.5)
     assert_product(multiply(spec, a, b, poisoned(out, (m, n)), c, alpha, beta), a, b, c, alpha, beta)
 
@@ -112,8 +114,7 @@ EVERY_CONFIG = [
 @pytest.mark.parametrize(("spec", "config"), EVERY_CONFIG)
 def test_every_config_computes_whole_tiles(spec, config, rng):
     dtype, out = types_of(spec)[0]
-    small = max(getattr(config, "tile_m", 256), getattr(config, "tile_n", 256)) <= 64
-    side = 128 if small else 256
+    side = max(128, getattr(config, "tile_m", 256), getattr(config, "tile_n", 256))
     a, b = random_matrix(rng, dtype, (side, 64)), random_matrix(rng, dtype, (64, side))
     assert_product(multiply(spec, a, b, poisoned(out, (side, side)), config=config), a, b)
 

@@ -49,7 +49,7 @@ def names(value):
     return f"{value.spec.name}-{value.config}" if isinstance(value, Choice) else "-".join(value)
 
 
-# The next test but one has every kernel in every layout.
+# The next test but one has one kernel in every layout, and slow ones have all.
 @pytest.mark.combinations(1)
 @pytest.mark.parametrize("choice", CHOICES, ids=names)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=names)
@@ -73,8 +73,14 @@ def test_lines_begin_at_pairs_of_words_or_at_vectors_of_one_operand(choice, shap
     assert_exact(choice, a, b, poisoned(FLOAT32, (m, n)), copies)
 
 
-@pytest.mark.parametrize("choice", CHOICES, ids=names)
-@pytest.mark.parametrize("layout", LAYOUTS, ids=names)
+#: One kernel in every layout, the others in one that another test compiles too.
+INSIDE = [
+    pytest.param(choice, layout, marks=[] if choice is CHOICES[0] or layout == ("col", "row") else [pytest.mark.slow])
+    for choice, layout in itertools.product(CHOICES, LAYOUTS)
+]
+
+
+@pytest.mark.parametrize(("choice", "layout"), INSIDE, ids=names)
 def test_nan_between_lines_is_not_multiplied(choice, layout, rng):
     def inside(values):
         room = poisoned(FLOAT32, (values.shape[0] + 3, values.shape[1] + 8))[2:-1, 5:-3]

@@ -242,8 +242,8 @@ def test_clusters_that_copy_4_bytes_at_a_time(config, rng):
 #: A thread's copies are as many as a mask has bits in the first two; CTAs of the others do not divide what is written.
 BEGIN_ANYWHERE = [
     MmaSyncConfig(tile_m=64, tile_n=32, warps_n=1, stages=4),
-    MmaSyncConfig(),
-    MmaSyncConfig(tile_n=64, warps_m=4, stages=4, cluster_k=3),
+    pytest.param(MmaSyncConfig(), marks=pytest.mark.slow),
+    pytest.param(MmaSyncConfig(tile_n=64, warps_m=4, stages=4, cluster_k=3), marks=pytest.mark.slow),
     MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=5),
 ]
 
@@ -265,7 +265,7 @@ def test_tf32_lines_that_begin_anywhere(config, rng):
 #: Several clusters share a tile, of two CTAs, of one and of four; the last has four times as many threads.
 SPLIT = [
     MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=2, split_k=1),
-    MmaSyncConfig(tile_m=64, tile_n=64, stages=4, split_k=1),
+    pytest.param(MmaSyncConfig(tile_m=64, tile_n=64, stages=4, split_k=1), marks=pytest.mark.slow),
     pytest.param(MmaSyncConfig(tile_m=64, tile_n=64, stages=3, cluster_k=4, split_k=1), marks=pytest.mark.slow),
     pytest.param(MmaSyncConfig(warps_n=4, stages=4, cluster_k=2, split_k=1), marks=pytest.mark.slow),
     pytest.param(MmaSyncConfig(tile_m=64, warps_n=4, stages=4, cluster_k=2, split_k=1), marks=pytest.mark.slow),

@@ -110,7 +110,11 @@ def to_tf32(x):
     return ((bits + np.uint32(0xFFF) + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(one, marks=[] if one[0] != one[1] else [pytest.mark.slow]) for one in LAYOUTS],
+    ids="-".join,
+)
 def test_tf32(layout, rng):
     for m, n, k in [*SHAPES, (36, 68, 72)]:
         a, b = (to_tf32(x) for x in matrices(rng, FLOAT32, (m, n, k), ("row", "row")))

@@ -52,6 +52,7 @@ def multiply(*arrays, config=SMALL, **options):
     return multiply_by(*arrays, config=config, **options)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize(
     "config",
     [SMALL, DEEP, *(pytest.param(one, marks=pytest.mark.slow) for one in (GROUPS, TALL, VECTORS, EARLY, PANELS))],
@@ -118,6 +119,7 @@ def test_layouts_and_widths(layout, shape, offset, widths, rng):
 ENDS = [(68, 36, 52), *(pytest.param(one, marks=pytest.mark.slow) for one in ((36, 132, 4), (100, 68, 100)))]
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("shape", ENDS, ids=str)
 @pytest.mark.parametrize(
     "config", [DEEP, TALL, EARLY, *(pytest.param(one, marks=pytest.mark.slow) for one in (VECTORS,))], ids=str

@@ -49,7 +49,11 @@ def test_vectors_along_k_wait_in_slots_of_a_part_of_k_in_a_cluster(rng):
 @pytest.mark.parametrize(
     "config", [PANELS, pytest.param(SimtConfig(96, 192, 32, 3, 2, 4, warps_k=2), marks=pytest.mark.slow)], ids=str
 )
-@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(one, marks=[] if one[0] != one[1] else [pytest.mark.slow]) for one in LAYOUTS],
+    ids="-".join,
+)
 def test_lines_of_all_panels_are_copied_at_once(layout, config, rng):
     # Aligned, in whole rows of the last tile but one panel; and by element.
     for m, n, k in ((config.tile_m + 68, 36, 164), (99, config.tile_n + 7, 35)):

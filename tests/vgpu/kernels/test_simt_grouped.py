@@ -45,6 +45,7 @@ def test_random_ends(axis, rng):
         multiply(rng, axis, tuple(np.sort(rng.integers(0, EXTENT + 1, groups)).tolist()), sizes=(24, 40))
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("axis", "mnk")
 @pytest.mark.parametrize("kinds", LAYOUTS, ids="-".join)
 @pytest.mark.parametrize("sizes", [pytest.param((24, 40), id="aligned", marks=pytest.mark.slow), (23, 37)], ids=str)
@@ -146,6 +147,7 @@ def test_ends_that_decrease_stray_nowhere(axis, rng):
         run_kernel(problem, Choice(SPEC, SMALL), {"a": a, "b": b, "offsets": ends, "d": d}, Options())
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("axis", "mk")
 @pytest.mark.parametrize(
     "config",

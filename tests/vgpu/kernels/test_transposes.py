@@ -73,7 +73,7 @@ def test_ragged_shapes(spec, itemsize, shape, rng):
     transposed(spec, spec.default, random_rows(rng, shape, itemsize))
 
 
-@pytest.mark.combinations(3)
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("pad", [0, 3])
 @pytest.mark.parametrize("offset", [0, 1, 5])
 @pytest.mark.parametrize("itemsize", SIZES)
@@ -148,7 +148,7 @@ def rows_copied(moved, target):
         check_permutation(ROWS, config, moved, target)
 
 
-@pytest.mark.combinations(3)
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize(("pad", "offset"), [(0, 0), (0, 1), (3, 0), (8, 8)])
 @pytest.mark.parametrize("gap", [0, 1])
 @pytest.mark.parametrize("shape", [(3, 5, 7, 40), (2, 70, 3, 16), (300, 4, 33), (9, 3, 130), (40, 3, 32)], ids=str)
@@ -177,7 +177,7 @@ def test_rows_in_any_order(itemsize, strides, offset, rng):
 SKINNY = next(spec for spec in TRANSPOSES if spec.name == "transpose_skinny")
 
 
-@pytest.mark.combinations(3)
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("offset", [0, 1, 7])
 @pytest.mark.parametrize(("short", "long"), [(1, 2100), (2, 1403), (3, 2049), (8, 1100), (33, 777), (64, 512)])
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -192,7 +192,7 @@ def test_arrays_of_structures(itemsize, side, short, long, offset, rng):
 
 FEW = [SkinnyConfig(512, 64), *(pytest.param(one, marks=pytest.mark.slow) for one in (SkinnyConfig(1024, 128),))]
 #: Elements of a structure by the bytes of each, and whether every run has them.
-COUNTS = [(1, count, count in (2, 3, 4, 5, 8, 9)) for count in range(2, 17)] + [
+COUNTS = [(1, count, count in (2, 3, 8, 9)) for count in range(2, 17)] + [
     (2, 2, True),
     (2, 5, True),
     (2, 8, False),
@@ -256,7 +256,7 @@ def test_in_place(spec, config, itemsize, edge, pad, offset, rng):
     np.testing.assert_array_equal(bits(array), bits(np.swapaxes(before, -1, -2)))
 
 
-@pytest.mark.combinations(3)
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("pitch", [0, 1, 2])
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("itemsize", [1, 2, 4])

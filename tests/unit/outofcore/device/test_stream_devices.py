@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import gemmule as gm
 from gemmule.core.errors import ArgumentError
 from gemmule.host.streams import HostStreams
 from gemmule.outofcore.calls import device_engine, session
+from gemmule.outofcore.device.engine import multi_gpu
 from gemmule.outofcore.device.engine.multi_gpu import shares, stream_on_devices
 from gemmule.outofcore.device.engine.streaming import Tracking, stream_product
 from gemmule.outofcore.device.planner.choice import Scope, choose_plan
@@ -134,28 +134,24 @@ def test_when_a_device_fails_the_others_stop(direct):
     assert threading.active_count() == threads
 
 
-def test_what_failed_first_is_told():
+def test_what_failed_first_is_told(monkeypatch):
     """Of two devices that fail, whichever comes first in the list."""
     chosen = planned((400, 400, 40), "f4", "c-stationary", memory=2)
     a, b = matrix((400, 40), "f4", 0), matrix((40, 400), "f4", 1)
-    second_failed = threading.Event()
+    second_failed, failed = threading.Event(), multi_gpu._JointProgress.failed
 
     class First(HostStreams):
         def multiply(self, *arguments, **named):
-            assert second_failed.wait(10)
-            time.sleep(0.2)
+            assert second_failed.wait(60)
             raise RuntimeError("the first device is broken too")
 
-    class Second(Broken):
-        def multiply(self, *arguments, **named):
-            try:
-                super().multiply(*arguments, **named)
-            except RuntimeError:
-                second_failed.set()
-                raise
+    def noted(self, error):
+        failed(self, error)
+        second_failed.set()
 
+    monkeypatch.setattr(multi_gpu._JointProgress, "failed", noted)
     sources = {"a": ArraySource(a), "b": ArraySource(b)}
-    with First() as first, Second() as second, pytest.raises(RuntimeError, match="the second device is broken"):
+    with First() as first, Broken() as second, pytest.raises(RuntimeError, match="the second device is broken"):
         stream_on_devices(chosen.plan, sources, ArraySink(np.empty((400, 400), "f4")), [first, second], settings=SMALL)
 
 

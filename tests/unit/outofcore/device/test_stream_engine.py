@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gemmule.host.streams import HostStreams
+from gemmule.outofcore.device.engine import streaming
 from gemmule.outofcore.device.engine.output_writer import Drain
 from gemmule.outofcore.device.engine.staging import chunks
 from gemmule.outofcore.device.engine.stream_workers import Lane
@@ -216,14 +217,15 @@ def test_tiles_that_are_there_are_kept():
 
 
 def test_copies_hide_behind_products():
-    """With copies and products that take equally long, nearly half of the time is saved."""
+    """With copies and products that take equally long, something runs in little more than half of their sum."""
     chosen = planned((400, 400, 400), "f4", "c-stationary", memory=300)
     a, b, out = matrix((400, 400), "f4", 0), matrix((400, 400), "f4", 1), np.empty((400, 400), "f4")
     rates = {"copy_in": 3e6, "copy_out": 3e7, "multiply": 3e8, "convert": 1e9}
     with HostStreams(lambda kind, amount: amount / rates[kind]) as device:
         streamed = stream_product(chosen.plan, {"a": ArraySource(a), "b": ArraySource(b)}, ArraySink(out), device)
-    apart = sum(one.duration_ns for one in streamed.activity) / 1e9
-    assert streamed.device_seconds < 0.8 * apart
+    # Not the time from the first to the last: what else the computer does in between is no fault.
+    apart = sum(one.duration_ns for one in streamed.activity)
+    assert streaming._covered(list(streamed.activity)) < 0.8 * apart
 
 
 @pytest.mark.parametrize("stage", ["read", "write", "copy_in", "multiply", "progress", "stored"])

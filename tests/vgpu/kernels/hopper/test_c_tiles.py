@@ -74,7 +74,7 @@ def test_the_configs_fill_stages_as_they_say():
 @pytest.mark.parametrize("out", [BFLOAT16, pytest.param(FLOAT32, marks=SLOW)], ids=str)
 def test_results(config, out, rng):
     # Of eight k-tiles C is loaded at once, of more behind the first.
-    for k in (200, 584) if config in (WHOLE, NARROW) else (200,):
+    for k in (200, 584) if config == WHOLE else (200,):
         check_product(config, (136, 424, k), rng, BFLOAT16, out, adds=True)
 
 
@@ -119,17 +119,17 @@ def test_integers_are_exact(rng):
 @pytest.mark.parametrize(
     "config", [NARROW, pytest.param(COLUMNS, marks=SLOW), pytest.param(SPLIT_K, marks=SLOW)], ids=str
 )
-def test_an_epilogue(config, monkeypatch, rng):
+@pytest.mark.parametrize("name", ["named_c", "two_matrices", pytest.param("row_bias_silu", marks=SLOW)])
+def test_an_epilogue(config, name, monkeypatch, rng):
     leave_kernels(monkeypatch, (dataclasses.replace(SPEC, configs=(config,)),))
-    for name in ("named_c", "row_bias_silu", "two_matrices"):
-        finish(CASES[name], rng, shape=(136, 264, 136))
+    finish(CASES[name], rng, shape=(136, 264, 136))
 
 
 @pytest.mark.parametrize(
     ("config", "out", "shapes"),
     [
         # A stage is filled again two batches later, or one.
-        (AGAIN, FLOAT32, [(72, 304, 136)]),
+        (AGAIN, FLOAT32, [(64, 152, 72)]),
         pytest.param(NARROW, BFLOAT16, [(72, 304, 136), (136, 304, 1000)], marks=SLOW),
         pytest.param(HELD, BFLOAT16, [(264, 392, 136)], marks=SLOW),
         pytest.param(DURING, FLOAT32, [(72, 304, 136), (136, 200, 792)], marks=SLOW),

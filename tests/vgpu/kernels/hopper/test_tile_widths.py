@@ -53,6 +53,7 @@ CONFIGS = [
 SLOW = [pytest.mark.slow]
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize(
     ("out", "adds"), [(BFLOAT16, False), (FLOAT32, True), pytest.param(BFLOAT16, True, marks=SLOW)]
