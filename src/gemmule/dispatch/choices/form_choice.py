@@ -7,6 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem, Problem, split_batch
@@ -64,7 +65,8 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
             if not others:
                 raise
         else:
-            if not others or choice.spec.name not in _LAST_RESORTS:
+            copies = choice.spec.next_kernel is not None and num_b_of(problem.epilogue) > 1
+            if not others or not (copies or choice.spec.name in _LAST_RESORTS):
                 return choice
     return choices_of_forms(problem, registry, choose, gpu)[0]
 

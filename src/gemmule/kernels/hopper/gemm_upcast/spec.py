@@ -79,7 +79,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if problem.a.dtype == problem.b.dtype == FLOAT32 and not (is_strided(problem.a) or is_strided(problem.b)):
+    if problem.a.dtype == problem.b.dtype == FLOAT32 and not any(map(is_strided, problem.factors().values())):
         return "A and B are float32 with contiguous lines: other kernels copy what is to be copied"
     return _OPERANDS.refuses(problem, arch)
 
@@ -99,7 +99,9 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         for types in every
     )
     gathered = tuple(types_signature((dtype,), dtype, strided=True) for dtype in _GATHERED)
-    return (*contiguous, *(types_signature((dtype, dtype), FLOAT16, strided=True) for dtype in NARROW), *gathered)
+    narrow = tuple(types_signature((dtype, dtype), FLOAT16, strided=True) for dtype in NARROW)
+    gated = types_signature((BFLOAT16, FLOAT16, FLOAT16), FLOAT32, strided=True)
+    return (*contiguous, *narrow, *gathered, gated)
 
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
@@ -126,6 +128,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     epilogues=True,
+    gated=True,
     absmax=True,
     refuses=refuses,
     refuses_types=_refuses_types,
