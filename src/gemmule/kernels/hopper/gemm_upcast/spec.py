@@ -35,6 +35,7 @@ from gemmule.kernels.hopper.upcast_operands import (
     types_signature,
     why_not,
 )
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
@@ -43,8 +44,8 @@ from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 NARROW = (FLOAT8_E4M3, FLOAT8_E5M2)
 #: Types whose operands without contiguous lines are copied here; of others `hopper_gemm_repacked` does.
 _GATHERED = (FLOAT32, FLOAT64, INT32)
-#: The last kernel of the first types takes every result.
-_TENSOR_CORES = (GEMM, GEMM_UNALIGNED, MMA_SYNC)
+#: The third kernel takes every result; the last one is faster for small products.
+_TENSOR_CORES = (GEMM, GEMM_UNALIGNED, MMA_SYNC, MMA_SYNC_SMALL)
 _OPERANDS = UpcastOperands(
     {
         FLOAT16: _TENSOR_CORES,
