@@ -182,23 +182,23 @@ class LineCopies:
         if cutlass.const_expr(len(pairs) == 1):
             self.lines[0].pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
         else:
-            self.copy_from(pairs, 0, cta, batch)
+            self.copy_from(pairs, 0, Int32(0), (cta, batch))
 
     @cute.jit
-    def copy_from(self, pairs, number: cutlass.Constexpr[int], cta, batch):
-        """Copy this CTA's vectors, counted from those of operand `number` on."""
-        source, target = pairs[number]
+    def copy_from(self, pairs, number: cutlass.Constexpr[int], before, place):
+        """Copy this CTA's vectors of operand `number` or later ones; CTAs `before` are earlier ones'."""
+        (source, target), (cta, batch) = pairs[number], place
         if cutlass.const_expr(number == len(pairs) - 1):
             # Of a batch one operand may be one matrix for all.
             if batch < source.shape[2]:
-                self.lines[number].pack(source[None, None, batch], target[None, None, batch], cta)
+                self.lines[number].pack(source[None, None, batch], target[None, None, batch], cta - before)
         else:
-            ctas = cute.ceil_div(self.lines[number].count(source), self.threads * self.vectors)
-            if cta < ctas:
+            following = before + cute.ceil_div(self.lines[number].count(source), self.threads * self.vectors)
+            if cta < following:
                 if batch < source.shape[2]:
-                    self.lines[number].pack(source[None, None, batch], target[None, None, batch], cta)
+                    self.lines[number].pack(source[None, None, batch], target[None, None, batch], cta - before)
             else:
-                self.copy_from(pairs, number + 1, cta - ctas, batch)
+                self.copy_from(pairs, number + 1, following, place)
 
 
 @cute.jit
