@@ -120,8 +120,9 @@ class BatchedConfig(Config):
             return f"config {self}: its k-tiles of elements of {stage.itemsize} bytes are too small for its copies"
         return None
 
-    def shared_bytes(self, a: BatchedStage, b: BatchedStage, itemsize: int, k: int) -> int:
+    def shared_bytes(self, operands: tuple[BatchedStage, BatchedStage], itemsize: int, k: int) -> int:
         """Return the shared memory of a CTA: no more stages than a CTA has k-tiles; `itemsize` is of accumulators."""
+        a, b = operands
         stages = min(self.stages, max(-(-k // (self.tile_k * self.cluster_k)), 1))
         partials = self.tile_elements * itemsize if self.cluster_k > 1 else 0
         return max((a.matrix_bytes + b.matrix_bytes) * self.matrices * stages, partials)

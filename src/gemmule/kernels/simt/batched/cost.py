@@ -80,8 +80,8 @@ def _facts(config: BatchedConfig, items: tuple[int, int, int], copies: tuple[int
         if narrow < item:
             issue += side * config.tile_k * _CONVERT[narrow]
     stores = config.thread_m * config.thread_n * item // copies[2] // config.writers
-    stages = (config.stage(name, True, narrow, item) for name, narrow in zip("ab", own, strict=True))
-    shared = config.shared_bytes(*stages, item, config.stages * config.tile_k * config.cluster_k)
+    stages = config.stage("a", True, own[0], item), config.stage("b", True, own[1], item)
+    shared = config.shared_bytes(stages, item, config.stages * config.tile_k * config.cluster_k)
     resident = min(config.resident(item), _SHARED // (shared + _RESERVED), _MOST_CTAS)
     return BatchedFacts(issue, _START + stores * _STORE, config.threads / 32 / _SCHEDULERS, resident)
 

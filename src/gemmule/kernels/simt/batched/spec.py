@@ -75,13 +75,13 @@ def why_not(problem: GemmProblem, arch: Arch, config: BatchedConfig) -> str | No
     return why_not_grid(_grid(inner, config))
 
 
-def _stages(oriented: GemmProblem, config: BatchedConfig) -> list[BatchedStage]:
+def _stages(oriented: GemmProblem, config: BatchedConfig) -> tuple[BatchedStage, BatchedStage]:
     """Return the stages of both operands."""
     a, b, wide = oriented.a, oriented.b, oriented.d.dtype
-    return [
+    return (
         config.stage("a", _operand(a, wide).row_major, a.dtype.itemsize, wide.itemsize),
         config.stage("b", not _operand(b, wide).row_major, b.dtype.itemsize, wide.itemsize),
-    ]
+    )
 
 
 def _grid(problem: GemmProblem, config: BatchedConfig) -> tuple[int, int, int]:
@@ -176,7 +176,7 @@ def launch(problem: GemmProblem, config: BatchedConfig) -> Launch:
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         cluster=(config.cluster_k, 1, 1),
-        shared_bytes=config.shared_bytes(*_stages(problem, config), dtype.itemsize, k),
+        shared_bytes=config.shared_bytes(_stages(problem, config), dtype.itemsize, k),
         params=(
             matrix(first, problem.a, (m, k), 1 if types["a_major"] == "k" else 0, copies["a"]),
             # B is (K, N) in the API, and (N, K) in CuTe.
