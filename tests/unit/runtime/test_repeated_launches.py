@@ -48,7 +48,7 @@ def test_nothing_to_widen_is_not_launched_and_the_result_is_written(launched, b_
     # Not only where the launches are kept.
     spec = SPECS["hopper_gemm_upcast"]
     (step,) = execute.launches_of(problem, Choice(spec, spec.default), 0, ("a", "b", "d")).steps()
-    assert (step.kernel.name, step.places["d"]) == ("mma_sync_gemm", ("d", 0))
+    assert (step.kernel.name, step.places["d"]) == ("mma_sync_small", ("d", 0))
 
 
 def test_operands_that_are_packed_first(launched):
