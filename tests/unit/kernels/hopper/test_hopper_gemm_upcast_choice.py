@@ -8,9 +8,11 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT32, Precision
+from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, contiguous_gemm
+from gemmule.dispatch.registry import kernels_of
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
 from gemmule.kernels.mma_sync.cost import predicted_us
@@ -183,6 +185,13 @@ def test_many_rows_copy_weights_first():
         problem = contiguous_gemm(rows, 8192, 8192, ("float32", "bfloat16", "float32"))
         choice = choose(problem, HOPPER, multiprocessors=132)
         assert (choice.spec.name, choice.form) == (SPEC.name, None)
+
+
+def test_8_bit_floats_are_converted_by_gpus_that_can():
+    problem = contiguous_gemm(1, 8192, 8192, ("float32", "float8_e4m3fn", "float32"))
+    assert choose(problem, HOPPER, multiprocessors=132).spec.name == "simt_batched"
+    with pytest.raises(NoKernelError, match="does not convert"):
+        choose(problem, Arch(8, 0), [spec for spec in kernels_of("gemm") if spec.name == "simt_batched"])
 
 
 def test_mixed_lines_that_no_copy_reads_are_copied_first():

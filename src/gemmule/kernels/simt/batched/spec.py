@@ -26,6 +26,7 @@ from .cost import costs, moving_us
 
 #: Types of operands of float32 results that threads convert where they read them.
 NARROW = (BFLOAT16, FLOAT16, INT8, FLOAT8_E4M3, FLOAT8_E5M2)
+_FLOAT8_CAPABILITY = (8, 9)
 #: What other kernels' predicted times must be of this one's: bound by memory, all take the same. Assumed.
 _MARGIN = 0.99
 #: Elements of a result whose time other kernels are not asked for: theirs is less.
@@ -47,7 +48,6 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
-    del arch
     if types.d not in (FLOAT32, FLOAT64):
         return f"the output is {types.d}; this kernel makes {FLOAT32} and {FLOAT64} only"
     if types.a == types.b != types.d:
@@ -55,6 +55,8 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     for name, other in types.by_name().items():
         if other != types.d and (types.d != FLOAT32 or name == "c" or other not in NARROW):
             return f"{name.upper()} is {other} and the output {types.d}; this kernel takes one type, or narrower A or B"
+        if other.is_float8 and arch.capability < _FLOAT8_CAPABILITY:
+            return f"{name.upper()} is {other}, which {arch} does not convert"
     return None
 
 
