@@ -20,9 +20,9 @@ _MEMORY = 4.45e6
 #: Cycles a microsecond; cycles of a scheduler for a warp's read of 16 bytes, copy of 16 bytes and of an element, store,
 #: and for a CTA's start and a k-tile's synchronisation.
 _CYCLES, _READ, _COPY, _COPY_ELEMENT, _STORE, _START, _BARRIER = 1755.0, 3, 8, 15, 12, 200, 60
-#: Likewise for a conversion of an element of a narrower type, by bytes of it: a shift, or an instruction of half the
-#: rate (assumed).
-_CONVERT = {2: 1, 1: 2}
+#: Likewise for a conversion of an element of a narrower type, by bytes of it: instructions of machine code, those from
+#: integers at half the rate (assumed).
+_CONVERT = {2: 1.5, 1: 3}
 #: Schedulers, CTAs and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _SCHEDULERS, _MOST_CTAS, _SHARED, _RESERVED = 4, 32, 227 << 10, 1 << 10
 #: CTAs of an SM that keep device memory busy, and what its time is multiplied by where there are fewer: by 32 x 32 x 32
