@@ -50,8 +50,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     if types.d not in (FLOAT32, FLOAT64):
         return f"the output is {types.d}; this kernel makes {FLOAT32} and {FLOAT64} only"
-    if types.a == types.b != types.d:
-        return f"A and B are {types.a}; this kernel takes one type of A, B and the output, or different ones of A and B"
+    if types.a != types.d and (types.a == types.b or (types.a.is_float8 and types.b.is_float8)):
+        return f"A and B are {types.a} and {types.b}; this kernel takes one type with the output's, or different ones"
     for name, other in types.by_name().items():
         if other != types.d and (types.d != FLOAT32 or name == "c" or other not in NARROW):
             return f"{name.upper()} is {other} and the output {types.d}; this kernel takes one type, or narrower A or B"
