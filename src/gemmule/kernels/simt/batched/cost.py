@@ -72,7 +72,7 @@ def _every_facts(
 def _facts(config: BatchedConfig, items: tuple[int, int, int], copies: tuple[int, int, int]) -> BatchedFacts:
     *own, item = items
     reads = (config.thread_m + config.thread_n) * config.tile_k * item // VECTOR_BYTES
-    issue = config.thread_m * config.thread_n * config.tile_k * _FMA[item] + reads * _READ + _BARRIER
+    issue: float = config.thread_m * config.thread_n * config.tile_k * _FMA[item] + reads * _READ + _BARRIER
     sides = ((config.tile_m, config.thread_m), (config.tile_n, config.thread_n))
     for (tile, side), size, narrow in zip(sides, copies, own, strict=False):
         count = tile * config.tile_k * config.matrices * narrow // size // config.threads
