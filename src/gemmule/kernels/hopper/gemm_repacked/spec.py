@@ -179,13 +179,10 @@ def _signature(itemsize: int, count: int, strided: bool = False) -> Signature:
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return every combination for one operand and two, and those of 16 bits for three."""
+    """Return every combination for one operand and two; gated epilogues have three."""
     del arch
     return tuple(
-        _signature(size, count, strided)
-        for strided in (False, True)
-        for size in (2, 1, 4)
-        for count in (2, 1, *((3,) if size == MN_MAJOR_BYTES else ()))
+        _signature(size, count, strided) for strided in (False, True) for size in (2, 1, 4) for count in (2, 1)
     )
 
 

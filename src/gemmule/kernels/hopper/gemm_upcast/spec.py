@@ -100,9 +100,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
         for types in every
     )
     gathered = tuple(types_signature((dtype,), dtype, strided=True) for dtype in _GATHERED)
-    narrow = tuple(types_signature((dtype, dtype), FLOAT16, strided=True) for dtype in NARROW)
-    gated = types_signature((BFLOAT16, FLOAT16, FLOAT16), FLOAT32, strided=True)
-    return (*contiguous, *narrow, *gathered, gated)
+    return (*contiguous, *(types_signature((dtype, dtype), FLOAT16, strided=True) for dtype in NARROW), *gathered)
 
 
 def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
