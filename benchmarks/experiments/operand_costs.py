@@ -50,12 +50,15 @@ CASES = (
     ("int32 int32", "", "sr"),
     *(("float32 float32", precision, kinds) for precision in ("", "tf32") for kinds in ("rr", "sr", "rs", "tr")),
     ("float32 float32", "gated", "rr"), ("float64 float64", "gated", "rr"),
+    ("bfloat16 bfloat16", "gated", "sr"), ("bfloat16 bfloat16", "gated", "rs"), ("int8 float16", "gated", "rr"),
+    ("float16 bfloat16", "gated", "rr"), ("float32 bfloat16", "gated", "rr"),
+    ("float32 bfloat16", "", "rc"), ("float32 int8", "", "rr"),
     *((f"{x} {x}", "", kinds) for x in ("float64", "complex64", "complex128", "int8") for kinds in ("rr", "sr")),
     ("int8 int8", "", "rc"),
 )  # fmt: skip
 GATED = "gated"
-#: Kernels that such products ran before.
-_BEFORE = ("mma_sync_gemm", "simt_batched", "gemm_reference")
+#: Kernels that such products ran before, and few rows by narrower weights.
+_BEFORE, _FEW_ROWS = ("mma_sync_gemm", "simt_batched", "gemm_reference"), ("hopper_gemm_upcast",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,11 +151,16 @@ class Operands:
         torch, (a, b, d) = self._torch, (self.views[index][name] for name in "abd")
         if self.problem.a.dtype.name == self.problem.b.dtype.name == "int8":
             return lambda: torch._int_mm(a.contiguous(), b.T.contiguous().T)
-        if (up := self.views[index].get(SECOND)) is not None:
-            return lambda: torch.nn.functional.silu(a @ b) * (a @ up)
         common = torch.promote_types(a.dtype, b.dtype)
         if common != d.dtype and d.dtype in (torch.float64, torch.complex128):
             common = d.dtype
+        if (up := self.views[index].get(SECOND)) is not None:
+
+            def gated() -> Any:
+                x = a.to(common)
+                return torch.nn.functional.silu(x @ b.to(common)) * (x @ up.to(common))
+
+            return gated
         return lambda: torch.mm(a.to(common), b.to(common))
 
 
@@ -160,7 +168,8 @@ def choices_of(case: Case, device: Any) -> dict[str, Choice]:
     """Return what a call runs, and what it ran before."""
     facts = {"multiprocessors": device.multiprocessors, "chip": device.name, "tuned": False}
     found = {"now": choose(case.problem, device.arch, **facts)}
-    before = tuple(spec for spec in kernels_of("gemm") if spec.name in _BEFORE)
+    few = found["now"].spec.name == "simt_batched" and case.problem.a.dtype != case.problem.b.dtype
+    before = tuple(spec for spec in kernels_of("gemm") if spec.name in (_FEW_ROWS if few else _BEFORE))
     if case.precision == GATED:
         reference = before[-1]
         found["before"] = Choice(reference, reference.default)
@@ -168,7 +177,8 @@ def choices_of(case: Case, device: Any) -> dict[str, Choice]:
         # Strided TF32 ran another copy before, which its kernel no longer takes.
         pass
     elif (
-        "upcast" in found["now"].spec.name
+        few
+        or "upcast" in found["now"].spec.name
         or "int32" in case.types
         or (case.types == "int8 int8" and "s" not in case.kinds)
     ):

@@ -104,3 +104,10 @@ def test_torch_arrays(storage, rng):
         assert bool(((got.double() - factor * exact).abs() <= 2**-8 * exact.abs() + 1e-3).all())
         # The second call overwrites the maximum of the first.
         assert float(largest) == pytest.approx(factor * float(exact.abs().max()), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gapped", "padded", "reversed"])
+def test_copies_of_both_factors(kind, rng):
+    copying = next(spec for spec in KNOWING if spec.name == "hopper_gemm_repacked")
+    for config in copying.configs:
+        finish(copying, config, rng, kind=kind)

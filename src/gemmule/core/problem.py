@@ -12,7 +12,7 @@ from gemmule.core.dataclass import dataclass
 
 from .block_triangle import BlockTriangle
 from .dtype import FLOAT32, DType, Kind, Precision, accumulator, dtype_named
-from .epilogue import Epilogue
+from .epilogue import SECOND, Epilogue
 from .layout import StridedMatrix, contiguous, layout_name
 
 
@@ -88,11 +88,10 @@ class GemmProblem:
     def flop(self) -> int:
         """Multiplications and additions of real numbers.
 
-        2 m n k for each matrix of the batch, four times that of complex ones, twice with a second B.
+        2 m n k for each matrix of the batch, twice that for each complex factor, and twice with a second B.
         """
-        factors = 2 if self.epilogue is not None and self.epilogue.second is not None else 1
-        if self.accumulator.kind is Kind.COMPLEX:
-            factors *= 4
+        factors = len(self.factors()) - 1
+        factors <<= sum(matrix.dtype.kind is Kind.COMPLEX for matrix in (self.a, self.b))
         return 2 * self.m * self.n * factors * self.k * math.prod(self.batch)
 
     @property
@@ -118,6 +117,11 @@ class GemmProblem:
         """Types of the operands, and the precision."""
         c = self.c.dtype if self.c is not None else None
         return OperandTypes(self.a.dtype, self.b.dtype, c, self.d.dtype, self.precision)
+
+    def factors(self) -> dict[str, StridedMatrix]:
+        """Return A, B, and the second B of a gated epilogue, by their names in launch recipes."""
+        second = None if self.epilogue is None else self.epilogue.second
+        return {"a": self.a, "b": self.b} if second is None else {"a": self.a, "b": self.b, SECOND: second}
 
     def operands(self) -> dict[str, StridedMatrix]:
         """Return the operands by their names in launch recipes."""

@@ -31,6 +31,8 @@ _UNITS = {
     "int8": ("int8_tensor", "int32"),
     "int32": ("int32",),
 }
+#: Those that multiply integers by floats.
+_INTEGERS_BY_FLOATS = {"int8": ("fp16_tensor", "bf16_tensor", *_TF32), "int32": _FP64}
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,8 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
     UnsupportedError
         If the chip has no such unit of known rate.
     """
-    also = _units(b, precision)
-    rates = {name: getattr(chip.peaks, name) for name in _units(a, precision) if name in also}
+    also = _units(b, a, precision)
+    rates = {name: getattr(chip.peaks, name) for name in _units(a, b, precision) if name in also}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
     if (
         precision in (Precision.BF16X6, Precision.OZAKI)
@@ -147,7 +149,10 @@ def _int8_products(dtype: DType, precision: Precision) -> float:
     return FEWEST_INT8_PRODUCTS.get(precision, 0) if dtype.name == "float64" else 0
 
 
-def _units(dtype: DType, precision: Precision) -> tuple[str, ...]:
+def _units(dtype: DType, other: DType, precision: Precision) -> tuple[str, ...]:
+    """Return the units that multiply values of a type by those of another one."""
+    if dtype.kind is Kind.INTEGER is not other.kind:
+        return _INTEGERS_BY_FLOATS.get(dtype.name, ())
     if dtype.name == "float32" and precision is Precision.TF32:
         return _TF32
     return _UNITS.get(dtype.part.name, ())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.api.planning.plan import _precision_text
+from gemmule.api.planning.plan_lines import precision_text
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.dispatch.select import choose
@@ -23,7 +23,7 @@ def told(precision, size, dtype, layout="nt"):
     problem = gemm_problem(size, size, size, dtype, "float32" if dtype.startswith("float8") else dtype, layout)
     problem = dataclasses.replace(problem, precision=precision)
     choice = choose(problem, HOPPER, multiprocessors=132)
-    return choice.spec.name, _precision_text(precision, "gpu", choice, problem)
+    return choice.spec.name, precision_text(precision, "gpu", choice, problem)
 
 
 @pytest.mark.parametrize("precision", [one for one in Precision if one is not Precision.IEEE])

@@ -66,6 +66,10 @@ def test_tile_of_mixed_types():
         ((FLOAT8_E4M3, FLOAT8_E4M3), Precision.IEEE, "fp8_tensor"),
         ((INT8, INT8), Precision.IEEE, "int8_tensor"),
         ((INT8, INT32), Precision.IEEE, "int32"),
+        ((INT8, FLOAT16), Precision.IEEE, "fp16_tensor"),
+        ((BFLOAT16, INT8), Precision.IEEE, "bf16_tensor"),
+        ((INT8, FLOAT32), Precision.IEEE, "fp32"),
+        ((FLOAT32, INT32), Precision.IEEE, "fp64_tensor"),
         ((FLOAT32, FLOAT64), Precision.TF32, "fp64_tensor"),
     ],
 )

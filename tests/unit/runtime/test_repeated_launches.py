@@ -44,11 +44,11 @@ def test_nothing_to_widen_is_not_launched_and_the_result_is_written(launched, b_
     problem = contiguous_gemm(16, 48, 0, ("float8_e4m3fn", b_type, "bfloat16"))
     queue_of(problem, "hopper_gemm_upcast")((1, 2, 3), 9)
     ((kernel, places, stream),) = launched.made
-    assert (kernel, places["d"], stream) == ("mma_sync_gemm", 3, 9)
+    assert (kernel, places["d"], stream) == ("mma_sync_small", 3, 9)
     # Not only where the launches are kept.
     spec = SPECS["hopper_gemm_upcast"]
     (step,) = execute.launches_of(problem, Choice(spec, spec.default), 0, ("a", "b", "d")).steps()
-    assert (step.kernel.name, step.places["d"]) == ("mma_sync_gemm", ("d", 0))
+    assert (step.kernel.name, step.places["d"]) == ("mma_sync_small", ("d", 0))
 
 
 def test_operands_that_are_packed_first(launched):

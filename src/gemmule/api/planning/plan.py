@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import Precision
-from gemmule.core.problem import GemmProblem, Problem, split_batch
-from gemmule.core.product_forms import COPY, GATE, INPUT, is_read_in_place
+from gemmule.core.problem import GemmProblem, Problem
 from gemmule.core.quantities import duration, flop_rate, short_quantity
 from gemmule.core.spec import Choice, Reason, reasons_of
 from gemmule.dispatch.choices.config_choice import predicted_us
@@ -18,6 +17,7 @@ from gemmule.runtime.arrays import ArrayView
 
 from ..validation.operands import least_seconds
 from ..validation.rules import is_complex, itemsize_of
+from .plan_lines import copies_text, precision_text, rewrite_text
 
 if TYPE_CHECKING:
     from gemmule.outofcore.device.planner.budgets import Budgeted
@@ -149,32 +149,9 @@ class Plan:
     @property
     def copies(self) -> str:
         """Which operands are copied into a workspace first, with its bytes and the predicted time; or empty."""
-        choice, problem = self.choice, self.problem
-        if choice is None or not isinstance(problem, GemmProblem) or (then := choice.next_kernel(problem)) is None:
+        if self.choice is None or not isinstance(self.problem, GemmProblem):
             return ""
-        *_, last = then.chain()
-        given, _ = choice.product(problem)
-        assert isinstance(given, GemmProblem)
-        places = {name: last.operands.get(name, "") for name in "ab"}
-        copied = {name: place for name, place in places.items() if place in last.workspaces}
-        if not copied or not isinstance(last.problem, GemmProblem):
-            return ""
-        before, after = given.operands(), last.problem.operands()
-        types = {name: (before[name].dtype, after[name].dtype) for name in copied}
-        if not all(new.holds(old) for old, new in types.values()):
-            # Parts of emulated numbers are no copies.
-            return ""
-        named = " and ".join(f"{x} as {new}" if old != new else x for x, (old, new) in types.items())
-        nbytes = sum(last.workspaces[place] for place in set(copied.values()))
-        text = f"{named} first, into {short_quantity(nbytes, 'B')}"
-        if self.predicted_us is None or last.spec.cost is None or not last.spec.cost_in_us:
-            return text
-        if choice.form is not None and choice.form.kernels:
-            # The rest of the time is that of other launches, too.
-            return text
-        _, outer, _ = split_batch(problem, choice.spec.batch_dims)
-        rest = self.predicted_us - last.spec.cost(last.problem, last.config, choice.gpu) * math.prod(outer)
-        return f"{text}, {duration(rest / 1e6)} of the time" if rest > 0 else text
+        return copies_text(self.choice, self.problem, self.predicted_us)
 
     @property
     def workspace_bytes(self) -> int:
@@ -298,8 +275,7 @@ def planned(
     """
     shape = product.shape
     factors = 2 if product.ending is not None and product.ending.expression.gated else 1
-    if is_complex(product.out_dtype):
-        factors *= 4
+    factors <<= sum(is_complex(product.operands.views[role].dtype_name) for role in "ab")
     on_host = product.operands.device is None
     written = math.prod(shape.result)
     then = choice.next_kernel(problem) if executor != "cpu" and choice and problem else None
@@ -321,18 +297,23 @@ def planned(
         chosen_from=choice.source if executor != "cpu" and choice else "",
         predicted_us=predicted_us(choice, problem) if executor == "gpu" and choice and problem and written else None,
         epilogue=product.ending.text if product.ending is not None else "",
-        rewrite=_rewrite_text(choice, problem) if executor != "cpu" and choice and problem else "",
+        rewrite=rewrite_text(choice, problem) if executor != "cpu" and choice and problem else "",
         why_reference=choice.why_reference() or "" if executor != "cpu" and choice and choice.why_reference else "",
-        precision=_precision_text(product.precision, executor, choice, problem),
+        precision=precision_text(product.precision, executor, choice, problem),
         choice=choice,
     )
 
 
 def _bytes_min(product: Product) -> int:
-    """Return the bytes of a product's arrays, each once."""
+    """Return the bytes of a product's arrays, each element of an input once."""
     result = math.prod(product.shape.result) * itemsize_of(product.out_dtype)
-    inputs = (view for role, view in product.operands.views.items() if role != "out")
-    return result + sum(math.prod(view.shape) * view.itemsize for view in inputs)
+    return result + sum(_distinct_bytes(view) for role, view in product.operands.views.items() if role != "out")
+
+
+def _distinct_bytes(view: ArrayView) -> int:
+    strides = view.strides if view.host is None else view.host.strides
+    own = (extent if stride else min(extent, 1) for extent, stride in zip(view.shape, strides, strict=True))
+    return math.prod(own) * view.itemsize
 
 
 def kernel_fields(choice: Choice, problem: Any) -> dict[str, Any]:
@@ -341,40 +322,3 @@ def kernel_fields(choice: Choice, problem: Any) -> dict[str, Any]:
         "kernel": choice.spec.name, "config": choice.config.as_dict(), "problem": problem, "choice": choice,
         "chosen_by": choice.chosen_by, "predicted_us": choice.predicted_us,
     }  # fmt: skip
-
-
-def _rewrite_text(choice: Choice, problem: GemmProblem) -> str:
-    """Return the form in which a product is computed; empty where it is computed as it is."""
-    form = choice.form
-    if form is None:
-        return ""
-    c = ""
-    if problem.c is not None and not is_read_in_place(problem):
-        same = problem.c.dtype == problem.d.dtype
-        c = "c has another layout than the result" if same else f"c is {problem.c.dtype}, the result {problem.d.dtype}"
-    if form.name == INPUT:
-        return f"{c}; it is an input of the epilogue"
-    by = " and ".join(f"{spec.name} [{config}]" for spec, config in form.kernels)
-    if form.name == COPY:
-        return f"{c}; it is copied into the result first, by {by}"
-    if form.name == GATE:
-        return f"no kernel takes this gated epilogue faster as it is; the second product is computed first, by {by}"
-    c = c or f"no kernel takes this {'result and epilogue' if problem.epilogue else 'result'} faster as it is"
-    return f"{c}; the rest is computed from its accumulators in a workspace, by {by}"
-
-
-def _precision_text(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:
-    """Return whether a product uses the precision that its caller allows; empty for IEEE."""
-    if precision is Precision.IEEE:
-        return ""
-    name = repr(precision.value)
-    if executor == "cpu" or choice is None or problem is None:
-        return f"{name} is allowed, but unused: the host computes as with 'ieee'"
-    exact, _ = choice.product(dataclasses.replace(problem, precision=Precision.IEEE))
-    spec = choice.spec
-    if any(spec.why_not(exact, arch, choice.config) is None for arch in spec.archs):
-        # It would run without being allowed to.
-        return f"{name} is allowed, but unused: this kernel computes as with 'ieee'"
-    if precision is Precision.OZAKI:
-        return f"{name} is used where its guard allows it, else the native kernel; plan.decision() says which"
-    return f"{name} is used"

@@ -7,6 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem, Problem, split_batch
@@ -54,18 +55,22 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     if not isinstance(problem, GemmProblem):
         return choose(problem, registry)
     if is_read_in_place(problem):
-        d = problem.d
-        several = len({d.dtype, problem.a.dtype, problem.b.dtype}) > 1
-        others = problem.epilogue is not None or several or not (d.is_row_major or d.is_col_major)
-        others = others and has_sums(problem)
+        d, mixed = problem.d, problem.a.dtype != problem.b.dtype
+        others = problem.epilogue is not None or mixed or d.dtype != problem.a.dtype
+        others = (others or not (d.is_row_major or d.is_col_major)) and has_sums(problem)
         try:
             choice = choose(problem, registry)
         except NoKernelError:
             if not others:
                 raise
         else:
-            if not others or choice.spec.name not in _LAST_RESORTS:
+            gated, copies = num_b_of(problem.epilogue) > 1, choice.spec.next_kernel is not None
+            if not others or not ((copies and (gated or mixed)) or choice.spec.name in _LAST_RESORTS):
                 return choice
+            if mixed and not gated and copies:
+                # Kernels without epilogues may read both types as they are; no other form copies less.
+                found = choices_of_forms(problem, registry, choose, gpu)[0]
+                return choice if found.spec.next_kernel is not None else found
     return choices_of_forms(problem, registry, choose, gpu)[0]
 
 

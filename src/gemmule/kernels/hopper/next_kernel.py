@@ -10,15 +10,23 @@ from typing import Any, NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.config import Config
+from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.problem_kind import CachedForKinds
+from gemmule.core.product_forms import GATE, SUMS, Form, has_sums
 from gemmule.core.spec import KernelSpec, NextKernel
+from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 
 from .refusals import HOPPER
+
+#: Most bytes of copies, or of accumulators, in workspaces.
+MOST_WORKSPACE = 16 << 30
+#: Microseconds on an H200 from one product to the next.
+_LAUNCH = 1.3
 
 
 class Prepared(NamedTuple):
@@ -51,8 +59,28 @@ def with_copies(problem: GemmProblem, copies: Iterable[WorkspaceCopy]) -> Prepar
     return Prepared(problem.with_operands(problem.batch, matrices), operands, workspaces)
 
 
+class Launched(NamedTuple):
+    """A launch of a product of prepared operands."""
+
+    #: spec, config: Its kernel and config.
+    spec: KernelSpec
+    config: Config
+    problem: GemmProblem  #: Its problem.
+    names: Mapping[str, str]  #: Operands of the prepared product, or workspaces, by its own, where they differ.
+
+
+class Multiplied(NamedTuple):
+    """The launches of a product of prepared operands."""
+
+    launches: tuple[Launched, ...]  #: In their order.
+    cost: float  #: What they are expected to cost, infinity of a kernel that predicts nothing.
+    workspaces: Mapping[str, int] = {}  #: Bytes of their own workspaces by name.
+
+
 class NextProduct:
     """The product that follows the preparation of its operands, for the spec of the kernel that prepares them.
+
+    That of a gated epilogue is two where no kernel takes it, or where earlier ones are faster.
 
     Parameters
     ----------
@@ -81,33 +109,85 @@ class NextProduct:
         prepared = self.prepare(problem).problem
         return [spec for spec in self.specs if not spec.is_refused(prepared, arch)]
 
-    def _choose(self, problem: GemmProblem, gpu: GpuRates) -> tuple[KernelSpec, Config, float | None]:
+    def _choose(self, problem: GemmProblem, gpu: GpuRates) -> Multiplied:
         prepared = self.prepare(problem).problem
         if (known := self._predicted(problem, gpu)) is not None:
             spec, costs = known
             spec.cache_costs(prepared, spec.configs_on(gpu), gpu, costs)
         found = _choose_among(prepared, self._takers(problem, HOPPER), gpu)
-        if found is None:
+        earlier = self.specs if found is None else self.specs[: self.specs.index(found[0])]
+        other = _in_form(prepared, earlier, gpu)
+        if found is not None:
+            spec, config, cost = found
+            own = Multiplied((Launched(spec, config, prepared, {}),), math.inf if cost is None else cost)
+            if other is None or own.cost < other.cost:
+                return own
+        if other is None:
             raise ArgumentError(why_no_next(prepared, self.specs) or "")
-        return found
+        return other
 
     def _kernel(self, problem: GemmProblem, gpu: GpuRates) -> NextKernel:
         """Return the kernel and config that suit the product."""
-        spec, config, _ = self.chosen(problem, gpu)
-        return NextKernel(spec, config, *self.prepare(problem))
+        prepared, multiplied = self.prepare(problem), self.chosen(problem, gpu)
+        workspaces = {**prepared.workspaces, **multiplied.workspaces}
+        found: NextKernel | None = None
+        for spec, config, one, names in reversed(multiplied.launches):
+            given = {name: names.get(name, name) for name in one.operands()}
+            operands = {name: prepared.operands.get(of, of) for name, of in given.items()}
+            found = NextKernel(spec, config, one, operands, workspaces, then=found)
+        assert found is not None
+        return found
 
     def cost(self, problem: GemmProblem, gpu: GpuRates) -> float:
         """Return the microseconds that the product is expected to take, of kernels that predict times."""
-        if (known := self._predicted(problem, gpu)) is not None:
+        if num_b_of(problem.epilogue) == 1 and (known := self._predicted(problem, gpu)) is not None:
             # The product itself is made when it is needed.
             return float(known[1][known[1].argmin()])
-        cost = self.chosen(problem, gpu)[2]
-        assert cost is not None
-        return cost
+        return self.chosen(problem, gpu).cost
 
     def why_not(self, problem: GemmProblem) -> str | None:
         """Say why no kernel multiplies the prepared operands, or None where one does."""
-        return why_no_next(self.prepare(problem).problem, self.specs)
+        prepared = self.prepare(problem).problem
+        reason = why_no_next(prepared, self.specs)
+        return None if reason is None or _form_of(prepared, self.specs) is not None else reason
+
+
+def _form_of(prepared: GemmProblem, specs: Sequence[KernelSpec]) -> Form | None:
+    """Return the form of a gated product of prepared operands in which kernels compute it, or None."""
+    if num_b_of(prepared.epilogue) == 1 or not has_sums(prepared) or prepared.needed is not None:
+        return None
+    for form in (Form(GATE), Form(SUMS)):
+        if sum(form.workspaces(prepared).values()) <= MOST_WORKSPACE and all(
+            not one.k or any(spec.takes(one, HOPPER) for spec in specs) for one, _ in _steps(form, prepared)
+        ):
+            return form
+    return None
+
+
+def _in_form(prepared: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates) -> Multiplied | None:
+    """Return the launches of a gated product of prepared operands in the form in which kernels compute it, or None."""
+    if (form := _form_of(prepared, specs)) is None:
+        return None
+    launches = []
+    for problem, names in _steps(form, prepared):
+        # Epilogues of sums are products of nothing.
+        spec, config, _ = choose_next(problem, specs if problem.k else (REFERENCE,), gpu)
+        launches.append(Launched(spec, config, problem, names))
+    cost = gpu.launch * _LAUNCH * (len(launches) - 1)
+    for one in launches:
+        assert one.spec.cost is not None
+        cost += one.spec.cost(one.problem, one.config, gpu)
+    return Multiplied(tuple(launches), cost, form.workspaces(prepared))
+
+
+def _steps(form: Form, prepared: GemmProblem) -> list[tuple[GemmProblem, Mapping[str, str]]]:
+    """Return the products of a form in their order, and names of operands by their own."""
+    before: list[tuple[GemmProblem, Mapping[str, str]]] = []
+    after = before.copy()
+    for one in form.steps(prepared):
+        assert isinstance(one.problem, GemmProblem)
+        (after if one.is_last else before).append((one.problem, one.operands))
+    return [*before, form.product(prepared), *after]
 
 
 def why_no_next(problem: GemmProblem, specs: Sequence[KernelSpec]) -> str | None:

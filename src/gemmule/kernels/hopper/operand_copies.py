@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gemmule.core.dtype import DType
+from gemmule.core.epilogue import SECOND
 from gemmule.core.launch import MAP_ALIGNMENT, Launch, Param, TensorParam
 from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Signature
 
 from .next_kernel import WorkspaceCopy
@@ -89,6 +91,35 @@ def operand_copy(
     named = (operand, f"{prefix} {operand}", copy, ld * lines * matrices * dtype.itemsize)
     # The stride of a single element is unused.
     return OperandCopy(*named, length, lines, matrices, given, (ld, step), vectors, step_in_line if length > 1 else 1)
+
+
+def copied_lines(problem: GemmProblem, lines: Callable[[str, StridedMatrix], bool | None]) -> dict[str, bool]:
+    """Return the operands to copy, and whether the lines of each copy are rows.
+
+    Both B of a gated epilogue are copied alike where one is, or where they lie in memory otherwise than each other.
+
+    Parameters
+    ----------
+    lines : callable
+        ``lines(name, matrix)`` is whether the lines of a factor's copy are rows, None for one that is not copied.
+    """
+    wanted = {name: lines("a" if name == "a" else "b", matrix) for name, matrix in problem.factors().items()}
+    found = {name: rows for name, rows in wanted.items() if rows is not None}
+    if SECOND in wanted and ("b" in found or SECOND in found or not are_alike(problem)):
+        rows = found.get("b", problem.b.has_contiguous_rows)
+        found |= {"b": rows, SECOND: rows}
+    return found
+
+
+def are_alike(problem: GemmProblem) -> bool:
+    """Return whether both B of a gated epilogue have the same strides."""
+    strides = [(x.row_stride, x.col_stride, x.batch_strides) for name, x in problem.factors().items() if name != "a"]
+    return strides[0] == strides[-1]
+
+
+def is_mirrored(problem: GemmProblem) -> bool:
+    """Return whether A's copy, transposed, is that of all other factors: of B, which is A's transpose."""
+    return problem.own_transpose and len(problem.factors()) == len("ab")
 
 
 def why_not_copied(copies: Sequence[OperandCopy], config: RepackConfig, purpose: str) -> str | None:

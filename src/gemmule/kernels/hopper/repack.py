@@ -156,7 +156,7 @@ class PackedLines:
 
 
 class LineCopies:
-    """The copies of one or two operands in one launch: CTAs for the vectors of one, then those of the other.
+    """The copies of one operand or more in one launch: CTAs for the vectors of one, then those of the next.
 
     Parameters
     ----------
@@ -182,13 +182,23 @@ class LineCopies:
         if cutlass.const_expr(len(pairs) == 1):
             self.lines[0].pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
         else:
-            firsts = cute.ceil_div(self.lines[0].count(pairs[0][0]), self.threads * self.vectors)
+            self.copy_from(pairs, 0, Int32(0), (cta, batch))
+
+    @cute.jit
+    def copy_from(self, pairs, number: cutlass.Constexpr[int], before, place):
+        """Copy this CTA's vectors of operand `number` or later ones; CTAs `before` are earlier ones'."""
+        (source, target), (cta, batch) = pairs[number], place
+        if cutlass.const_expr(number == len(pairs) - 1):
             # Of a batch one operand may be one matrix for all.
-            if cta < firsts:
-                if batch < pairs[0][0].shape[2]:
-                    self.lines[0].pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)
-            elif batch < pairs[1][0].shape[2]:
-                self.lines[1].pack(pairs[1][0][None, None, batch], pairs[1][1][None, None, batch], cta - firsts)
+            if batch < source.shape[2]:
+                self.lines[number].pack(source[None, None, batch], target[None, None, batch], cta - before)
+        else:
+            following = before + cute.ceil_div(self.lines[number].count(source), self.threads * self.vectors)
+            if cta < following:
+                if batch < source.shape[2]:
+                    self.lines[number].pack(source[None, None, batch], target[None, None, batch], cta - before)
+            else:
+                self.copy_from(pairs, number + 1, following, place)
 
 
 @cute.jit

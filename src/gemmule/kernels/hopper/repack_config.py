@@ -8,6 +8,8 @@ from gemmule.core.errors import ArgumentError
 
 #: Vectors of 16 bytes that two threads write beside each other where lines are gathered: a sector.
 PAIR = 2
+#: Keys of a signature for the types of operands in their order, the last for a third one only, and the value for none.
+OPERANDS, NONE = ("element", "second", "third"), "none"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from gemmule.kernels.transpose.cost import least_seconds, total_tile_costs
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 
 from .next_kernel import NextProduct, Prepared, WorkspaceCopy, with_copies
-from .operand_copies import REPACKED_BYTES, OperandCopy, operand_copy, why_not_copied
+from .operand_copies import REPACKED_BYTES, OperandCopy, are_alike, copied_lines, operand_copy, why_not_copied
 from .repack_config import RepackConfig
 from .tma_tiles import why_not_tma
 
@@ -74,23 +74,25 @@ class TransposedOperands:
         self.packed = cache_last_call(self._packed)
         self.product = NextProduct(self._prepared, specs, predicted)
 
-    def _are_right(self, problem: GemmProblem) -> tuple[bool, bool]:
-        """Return whether A and B have the right major."""
-        a, b = problem.a, problem.b
-        return (a.is_row_major, b.is_col_major) if self._k_major else (a.is_col_major, b.is_row_major)
+    def _are_right(self, problem: GemmProblem) -> dict[str, bool]:
+        """Return whether each factor has the right major."""
+        return {
+            name: matrix.is_row_major if (name == "a") == self._k_major else matrix.is_col_major
+            for name, matrix in problem.factors().items()
+        }
 
     def _kept(self, problem: GemmProblem) -> str | None:
         """Return the larger operand, if the product takes it as it is with a copy of the other one."""
-        if self._takes_one is None or any(self._are_right(problem)):
+        if self._takes_one is None or any(self._are_right(problem).values()):
             return None
         name, matrix = ("a", problem.a) if problem.m >= problem.n else ("b", problem.b)
         return name if self._takes_one(problem) and not why_not_tma(name, matrix, problem.batch) else None
 
     def _transposed(self, problem: GemmProblem) -> tuple[TransposedOperand, ...]:
         """Return the operands of the wrong major, but for one that the product takes."""
-        found, kept = [], self._kept(problem)
-        for name, matrix, is_right in zip("ab", (problem.a, problem.b), self._are_right(problem), strict=True):
-            if is_right or name == kept:
+        found, kept, are_right = [], self._kept(problem), self._are_right(problem)
+        for name, matrix in problem.factors().items():
+            if are_right[name] or name == kept:
                 continue
             # Lines of the source are contiguous along the other extent than those of the copy.
             lines = problem.m if name == "a" else problem.n
@@ -111,11 +113,15 @@ class TransposedOperands:
 
     def _packed(self, problem: GemmProblem) -> tuple[OperandCopy, ...]:
         """Return the copies of operands of the right major that TMA cannot load."""
-        found = []
-        for name, matrix, is_right in zip("ab", (problem.a, problem.b), self._are_right(problem), strict=True):
-            if is_right and why_not_tma(name, matrix, problem.batch):
-                found.append(operand_copy(name, matrix, problem.batch, "packed"))
-        return tuple(found)
+        factors, are_right = problem.factors(), self._are_right(problem)
+
+        def lines(name: str, matrix: StridedMatrix) -> bool | None:
+            return matrix.has_contiguous_rows if are_right[name] and why_not_tma(name, matrix, problem.batch) else None
+
+        return tuple(
+            operand_copy(name, factors[name], problem.batch, "packed", rows=rows)
+            for name, rows in copied_lines(problem, lines).items()
+        )
 
     def _prepared(self, problem: GemmProblem) -> Prepared:
         return with_copies(problem, self.copies(problem))
@@ -154,6 +160,8 @@ class TransposedOperands:
 
     def refuses(self, problem: GemmProblem) -> str | None:
         """Say why no config prepares a problem of at most one batch dimension, or None where that depends on it."""
+        if not are_alike(problem):
+            return "the two B of the gated activation have different strides"
         if not (transposed := self.transposed(problem)):
             return f"A and B are {'K' if self._k_major else 'MN'}-major"
         for one in transposed:

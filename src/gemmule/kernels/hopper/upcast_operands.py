@@ -15,6 +15,7 @@ from gemmule.core.dtype import (
     Precision,
     accumulator,
 )
+from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
@@ -24,11 +25,13 @@ from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 
-from .next_kernel import NextProduct, Prepared, with_copies
+from .next_kernel import MOST_WORKSPACE, NextProduct, Prepared, with_copies
 from .operand_copies import (
     OperandCopy,
     are_strided,
+    copied_lines,
     copy_launch,
+    is_mirrored,
     is_strided,
     nearer_rows,
     operand_copy,
@@ -37,14 +40,11 @@ from .operand_copies import (
     why_not_copied,
 )
 from .refusals import refuse_hopper, why_not_elements
-from .repack_config import RepackConfig
+from .repack_config import NONE, OPERANDS, RepackConfig
 from .tma_tiles import why_not_stored, why_not_tma
 
 #: Types with tensor cores of their own that hold all values of narrower ones.
 _HALVES = (FLOAT16, BFLOAT16)
-_NONE = "none"
-#: Most bytes of copies, as of other workspaces.
-_MOST_COPIED = 16 << 30
 #: Microseconds of the second launch, and bytes that are read and written in one: as `hopper_gemm_repacked` was measured
 #: on an H200.
 _LAUNCH, _BYTES = 1.8, 3.3e6
@@ -77,8 +77,8 @@ def _by_tf32(problem: GemmProblem) -> bool:
 def copies_of(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands of another type than the common one, or without contiguous lines.
 
-    Lines of copies lie as those of the operands. Of TF32 one at least is K-major, both where TMA does not store D. For
-    tensor cores what TMA does not address is copied too.
+    Lines of copies lie as those of the operands. Of TF32 one at least is K-major, both where TMA does not store D, and
+    each copy of a gated epilogue's. For tensor cores what TMA does not address is copied too.
     """
     wide, gathered = common_type(problem), ""
     tensor_cores = wide in _HALVES or _by_tf32(problem)
@@ -88,18 +88,22 @@ def copies_of(problem: GemmProblem) -> tuple[OperandCopy, ...]:
             gathered = "".join(major)
         elif len(major) > 1:
             gathered = "a" if problem.m <= problem.n else "b"
-    found = []
-    for name, matrix in (("a", problem.a), ("b", problem.b)):
+    k_major = _by_tf32(problem) and num_b_of(problem.epilogue) > 1
+
+    def lines(name: str, matrix: StridedMatrix) -> bool | None:
         is_loaded = not tensor_cores or why_not_tma(name, matrix, ()) is None
         if matrix.dtype == wide and is_loaded and not is_strided(matrix) and name not in gathered:
-            continue
-        rows = nearer_rows(matrix) if is_strided(matrix) else None
-        if name in gathered:
-            rows = name == "a"
-        found.append(operand_copy(name, matrix, problem.batch, "wide", wide, rows=rows))
-    if problem.own_transpose and len(found) > 1:
-        return (found[0],)
-    return tuple(found)
+            return None
+        if name in gathered or k_major:
+            return name == "a"
+        return nearer_rows(matrix) if is_strided(matrix) else matrix.has_contiguous_rows
+
+    factors = problem.factors()
+    found = tuple(
+        operand_copy(name, factors[name], problem.batch, "wide", wide, rows=rows)
+        for name, rows in copied_lines(problem, lines).items()
+    )
+    return found[:1] if is_mirrored(problem) else found
 
 
 def _is_k_major(name: str, matrix: StridedMatrix) -> bool:
@@ -109,7 +113,7 @@ def _is_k_major(name: str, matrix: StridedMatrix) -> bool:
 
 def _prepared(problem: GemmProblem) -> Prepared:
     copies = copies_of(problem)
-    if problem.own_transpose:
+    if is_mirrored(problem):
         # The adjoint of A is its transpose's conjugate.
         mirrored = [dataclasses.replace(one.copy.transposed(), conj=problem.b.conj) for one in copies]
         copies += tuple(dataclasses.replace(one, operand="b", copy=b) for one, b in zip(copies, mirrored, strict=True))
@@ -144,8 +148,8 @@ class UpcastOperands:
             return f"A and B are {problem.a.dtype} with contiguous lines: nothing is to be copied"
         if reason := refuse_hopper(problem, arch, "", takes_empty=True):
             return reason
-        if (copied := sum(one.nbytes for one in copies)) > _MOST_COPIED:
-            return f"operands would be copied into {copied / 1e9:.4g} GB, and at most {_MOST_COPIED / 1e9:.4g} are"
+        if (copied := sum(one.nbytes for one in copies)) > MOST_WORKSPACE:
+            return f"operands would be copied into {copied / 1e9:.4g} GB, and at most {MOST_WORKSPACE / 1e9:.4g} are"
         for one in copies:
             if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not():
                 return reason
@@ -189,8 +193,8 @@ def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
 
 def types_signature(types: Sequence[DType], wide: DType, strided: bool = False) -> Signature:
     """Return the signature for copies of such types."""
-    first, second = (*(dtype.name for dtype in types), _NONE, _NONE)[:2]
-    return (("element", first), ("second", second), ("wide", wide.name), *strided_key(strided))
+    names = [*(dtype.name for dtype in types), NONE, NONE][: max(len(types), 2)]
+    return (*zip(OPERANDS, names, strict=False), ("wide", wide.name), *strided_key(strided))
 
 
 def launch(problem: GemmProblem, config: RepackConfig) -> Launch:

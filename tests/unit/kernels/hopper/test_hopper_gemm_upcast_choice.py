@@ -8,9 +8,11 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT32, Precision
+from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, contiguous_gemm
+from gemmule.dispatch.registry import kernels_of
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC
 from gemmule.kernels.mma_sync.cost import predicted_us
@@ -138,13 +140,60 @@ def test_the_cheapest_config_multiplies():
 
 def test_products_by_mma_sync_take_the_time_that_it_predicts():
     operands = (
-        contiguous(FLOAT8_E4M3, 256, 4096),
-        contiguous(FLOAT8_E4M3, 4096, 255),
+        contiguous(FLOAT8_E4M3, 512, 4096),
+        contiguous(FLOAT8_E4M3, 4096, 511),
         None,
-        contiguous(FLOAT32, 256, 255),
+        contiguous(FLOAT32, 512, 511),
     )
-    problem = GemmProblem(256, 255, 4096, (), *operands)
+    problem = GemmProblem(512, 511, 4096, (), *operands)
     then = SPEC.next_kernel(problem, SPEC.default)
     assert then.spec.name == "mma_sync_gemm"
     product = predicted_us(then.problem, H200_RATES)
-    assert product < min(SPEC.costs(problem, SPEC.configs, H200_RATES)) < product + 5
+    assert product < min(SPEC.costs(problem, SPEC.configs, H200_RATES)) < product + 6
+
+
+def test_small_products_of_copies_run_the_kernel_of_small_ones():
+    for n in (64, 127):
+        problem = contiguous_gemm(n, n, n, ("int8", "float16", "float16"))
+        choice = choose(problem, HOPPER, multiprocessors=132)
+        assert choice.next_kernel(problem).spec.name == "mma_sync_small"
+        plain = choose(contiguous_gemm(n, n, n, ("float16",) * 3), HOPPER, multiprocessors=132)
+        assert plain.spec.name == "mma_sync_small"
+        assert choice.predicted_us < plain.predicted_us + 2.5
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("columns", [False, True])
+def test_few_rows_of_float32_read_narrower_weights_as_they_are(rows, name, columns):
+    problem = contiguous_gemm(rows, 8192, 8192, ("float32", name, "float32"))
+    if columns:
+        problem = dataclasses.replace(problem, b=contiguous(problem.b.dtype, 8192, 8192).transposed())
+    choice = choose(problem, HOPPER, multiprocessors=132)
+    assert (choice.spec.name, choice.form) == ("simt_batched", None)
+    assert choice.predicted_us < 0.8 * SPEC.least_cost(problem, H200_RATES)
+    # Weights alone take that long; no prediction is below.
+    assert choice.predicted_us > problem.bytes_min / 4.8e6
+    # Results of another type, and functions, are computed of its sums.
+    narrow = dataclasses.replace(problem, d=contiguous(BFLOAT16, rows, 8192))
+    choice = choose(narrow, HOPPER, multiprocessors=132)
+    assert (choice.spec.name, choice.form.name) == ("simt_batched", "sums")
+
+
+def test_many_rows_copy_weights_first():
+    for rows in (64, 1024):
+        problem = contiguous_gemm(rows, 8192, 8192, ("float32", "bfloat16", "float32"))
+        choice = choose(problem, HOPPER, multiprocessors=132)
+        assert (choice.spec.name, choice.form) == (SPEC.name, None)
+
+
+def test_8_bit_floats_are_converted_by_gpus_that_can():
+    problem = contiguous_gemm(1, 8192, 8192, ("float32", "float8_e4m3fn", "float32"))
+    assert choose(problem, HOPPER, multiprocessors=132).spec.name == "simt_batched"
+    with pytest.raises(NoKernelError, match="does not convert"):
+        choose(problem, Arch(8, 0), [spec for spec in kernels_of("gemm") if spec.name == "simt_batched"])
+
+
+def test_mixed_lines_that_no_copy_reads_are_copied_first():
+    problem = contiguous_gemm(1, 8191, 8192, ("float32", "bfloat16", "float32"))
+    assert choose(problem, HOPPER, multiprocessors=132).spec.name == SPEC.name

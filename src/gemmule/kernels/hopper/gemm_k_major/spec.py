@@ -164,6 +164,7 @@ SPEC = KernelSpec(
     launch=launch,
     build=TRANSPOSE.build,
     epilogues=True,
+    gated=True,
     absmax=True,
     block_scales=True,
     refuses=refuses,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, Precision, opaque_dtype
+from gemmule.core.epilogue import SECOND
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
@@ -21,7 +23,9 @@ from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, why_no_nex
 from gemmule.kernels.hopper.operand_copies import (
     OperandCopy,
     are_strided,
+    copied_lines,
     copy_launch,
+    is_mirrored,
     is_strided,
     nearer_rows,
     operand_copy,
@@ -46,17 +50,16 @@ _ITEMSIZES = (1, 2, 4)
 @cache_last_call
 def _to_pack(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands that TMA cannot load: one, where the other is its transpose."""
-    needed: list[OperandCopy] = []
-    for name, matrix in (("a", problem.a), ("b", problem.b)):
-        if (rows := _gathered_rows(problem, name, matrix)) is not None:
-            needed.append(operand_copy(name, matrix, problem.batch, "packed", rows=rows))
-        elif why_not_tma(name, matrix, problem.batch):
-            needed.append(operand_copy(name, matrix, problem.batch, "packed"))
-    return tuple(needed[:1] if problem.own_transpose else needed)
+    factors = problem.factors()
+    needed = tuple(
+        operand_copy(name, factors[name], problem.batch, "packed", rows=rows)
+        for name, rows in copied_lines(problem, functools.partial(_copied_rows, problem)).items()
+    )
+    return needed[:1] if is_mirrored(problem) else needed
 
 
-def _gathered_rows(problem: GemmProblem, name: str, matrix: StridedMatrix) -> bool | None:
-    """Return whether the lines of a copy whose elements are gathered are rows; None where they are contiguous already.
+def _copied_rows(problem: GemmProblem, name: str, matrix: StridedMatrix) -> bool | None:
+    """Return whether the lines of a copy are rows; None where TMA can load the operand.
 
     They are what has the smaller stride, or K, as wgmma wants it. Beside such an operand an MN-major one is gathered
     too, and one of 8 bits that TMA cannot load.
@@ -64,29 +67,32 @@ def _gathered_rows(problem: GemmProblem, name: str, matrix: StridedMatrix) -> bo
     if is_strided(matrix) and matrix.dtype.itemsize == MN_MAJOR_BYTES:
         return nearer_rows(matrix)
     k_major = matrix.has_contiguous_rows if name == "a" else matrix.has_contiguous_cols
-    if matrix.dtype.itemsize == MN_MAJOR_BYTES or k_major or not _gathers(problem):
-        return None
-    return name == "a"
+    if not k_major and matrix.dtype.itemsize != MN_MAJOR_BYTES and _gathers(problem):
+        return name == "a"
+    return matrix.has_contiguous_rows if why_not_tma(name, matrix, problem.batch) else None
 
 
 def _gathers(problem: GemmProblem) -> bool:
     """Return whether an operand is strided, or of 8 bits, MN-major, and none that TMA can load."""
-    if is_strided(problem.a) or is_strided(problem.b):
+    if _has_strided(problem):
         return True
     if problem.a.dtype.itemsize > 1:
         return False
-    across = (problem.a.has_contiguous_rows, problem.b.has_contiguous_cols)
-    operands = (("a", problem.a), ("b", problem.b))
     return any(
-        not along and why_not_tma(name, matrix, problem.batch) is not None
-        for along, (name, matrix) in zip(across, operands, strict=True)
+        not (matrix.has_contiguous_rows if name == "a" else matrix.has_contiguous_cols)
+        and why_not_tma("a" if name == "a" else "b", matrix, problem.batch) is not None
+        for name, matrix in problem.factors().items()
     )
+
+
+def _has_strided(problem: GemmProblem) -> bool:
+    return any(map(is_strided, problem.factors().values()))
 
 
 def _repacked(problem: GemmProblem) -> Prepared:
     """Return the product of the repacked matrices."""
     copies = _to_pack(problem)
-    if problem.own_transpose:
+    if is_mirrored(problem):
         copies += tuple(dataclasses.replace(one, operand="b", copy=one.copy.transposed()) for one in copies)
     return with_copies(problem, copies)
 
@@ -130,7 +136,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
     if not _to_pack(problem):
         return "TMA can load A and B as they are"
-    if problem.a.dtype == FLOAT32 and (is_strided(problem.a) or is_strided(problem.b)):
+    if problem.a.dtype == FLOAT32 and _has_strided(problem):
         return "A or B is float32 without contiguous lines, which hopper_gemm_upcast copies"
     gathered = are_strided(_to_pack(problem))
     if _by_fma(problem):
@@ -142,7 +148,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
         and not (problem.a.has_contiguous_rows and problem.b.has_contiguous_cols)
     ):
         return "wgmma takes only 16-bit operands MN-major, also of matrices that are repacked"
-    if reason := refuse_hopper(problem, arch, "" if gathered else "ab", takes_empty=True):
+    if reason := refuse_hopper(problem, arch, () if gathered else ("a", "b", SECOND), takes_empty=True):
         return reason
     for one in _to_pack(problem):
         if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not():
@@ -173,7 +179,7 @@ def _signature(itemsize: int, count: int, strided: bool = False) -> Signature:
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return every combination."""
+    """Return every combination for one operand and two; gated epilogues have three."""
     del arch
     return tuple(
         _signature(size, count, strided) for strided in (False, True) for size in (2, 1, 4) for count in (2, 1)
@@ -238,7 +244,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that needs no repacking, where that does not pay: for a short K or a small result."""
-    if is_strided(problem.a) or is_strided(problem.b):
+    if _has_strided(problem):
         return None
     if _by_fma(problem):
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
@@ -256,7 +262,7 @@ _LEAST = 4.5
 
 def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
     """Return the kernel of small products by FMA units, or of 16-bit ones that takes less than two launches."""
-    if is_strided(problem.a) or is_strided(problem.b):
+    if _has_strided(problem):
         return None
     if _by_fma(problem):
         return SIMT_GEMM.name if is_small(problem) else None
@@ -276,6 +282,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     epilogues=True,
+    gated=True,
     absmax=True,
     block_scales=True,
     refuses=refuses,

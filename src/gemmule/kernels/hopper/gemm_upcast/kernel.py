@@ -22,7 +22,7 @@ from cutlass import Float32, Float64, Int32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.repack import VECTOR, LineCopies, PackedLines, source_lines
-from gemmule.kernels.hopper.repack_config import RepackConfig
+from gemmule.kernels.hopper.repack_config import NONE, OPERANDS, RepackConfig
 from gemmule.kernels.parts.tensors import PARTS, cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
 
@@ -77,9 +77,9 @@ class UpcastLines(PackedLines):
 
 
 def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
-    """Return the kernel for one or two operands of those types, with fake arguments."""
+    """Return the kernel for one operand or more of those types, with fake arguments."""
     strided, wide = types.get("strided") == "yes", types["wide"]
-    names = [types[key] for key in ("element", "second") if types[key] != "none"]
+    names = [types[key] for key in OPERANDS if types.get(key, NONE) != NONE]
     vector = VECTOR * 8 // cute_type(wide).width
     pairs = [(source_lines(name, strided), major_tensor(wide, 0, batch=1, vector=vector)) for name in names]
     return Buildable(LineCopies([UpcastLines(config, name, wide, strided) for name in names]), (pairs, Int32(1)))

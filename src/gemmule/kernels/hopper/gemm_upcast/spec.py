@@ -35,6 +35,7 @@ from gemmule.kernels.hopper.upcast_operands import (
     types_signature,
     why_not,
 )
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
@@ -43,8 +44,8 @@ from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 NARROW = (FLOAT8_E4M3, FLOAT8_E5M2)
 #: Types whose operands without contiguous lines are copied here; of others `hopper_gemm_repacked` does.
 _GATHERED = (FLOAT32, FLOAT64, INT32)
-#: The last kernel of the first types takes every result.
-_TENSOR_CORES = (GEMM, GEMM_UNALIGNED, MMA_SYNC)
+#: The third kernel takes every result; the last one is faster for small products.
+_TENSOR_CORES = (GEMM, GEMM_UNALIGNED, MMA_SYNC, MMA_SYNC_SMALL)
 _OPERANDS = UpcastOperands(
     {
         FLOAT16: _TENSOR_CORES,
@@ -79,7 +80,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem of at most one batch dimension, or None where that depends on the config."""
-    if problem.a.dtype == problem.b.dtype == FLOAT32 and not (is_strided(problem.a) or is_strided(problem.b)):
+    if problem.a.dtype == problem.b.dtype == FLOAT32 and not any(map(is_strided, problem.factors().values())):
         return "A and B are float32 with contiguous lines: other kernels copy what is to be copied"
     return _OPERANDS.refuses(problem, arch)
 
@@ -108,10 +109,16 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that takes operands as they are, where copies do not pay: small products, and batches."""
+    """Return the kernel that takes operands as they are, where copies do not pay: few rows, small products, batches."""
     if not SIMT_BATCHED.is_refused(problem, HOPPER):
-        return SIMT_BATCHED.name if SIMT_BATCHED.least_cost(problem, gpu) < cost else None
+        mixed = problem.a.dtype != problem.b.dtype
+        found = SIMT_BATCHED.cheapest(problem, HOPPER, gpu)
+        return SIMT_BATCHED.name if found is not None and found[1] < cost * (_MIXED if mixed else 1.0) else None
     return faster_reference(problem, cost, gpu)
+
+
+#: Share of the predicted time that `simt_batched` must take less than where it converts operands: not timed.
+_MIXED = 0.8
 
 
 SPEC = KernelSpec(
@@ -126,6 +133,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     epilogues=True,
+    gated=True,
     absmax=True,
     refuses=refuses,
     refuses_types=_refuses_types,

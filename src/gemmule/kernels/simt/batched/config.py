@@ -107,14 +107,22 @@ class BatchedConfig(Config):
         few = max(_PARTITIONS * 32 // self.threads, 1)
         return ctas // few * few or ctas
 
-    def stage(self, operand: str, k_major: bool, itemsize: int) -> BatchedStage:
-        """Return the stage of ``a`` or of ``b``."""
+    def stage(self, operand: str, k_major: bool, itemsize: int, wide: int | None = None) -> BatchedStage:
+        """Return the stage of ``a`` or of ``b``, with elements of `itemsize` bytes, accumulators of `wide` if more."""
         extent, lanes = (self.tile_m, self.lanes_m) if operand == "a" else (self.tile_n, self.lanes_n)
-        return BatchedStage(extent, self.tile_k, k_major, itemsize, lanes)
+        return BatchedStage(extent, self.tile_k, k_major, itemsize, lanes, VECTOR_BYTES // (wide or itemsize))
 
-    def shared_bytes(self, a_k_major: bool, b_k_major: bool, itemsize: int, k: int) -> int:
-        """Return the shared memory of a CTA: no more stages than a CTA has k-tiles."""
-        a, b = self.stage("a", a_k_major, itemsize), self.stage("b", b_k_major, itemsize)
+    def why_not_narrow(self, stage: BatchedStage) -> str | None:
+        """Say why threads cannot copy and read k-tiles of a type narrower than the accumulators', or None."""
+        copies, rest = divmod(stage.length * stage.itemsize, VECTOR_BYTES)
+        short = stage.k_major and stage.read_bytes * stage.length % _BANK_BYTES
+        if rest or short or self.matrices * stage.lines * copies % self.threads:
+            return f"config {self}: its k-tiles of elements of {stage.itemsize} bytes are too small for its copies"
+        return None
+
+    def shared_bytes(self, operands: tuple[BatchedStage, BatchedStage], itemsize: int, k: int) -> int:
+        """Return the shared memory of a CTA: no more stages than a CTA has k-tiles; `itemsize` is of accumulators."""
+        a, b = operands
         stages = min(self.stages, max(-(-k // (self.tile_k * self.cluster_k)), 1))
         partials = self.tile_elements * itemsize if self.cluster_k > 1 else 0
         return max((a.matrix_bytes + b.matrix_bytes) * self.matrices * stages, partials)
@@ -126,7 +134,8 @@ class BatchedStage:
 
     Lines are rows of a K-major operand, and k of an MN-major one. A thread reads ``vector`` consecutive rows, and
     so do its neighbours: vectors of a K-major operand are swizzled within 128 bytes, so that the lanes of a matrix read
-    consecutive ones, and matrices are padded so that those of a warp do not read the same banks.
+    consecutive ones, and matrices are padded so that those of a warp do not read the same banks. Of elements narrower
+    than the accumulators it reads parts of vectors.
 
     Attributes
     ----------
@@ -138,6 +147,8 @@ class BatchedStage:
         Bytes of an element.
     lanes : int
         Threads along the rows.
+    vector : int
+        Elements that a thread reads at once.
     """
 
     extent: int
@@ -145,11 +156,12 @@ class BatchedStage:
     k_major: bool
     itemsize: int
     lanes: int
+    vector: int
 
     @property
-    def vector(self) -> int:
-        """Elements of a vector."""
-        return VECTOR_BYTES // self.itemsize
+    def read_bytes(self) -> int:
+        """Bytes that a thread reads at once."""
+        return self.vector * self.itemsize
 
     @property
     def lines(self) -> int:
@@ -175,8 +187,8 @@ class BatchedStage:
     def row_offset(self, lane: Any) -> tuple[Any, Any]:
         """Return the offset of a lane's first row in bytes, and its swizzle of the low bits of `piece_offset`."""
         if self.k_major:
-            return lane * (VECTOR_BYTES * self.length), lane % BANK_VECTORS * VECTOR_BYTES
-        return lane * VECTOR_BYTES, 0
+            return lane * (self.read_bytes * self.length), lane % BANK_VECTORS * VECTOR_BYTES
+        return lane * self.read_bytes, 0
 
     def piece_offset(self, row: int, k: int) -> tuple[int, int]:
         """Return the offset of (row, k) from lane 0's first row, in whole lines of the banks and below.

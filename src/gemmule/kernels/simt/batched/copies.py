@@ -19,6 +19,8 @@ class BatchedCopies:
     matrices: int
     length: int
     threads: int
+    element: str  #: Name of the operand's type.
+    partial: bool = False  #: Whether lines may end within a copy.
 
     @property
     def in_line(self) -> int:
@@ -70,6 +72,8 @@ class BatchedCopies:
                 valid = Int32(0)
                 if lines < left[along] and elements < left[1 - along] and matrices < mX.shape[2] - matrix_0:
                     valid = Int32(self.length)
+                    if cutlass.const_expr(self.partial):
+                        valid = cutlass.min(valid, Int32(left[1 - along] - elements))
                 target = stage + (matrix + matrices) * self.stage.matrix_bytes
                 target += self.stage.offset(line + lines, element + elements)
                 copy_vector_async(

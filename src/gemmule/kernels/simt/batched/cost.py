@@ -20,6 +20,9 @@ _MEMORY = 4.45e6
 #: Cycles a microsecond; cycles of a scheduler for a warp's read of 16 bytes, copy of 16 bytes and of an element, store,
 #: and for a CTA's start and a k-tile's synchronisation.
 _CYCLES, _READ, _COPY, _COPY_ELEMENT, _STORE, _START, _BARRIER = 1755.0, 3, 8, 15, 12, 200, 60
+#: Likewise for a conversion of an element of a narrower type, by bytes of it: instructions of machine code, those from
+#: integers at half the rate (assumed).
+_CONVERT = {2: 1.5, 1: 3}
 #: Schedulers, CTAs and bytes of shared memory of an SM, and bytes that a CTA takes beyond its stages.
 _SCHEDULERS, _MOST_CTAS, _SHARED, _RESERVED = 4, 32, 227 << 10, 1 << 10
 #: CTAs of an SM that keep device memory busy, and what its time is multiplied by where there are fewer: by 32 x 32 x 32
@@ -61,19 +64,24 @@ class BatchedFacts:
 
 @cache_for_configs
 def _every_facts(
-    configs: Sequence[BatchedConfig], item: int, copies: tuple[int, int, int]
+    configs: Sequence[BatchedConfig], items: tuple[int, int, int], copies: tuple[int, int, int]
 ) -> list[tuple[BatchedConfig, BatchedFacts]]:
-    return [(config, _facts(config, item, copies)) for config in configs]
+    return [(config, _facts(config, items, copies)) for config in configs]
 
 
-def _facts(config: BatchedConfig, item: int, copies: tuple[int, int, int]) -> BatchedFacts:
+def _facts(config: BatchedConfig, items: tuple[int, int, int], copies: tuple[int, int, int]) -> BatchedFacts:
+    *own, item = items
     reads = (config.thread_m + config.thread_n) * config.tile_k * item // VECTOR_BYTES
-    issue = config.thread_m * config.thread_n * config.tile_k * _FMA[item] + reads * _READ + _BARRIER
-    for tile, size in zip((config.tile_m, config.tile_n), copies, strict=False):
-        count = tile * config.tile_k * config.matrices * item // size // config.threads
+    issue: float = config.thread_m * config.thread_n * config.tile_k * _FMA[item] + reads * _READ + _BARRIER
+    sides = ((config.tile_m, config.thread_m), (config.tile_n, config.thread_n))
+    for (tile, side), size, narrow in zip(sides, copies, own, strict=False):
+        count = tile * config.tile_k * config.matrices * narrow // size // config.threads
         issue += count * (_COPY if size == VECTOR_BYTES else _COPY_ELEMENT)
+        if narrow < item:
+            issue += side * config.tile_k * _CONVERT[narrow]
     stores = config.thread_m * config.thread_n * item // copies[2] // config.writers
-    shared = config.shared_bytes(True, True, item, config.stages * config.tile_k * config.cluster_k)
+    stages = config.stage("a", True, own[0], item), config.stage("b", True, own[1], item)
+    shared = config.shared_bytes(stages, item, config.stages * config.tile_k * config.cluster_k)
     resident = min(config.resident(item), _SHARED // (shared + _RESERVED), _MOST_CTAS)
     return BatchedFacts(issue, _START + stores * _STORE, config.threads / 32 / _SCHEDULERS, resident)
 
@@ -88,10 +96,10 @@ def costs(
 ) -> list[float]:
     """Return roughly the times in microseconds; `copies` are bytes at once of A, B and D, of a row-major D."""
     m, n, k, batch = problem.m, problem.n, problem.k, (problem.batch or (1,))[0]
-    item = problem.d.dtype.itemsize
+    items = problem.a.dtype.itemsize, problem.b.dtype.itemsize, problem.d.dtype.itemsize
     memory = problem.bytes_min / gpu.memory_rate(_MEMORY)
     found = []
-    for config, facts in _every_facts(configs, item, copies):
+    for config, facts in _every_facts(configs, items, copies):
         peers = config.cluster_k - 1
         if peers and min(m, n) > _FEW:
             found.append(math.inf)

@@ -4,7 +4,8 @@ Idea
     Small matrices are bound by memory. A CTA copies k-tiles of up to 32 matrices into shared memory at once, in the
     order of device memory and 16 bytes at a time, whatever the layouts are; an SM has several such CTAs, whose copies
     overlap the others' products. A thread computes 4 x 4 to 8 x 8 elements of one matrix. It reads vectors along K of
-    a K-major operand and vectors along M or N of an MN-major one, so that no layout is transposed.
+    a K-major operand and vectors along M or N of an MN-major one, so that no layout is transposed. Operands narrower
+    than the accumulators stay so in shared memory, and are converted in registers.
 Data movement
     Each element of A, B and D moves once where a tile covers the matrix: 65536 products of 16 x 16 x 16 in float32 are
     201 MB. For as many k as a vector has elements, 4 x 4 accumulators take 8 vectors of shared memory for 64 FMAs.
@@ -27,7 +28,7 @@ from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, strided_tensor
 
-from .config import VECTOR_BYTES, BatchedConfig, BatchedStage
+from .config import VECTOR_BYTES, BatchedConfig
 from .copies import BatchedCopies
 
 _ALIGNMENT = 128
@@ -42,17 +43,22 @@ class SimtBatched:
         item = self.element.width // 8
         self.vector, self.d_vector = VECTOR_BYTES // item, int(types["d_vector"])
         self.resident = config.resident(item)
-        self.copyA, self.copyB = (
-            BatchedCopies(
-                config.stage(operand, types[f"{operand}_major"] == "k", item),
-                config.matrices,
-                int(types[f"{operand}_copies"]) // item,
-                config.threads,
-            )
-            for operand in "ab"
-        )
+        self.copyA, self.copyB = (self._copies(operand, types) for operand in "ab")
         self.bytes_a = self.copyA.stage.matrix_bytes * config.matrices
         self.stage_bytes = self.bytes_a + self.copyB.stage.matrix_bytes * config.matrices
+
+    def _copies(self, operand: str, types: dict[str, str]) -> BatchedCopies:
+        """Return the copies of an operand, whose type is the accumulators' unless the signature has another."""
+        name = types.get(operand, types["element"])
+        item, wide = cute_type(name).width // 8, self.element.width // 8
+        return BatchedCopies(
+            self.config.stage(operand, types[f"{operand}_major"] == "k", item, wide),
+            self.config.matrices,
+            int(types[f"{operand}_copies"]) // item,
+            self.config.threads,
+            name,
+            partial=item < wide,
+        )
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -154,10 +160,10 @@ class SimtBatched:
         startA = stage + matrix * self.copyA.stage.matrix_bytes
         startB = stage + self.bytes_a + matrix * self.copyB.stage.matrix_bytes
         for k in cutlass.range_constexpr(0, config.tile_k, self.vector):
-            rA = self.fragments(self.copyA.stage, (0, config.thread_m), startA, lane_m, k)
+            rA = self.fragments(self.copyA, (0, config.thread_m), startA, lane_m, k)
             # A vector of columns at a time, for fewer registers.
             for col in cutlass.range_constexpr(0, config.thread_n, self.vector):
-                rB = self.fragments(self.copyB.stage, (col, self.vector), startB, lane_n, k)
+                rB = self.fragments(self.copyB, (col, self.vector), startB, lane_n, k)
                 for v in cutlass.range_constexpr(self.vector):
                     for i in cutlass.range(config.thread_m, unroll_full=True):
                         for j in cutlass.range(self.vector, unroll_full=True):
@@ -166,14 +172,16 @@ class SimtBatched:
     @cute.jit
     def fragments(
         self,
-        stage: cutlass.Constexpr[BatchedStage],
+        copies: cutlass.Constexpr[BatchedCopies],
         part: cutlass.Constexpr[tuple[int, int]],
         start,
         lane,
         k: cutlass.Constexpr[int],
     ):
         """Return some of a thread's rows of an operand for the k of a vector; `part` is their first one and number."""
-        vector = self.vector
+        stage, vector = copies.stage, self.vector
+        narrow = cutlass.const_expr(stage.itemsize * 8 < self.element.width)
+        own = cute_type(copies.element)
         begin, rows = cutlass.const_expr(part)
         stride = cutlass.const_expr((vector, 1) if stage.k_major else (1, rows))
         rX = cute.make_rmem_tensor(cute.make_layout((rows, vector), stride=stride), self.element)
@@ -185,9 +193,15 @@ class SimtBatched:
                 high, low = cutlass.const_expr(stage.piece_offset(*at))
                 place = cutlass.const_expr((f + v) * vector if stage.k_major else v * rows + f)
                 address = start + first + high + (low ^ swizzle)
-                pointer = cute.make_ptr(self.element, address, cute.AddressSpace.smem, assumed_align=VECTOR_BYTES)
+                pointer = cute.make_ptr(own, address, cute.AddressSpace.smem, assumed_align=stage.read_bytes)
                 found = cute.make_tensor(rX.iterator + place, cute.make_layout(vector))
-                cute.autovec_copy(cute.make_tensor(pointer, cute.make_layout(vector)), found)
+                if cutlass.const_expr(narrow):
+                    read = cute.make_rmem_tensor(cute.make_layout(vector), own)
+                    cute.autovec_copy(cute.make_tensor(pointer, cute.make_layout(vector)), read)
+                    for e in cutlass.range_constexpr(vector):
+                        found[e] = self.element(read[e])
+                else:
+                    cute.autovec_copy(cute.make_tensor(pointer, cute.make_layout(vector)), found)
         return rX
 
     @cute.jit
@@ -223,17 +237,17 @@ class SimtBatched:
 def buildable(config: BatchedConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
     element = types["element"]
-    item = cute_type(element).width // 8
 
-    def fake_tensor(major: str, length: int) -> Any:
+    def fake_tensor(name: str, major: str, length: int) -> Any:
         if length == 1:
-            return strided_tensor(element)
-        return major_tensor(element, 1 if major in "kn" else 0, batch=1, vector=length)
+            return strided_tensor(name)
+        return major_tensor(name, 1 if major in "kn" else 0, batch=1, vector=length)
 
-    operands = [
-        fake_tensor("k" if types[f"{operand}_major"] == "k" else "m", int(types[f"{operand}_copies"]) // item)
-        for operand in "ab"
-    ]
-    results = [fake_tensor("n", int(types["d_vector"])) for _ in range(2)]
+    operands = []
+    for operand in "ab":
+        own = types.get(operand, element)
+        length = int(types[f"{operand}_copies"]) * 8 // cute_type(own).width
+        operands.append(fake_tensor(own, "k" if types[f"{operand}_major"] == "k" else "m", length))
+    results = [fake_tensor(element, "n", int(types["d_vector"])) for _ in range(2)]
     scalars = cute_type(element)(1), cute_type(element)(0)
     return Buildable(SimtBatched(config, types), (*operands, *results, *scalars))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.config import why_not_cluster
-from gemmule.core.dtype import FLOAT32, FLOAT64, DType
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, INT8, DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch, TensorParam, scalar_params
@@ -21,9 +21,12 @@ from gemmule.kernels.parts.batched_launch import copies_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 
-from .config import VECTOR_BYTES, BatchedConfig
+from .config import VECTOR_BYTES, BatchedConfig, BatchedStage
 from .cost import costs, moving_us
 
+#: Types of operands of float32 results that threads convert where they read them.
+NARROW = (BFLOAT16, FLOAT16, INT8, FLOAT8_E4M3, FLOAT8_E5M2)
+_FLOAT8_CAPABILITY = (8, 9)
 #: What other kernels' predicted times must be of this one's: bound by memory, all take the same. Assumed.
 _MARGIN = 0.99
 #: Elements of a result whose time other kernels are not asked for: theirs is less.
@@ -35,30 +38,52 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     del arch
     inner = inner_problem(problem, SPEC.batch_dims)
+    oriented, *names = row_result(inner)
+    for name, matrix in zip(names, (oriented.a, oriented.b), strict=True):
+        if matrix.dtype != problem.d.dtype and _operand(matrix, problem.d.dtype).copy_bytes < VECTOR_BYTES:
+            return f"{name.upper()} is {matrix.dtype}, and not of lines that begin at multiples of {VECTOR_BYTES} bytes"
     if inner.batch and inner.batch[0] > MAX_EXTENT:
         return f"the batch is {inner.batch[0]}; this kernel takes at most {MAX_EXTENT} matrices"
     return why_not_extents(inner)
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
-    del arch
-    if types.a not in (FLOAT32, FLOAT64):
-        return f"A is {types.a}; this kernel takes {FLOAT32} and {FLOAT64} only"
-    others = ((name, other) for name, other in types.by_name().items() if other != types.a)
-    return next(
-        (f"{name.upper()} is {other} and A {types.a}; this kernel takes one type" for name, other in others), None
-    )
+    if types.d not in (FLOAT32, FLOAT64):
+        return f"the output is {types.d}; this kernel makes {FLOAT32} and {FLOAT64} only"
+    if types.a != types.d and (types.a == types.b or (types.a.is_float8 and types.b.is_float8)):
+        return f"A and B are {types.a} and {types.b}; this kernel takes one type with the output's, or different ones"
+    for name, other in types.by_name().items():
+        if other != types.d and (types.d != FLOAT32 or name == "c" or other not in NARROW):
+            return f"{name.upper()} is {other} and the output {types.d}; this kernel takes one type, or narrower A or B"
+        if other.is_float8 and arch.capability < _FLOAT8_CAPABILITY:
+            return f"{name.upper()} is {other}, which {arch} does not convert"
+    return None
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: BatchedConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     if reason := why_not_cluster(config, config.cluster_k, arch):
         return reason
-    if config.cluster_k > 1 and problem.a.dtype == FLOAT64:
+    if config.cluster_k > 1 and problem.d.dtype == FLOAT64:
         return f"config {config}: float64 is taken without clusters; {FLOAT64_GEMM.name} has them"
-    if not config.takes(problem.a.dtype.itemsize):
-        return f"config {config}: accumulators of {problem.a.dtype} do not fit into a thread's registers"
-    return why_not_grid(_grid(inner_problem(problem, SPEC.batch_dims), config))
+    if not config.takes(problem.d.dtype.itemsize):
+        return f"config {config}: accumulators of {problem.d.dtype} do not fit into a thread's registers"
+    inner = inner_problem(problem, SPEC.batch_dims)
+    if problem.a.dtype != problem.d.dtype or problem.b.dtype != problem.d.dtype:
+        oriented, _, _ = row_result(inner)
+        for matrix, stage in zip((oriented.a, oriented.b), _stages(oriented, config), strict=True):
+            if matrix.dtype != problem.d.dtype and (reason := config.why_not_narrow(stage)):
+                return reason
+    return why_not_grid(_grid(inner, config))
+
+
+def _stages(oriented: GemmProblem, config: BatchedConfig) -> tuple[BatchedStage, BatchedStage]:
+    """Return the stages of both operands."""
+    a, b, wide = oriented.a, oriented.b, oriented.d.dtype
+    return (
+        config.stage("a", _operand(a, wide).row_major, a.dtype.itemsize, wide.itemsize),
+        config.stage("b", not _operand(b, wide).row_major, b.dtype.itemsize, wide.itemsize),
+    )
 
 
 def _grid(problem: GemmProblem, config: BatchedConfig) -> tuple[int, int, int]:
@@ -67,10 +92,13 @@ def _grid(problem: GemmProblem, config: BatchedConfig) -> tuple[int, int, int]:
     return tiles * -(-(problem.batch or (1,))[0] // config.matrices) * config.cluster_k, 1, 1
 
 
-def _operand(matrix: StridedMatrix) -> LeadingDimension:
-    """Return how an operand is copied; one without unit stride by elements, along its smaller stride."""
+def _operand(matrix: StridedMatrix, wide: DType) -> LeadingDimension:
+    """Return how an operand is copied; one without unit stride by elements, along its smaller stride.
+
+    Lines of types narrower than the accumulators' may end within a copy.
+    """
     if matrix.is_row_major or matrix.is_col_major:
-        return leading_dimension(matrix, (VECTOR_BYTES, matrix.dtype.itemsize), ends=True)
+        return leading_dimension(matrix, (VECTOR_BYTES, matrix.dtype.itemsize), ends=matrix.dtype == wide)
     return LeadingDimension(abs(matrix.col_stride) <= abs(matrix.row_stride), matrix.dtype.itemsize, 0)
 
 
@@ -83,32 +111,47 @@ def _result_bytes(problem: GemmProblem) -> int:
 
 
 def _copies(oriented: GemmProblem) -> tuple[int, int, int]:
-    return _operand(oriented.a).copy_bytes, _operand(oriented.b).copy_bytes, _result_bytes(oriented)
+    a, b = _operand(oriented.a, oriented.d.dtype), _operand(oriented.b, oriented.d.dtype)
+    return a.copy_bytes, b.copy_bytes, _result_bytes(oriented)
 
 
 def signature(problem: GemmProblem, config: BatchedConfig) -> Signature:
     """Specialise for the type, the major modes of A and B, and the widths of copies and of what is written."""
     del config
     oriented, _, _ = row_result(problem)
-    a, b, dtype = _operand(oriented.a), _operand(oriented.b), oriented.d.dtype
+    dtype = oriented.d.dtype
+    a, b = _operand(oriented.a, dtype), _operand(oriented.b, dtype)
     vector = _result_bytes(oriented) // dtype.itemsize
-    return _signature(
+    plain = _signature(
         dtype, ("k" if a.row_major else "m", a.copy_bytes), ("n" if b.row_major else "k", b.copy_bytes), vector
     )
+    return (*plain, *_narrow_keys((oriented.a.dtype, oriented.b.dtype), dtype))
 
 
 def _signature(dtype: DType, a: tuple[str, int], b: tuple[str, int], vector: int) -> Signature:
     return (("element", dtype.name), *copies_signature(a, b, vector))
 
 
+def _narrow_keys(types: tuple[DType, DType], wide: DType) -> Signature:
+    """Return the keys for types of operands other than the accumulators'."""
+    return tuple((name, dtype.name) for name, dtype in zip("ab", types, strict=True) if dtype != wide)
+
+
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return all layouts of both types, with rows that are aligned and with others."""
-    del arch
-    return tuple(
+    """Return all layouts of both types, with rows that are aligned and with others; then mixed types."""
+    one_type = tuple(
         _signature(dtype, (a, size), (b, size), size // dtype.itemsize)
         for dtype in (FLOAT32, FLOAT64)
         for size, a, b in itertools.product((VECTOR_BYTES, dtype.itemsize), "km", "nk")
     )
+    mixed = (
+        ((FLOAT32, BFLOAT16), ("k", VECTOR_BYTES), ("n", VECTOR_BYTES)),
+        ((FLOAT32, BFLOAT16), ("k", VECTOR_BYTES), ("k", VECTOR_BYTES)),
+        ((FLOAT16, FLOAT32), ("m", VECTOR_BYTES), ("n", FLOAT32.itemsize)),
+        ((FLOAT32, INT8), ("k", VECTOR_BYTES), ("n", VECTOR_BYTES)),
+    )
+    del arch
+    return (*one_type, *((*_signature(FLOAT32, a, b, 1), *_narrow_keys(types, FLOAT32)) for types, a, b in mixed))
 
 
 def launch(problem: GemmProblem, config: BatchedConfig) -> Launch:
@@ -126,13 +169,16 @@ def launch(problem: GemmProblem, config: BatchedConfig) -> Launch:
             del strides[unit]
         return TensorParam(name, (*shape, batch), (*strides, *(matrix.batch_strides or (0,))))
 
-    copies = {name: int(types[f"{name}_copies"]) // dtype.itemsize for name in "ab"}
+    copies = {
+        name: int(types[f"{name}_copies"]) // operand.dtype.itemsize
+        for name, operand in (("a", problem.a), ("b", problem.b))
+    }
     vector = int(types["d_vector"])
     return Launch(
         grid=_grid(problem, config),
         block=(config.threads, 1, 1),
         cluster=(config.cluster_k, 1, 1),
-        shared_bytes=config.shared_bytes(types["a_major"] == "k", types["b_major"] == "k", dtype.itemsize, k),
+        shared_bytes=config.shared_bytes(_stages(problem, config), dtype.itemsize, k),
         params=(
             matrix(first, problem.a, (m, k), 1 if types["a_major"] == "k" else 0, copies["a"]),
             # B is (K, N) in the API, and (N, K) in CuTe.
@@ -184,7 +230,7 @@ def _skinny() -> Iterator[BatchedConfig]:
 SPEC = KernelSpec(
     name="simt_batched",
     operation="gemm",
-    summary="float32 and float64, small matrices in batches, any strides: several matrices per CTA, FMA units",
+    summary="float32 and float64, small matrices in batches, any strides; few rows of float32 by narrower weights",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(
