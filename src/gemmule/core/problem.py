@@ -88,11 +88,12 @@ class GemmProblem:
     def flop(self) -> int:
         """Multiplications and additions of real numbers.
 
-        2 m n k for each matrix of the batch, four times that of complex ones, twice with a second B.
+        2 m n k for each matrix of the batch, four times that of complex ones, twice of a real one by a complex one, or
+        with a second B.
         """
         factors = 2 if self.epilogue is not None and self.epilogue.second is not None else 1
-        if self.accumulator.kind is Kind.COMPLEX:
-            factors *= 4
+        for matrix in (self.a, self.b):
+            factors *= 2 if matrix.dtype.kind is Kind.COMPLEX else 1
         return 2 * self.m * self.n * factors * self.k * math.prod(self.batch)
 
     @property

@@ -62,7 +62,7 @@ def test_a_kernel_that_is_named_needs_no_other_reason():
     assert choice.why_reference is not None
     assert choice.why_reference() == "kernel= names it"
     for arch, types, remedy in (
-        (HOPPER, ("complex128", "complex128", "complex64"), "results of complex128"),
+        (Arch(8, 9), ("float8_e4m3fn",) * 3, "operands of float16"),
         (Arch(8, 0), ("float32", "bfloat16", "float32"), "operands of one type"),
         (Arch.parse("sm_89"), ("float8_e4m3fn",) * 3, "operands of float16"),
     ):

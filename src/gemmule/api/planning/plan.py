@@ -12,6 +12,7 @@ from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.product_forms import COPY, GATE, INPUT, is_read_in_place
 from gemmule.core.quantities import duration, flop_rate, short_quantity
+from gemmule.core.real_parts import PARTS
 from gemmule.core.spec import Choice, Reason, reasons_of
 from gemmule.dispatch.choices.config_choice import predicted_us
 from gemmule.runtime.arrays import ArrayView
@@ -153,7 +154,7 @@ class Plan:
         if choice is None or not isinstance(problem, GemmProblem) or (then := choice.next_kernel(problem)) is None:
             return ""
         *_, last = then.chain()
-        given, _ = choice.product(problem)
+        given, names = choice.product(problem)
         assert isinstance(given, GemmProblem)
         places = {name: last.operands.get(name, "") for name in "ab"}
         copied = {name: place for name, place in places.items() if place in last.workspaces}
@@ -164,7 +165,8 @@ class Plan:
         if not all(new.holds(old) for old, new in types.values()):
             # Parts of emulated numbers are no copies.
             return ""
-        named = " and ".join(f"{x} as {new}" if old != new else x for x, (old, new) in types.items())
+        texts = ((names.get(x, x), old, new) for x, (old, new) in types.items())
+        named = " and ".join(f"{x} as {new}" if old != new else x for x, old, new in texts)
         nbytes = sum(last.workspaces[place] for place in set(copied.values()))
         text = f"{named} first, into {short_quantity(nbytes, 'B')}"
         if self.predicted_us is None or last.spec.cost is None or not last.spec.cost_in_us:
@@ -298,8 +300,8 @@ def planned(
     """
     shape = product.shape
     factors = 2 if product.ending is not None and product.ending.expression.gated else 1
-    if is_complex(product.out_dtype):
-        factors *= 4
+    for role in "ab":
+        factors *= 2 if is_complex(product.view(role).dtype_name) else 1
     on_host = product.operands.device is None
     written = math.prod(shape.result)
     then = choice.next_kernel(problem) if executor != "cpu" and choice and problem else None
@@ -355,6 +357,9 @@ def _rewrite_text(choice: Choice, problem: GemmProblem) -> str:
     if form.name == INPUT:
         return f"{c}; it is an input of the epilogue"
     by = " and ".join(f"{spec.name} [{config}]" for spec, config in form.kernels)
+    if form.name == PARTS:
+        apart = f"; what does not lie in rows is copied by {by}" if by else ", in place"
+        return f"one operand is real: the parts of the other make one real product{apart}"
     if form.name == COPY:
         return f"{c}; it is copied into the result first, by {by}"
     if form.name == GATE:
