@@ -29,6 +29,7 @@ from gemmule.core.epilogue import SECOND, Epilogue
 from gemmule.core.errors import NoKernelError, WrongResultError
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
+from gemmule.core.real_parts import PARTS
 from gemmule.core.spec import Choice
 from gemmule.core.tracing import accumulated, accumulated_second, lowered
 from gemmule.dispatch.registry import kernels_of
@@ -39,8 +40,8 @@ from gemmule.runtime.bench import bench_gpu
 from gemmule.runtime.device import get_device
 
 _CACHES, _SETS, _CHECKED_ROWS = 2, 64, 16
-#: Types of A and B, the precision where another, or ``gated``, and layouts: ``r`` row-major, ``c`` column-major, ``s``
-#: every other element of rows, ``t`` of columns.
+#: Types of A and B, and of the result where it is not the accumulators', the precision where another, or ``gated``, and
+#: layouts: ``r`` row-major, ``c`` column-major, ``s`` every other element of rows, ``t`` of columns.
 CASES = (
     *((pair, "", "rr") for pair in (
         "float32 bfloat16", "float16 bfloat16", "float16 float32", "int8 float16", "bfloat16 int8", "int8 float32",
@@ -55,10 +56,14 @@ CASES = (
     ("float32 bfloat16", "", "rc"), ("float32 int8", "", "rr"),
     *((f"{x} {x}", "", kinds) for x in ("float64", "complex64", "complex128", "int8") for kinds in ("rr", "sr")),
     ("int8 int8", "", "rc"),
+    *((pair, precision, kinds) for pair in ("float32 complex64", "complex64 float32", "float64 complex128",
+        "complex128 float64") for precision, kinds in (("", "rr"), ("", "rc"), ("", "cr"), ("ozaki", "rr"))),
+    *((types, "", "rr") for types in ("complex128 complex128 complex64", "complex64 complex64 complex128")),
 )  # fmt: skip
 GATED = "gated"
-#: Kernels that such products ran before, and few rows by narrower weights.
+#: Kernels that such products ran before; few rows by narrower weights; and real times complex ones.
 _BEFORE, _FEW_ROWS = ("mma_sync_gemm", "simt_batched", "gemm_reference"), ("hopper_gemm_upcast",)
+_COMPLEX = ("complex_gemm_upcast",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +80,8 @@ class Case:
     @property
     def problem(self) -> GemmProblem:
         """The problem."""
-        a, b = map(dtype_named, self.types.split())
-        out = accumulator(a, b)
+        a, b, *given = map(dtype_named, self.types.split())
+        out = given[0] if given else accumulator(a, b)
         if a != b and out.name == "float32" and "float32" not in self.types and "int8" in self.types:
             out = a if b.name == "int8" else b
         first, second = _matrix(a, self.m, self.k, self.kinds[0]), _matrix(b, self.k, self.n, self.kinds[1])
@@ -161,7 +166,7 @@ class Operands:
                 return torch.nn.functional.silu(x @ b.to(common)) * (x @ up.to(common))
 
             return gated
-        return lambda: torch.mm(a.to(common), b.to(common))
+        return lambda: torch.mm(a.to(common), b.to(common)).to(d.dtype)
 
 
 def choices_of(case: Case, device: Any) -> dict[str, Choice]:
@@ -169,17 +174,21 @@ def choices_of(case: Case, device: Any) -> dict[str, Choice]:
     facts = {"multiprocessors": device.multiprocessors, "chip": device.name, "tuned": False}
     found = {"now": choose(case.problem, device.arch, **facts)}
     few = found["now"].spec.name == "simt_batched" and case.problem.a.dtype != case.problem.b.dtype
-    before = tuple(spec for spec in kernels_of("gemm") if spec.name in (_FEW_ROWS if few else _BEFORE))
+    parts = getattr(found["now"].form, "name", "") == PARTS
+    names = _FEW_ROWS if few else _COMPLEX if parts else _BEFORE
+    before = tuple(spec for spec in kernels_of("gemm") if spec.name in names)
     if case.precision == GATED:
         reference = before[-1]
         found["before"] = Choice(reference, reference.default)
-    elif case.precision:
+    elif case.precision and names is _BEFORE:
         # Strided TF32 ran another copy before, which its kernel no longer takes.
         pass
     elif (
         few
+        or parts
         or "upcast" in found["now"].spec.name
         or "int32" in case.types
+        or len(case.types.split()) > len("ab")
         or (case.types == "int8 int8" and "s" not in case.kinds)
     ):
         with contextlib.suppress(NoKernelError):
@@ -209,6 +218,7 @@ def measured(case: Case, choices: dict[str, Choice], failing: set[str], gpu: Any
         us = times_beside_torch(works, operands, sets, gpu, torch)
     kernels = {
         name: " then ".join([one.spec.name, *(x.spec.name for x in (then.chain() if then else ()))])
+        + "".join(f" beside {spec.name}" for spec, _ in (one.form.kernels if one.form else ()))
         for name, one, then in ((name, one, one.next_kernel(problem)) for name, one in choices.items())
     }
     predicted = {name: one.predicted_us for name, one in choices.items()}

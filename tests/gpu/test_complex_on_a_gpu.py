@@ -77,12 +77,44 @@ def test_batches_strides_and_no_products(dtype, rng):
     assert_product(gm.matmul(late, db[0]).cpu().numpy(), late.cpu().numpy(), b[0])
 
 
+@pytest.mark.parametrize("real", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("complex_first", [False, True])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("out_in_columns", [False, True])
+def test_real_times_complex(real, complex_first, view, out_in_columns, rng):
+    for dtype in DTYPES:
+        kinds = (dtype, real) if complex_first else (real, dtype)
+        wide = "complex128" if "complex128" in kinds or "float64" in kinds else "complex64"
+        shapes = (3, 70, 33), (33, 50)
+        a, b = (
+            on_gpu(random_matrix(rng, dtype_named(kind.replace("bfloat16", "float32")), shape))
+            for kind, shape in zip(kinds, shapes, strict=True)
+        )
+        a, b = (x.to(getattr(torch, kind)) for x, kind in zip((a, b), kinds, strict=True))
+        a, b = (VIEWS[view](a), b) if complex_first else (a, VIEWS[view](b))
+        out = on_gpu(poisoned(dtype_named(wide), (3, 50, 70) if out_in_columns else (3, 70, 50)))
+        out = out.mT if out_in_columns else out
+        seen = [x.resolve_conj().cpu().to(getattr(torch, wide)).numpy() for x in (a, b)]
+        for _ in range(2):
+            gm.gemm(a, b, alpha=-2, out=out)
+            assert_product(out.cpu().numpy(), *seen, alpha=-2)
+            out.fill_(np.nan)
+
+
+def test_infinite_parts_stay_in_their_part():
+    x = torch.tensor([[complex(np.inf, 1)], [complex(-1, -np.inf)]], dtype=torch.complex128, device="cuda")
+    found = gm.matmul(torch.tensor([[2.0, 3.0]], dtype=torch.float64, device="cuda"), x).cpu().numpy()[0, 0]
+    assert (found.real, found.imag) == (np.inf, -np.inf)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_mixed_types_go_to_the_reference_kernel(dtype, rng):
-    a, b = random_matrix(rng, dtype_named("float32"), (33, 20)), random_matrix(rng, dtype_named(dtype), (20, 40))
-    got = gm.matmul(on_gpu(a), on_gpu(b)).cpu().numpy()
-    assert got.dtype == np.dtype(dtype)
-    assert_product(got, a, b)
+def test_results_of_the_other_complex_type(dtype, rng):
+    a, b = (random_matrix(rng, dtype_named(dtype), shape) for shape in ((70, 33), (33, 50)))
+    for way in (lambda x: x, lambda x: x.mT.contiguous().mT, lambda x: x.repeat(1, 2)[:, ::2]):
+        for out_type in DTYPES:
+            out = way(on_gpu(poisoned(dtype_named(out_type), (70, 50))))
+            gm.matmul(on_gpu(a), on_gpu(b), out=out)
+            assert_product(out.cpu().numpy(), a, b)
 
 
 def test_it_can_fail(rng):

@@ -70,10 +70,10 @@ def matmul(
     out_dtype : dtype or str, optional
         Element type of the result; the default is the promoted type of `a` and `b`. It does not change the
         accumulators, which are float32 for floats of up to 32 bits, float64, or int32, and are rounded once: to
-        accumulate float32 arrays in float64, convert one with ``astype`` first. A float64 result of narrower floats is
-        computed on the host only. 8-bit floats saturate. Integers wrap, into an `out` or `out_dtype` of another integer
-        type too: an int8 sum of -1 is 255 in uint8. int64 times uint64, for which NumPy has no common integer, is
-        float64 by default, as in NumPy; written as integers it is exact modulo 2**64, or the size of that type.
+        accumulate float32 arrays in float64, convert one with ``astype`` first. 8-bit floats saturate. Integers wrap,
+        into an `out` or `out_dtype` of another integer type too: an int8 sum of -1 is 255 in uint8. int64 times uint64,
+        for which NumPy has no common integer, is float64 by default, as in NumPy; written as integers it is exact
+        modulo 2**64, or the size of that type.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}, optional
         Arithmetic that a kernel may use where it is faster; the default is ``'ieee'``. docs/precision.md has the error
         bounds. ``'tf32'``: float32 inputs are rounded to TF32. ``'bf16x6'``: float32 by six bfloat16 GEMMs, as accurate

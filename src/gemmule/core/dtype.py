@@ -179,8 +179,8 @@ class Precision(enum.Enum):
             types, what = {"float64"}, "float64 products"
         if precision is cls.OZAKI:
             types = set(inputs) & {"float32", "float64", "complex64", "complex128"}
-            what = "two operands of one type, float32, float64, complex64 or complex128"
-            types = types if len(types) == 1 else set()
+            what = "two operands of one type, float32, float64, complex64 or complex128, or of a type and its parts'"
+            types = types if len({_BY_NAME[name].part for name in types}) == 1 else set()
         if precision is not cls.IEEE and not types.issuperset(inputs):
             names = " x ".join(inputs)
             remedy = "leave it out" + ", or convert one operand" * (len(set(inputs)) > 1)

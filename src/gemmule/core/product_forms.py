@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmule.core.dataclass import dataclass
 
-from .dtype import INT8, MAX_INT8_K, Kind
+from .dtype import INT8, MAX_INT8_K, DType, Kind
 from .epilogue import ACC, ARITY, MATRIX, SECOND, UP, C, Epilogue, Expression
 from .layout import StridedMatrix
 from .permutation import transpose_problem
@@ -39,6 +39,12 @@ class Step:
     problem: Problem  #: Its problem.
     operands: dict[str, str]  #: The operands' names by its own.
     is_last: bool = False  #: Whether it follows the product.
+    #: The same copy by a kernel of products, which takes any strides; None where it is no copy of bits.
+    as_product: Step | None = None
+
+    def by(self, spec: KernelSpec) -> Step:
+        """Return the step as a kernel computes it."""
+        return self.as_product if self.as_product is not None and spec.operation == "gemm" else self
 
 
 @dataclass(frozen=True)
@@ -58,22 +64,26 @@ class Form:
             return dataclasses.replace(problem, c=problem.d), {"c": "d"}
         if self.name == GATE:
             return _with_inputs(problem, keeps_c=True)
-        sums = dataclasses.replace(problem, c=None, beta=0, d=sums_of(problem), epilogue=None)
-        return (dataclasses.replace(sums, alpha=1) if _scales_later(problem) else sums), {"d": _SUMS}
+        sums = sums_of(problem)
+        if _adds_to_sums(problem):
+            return dataclasses.replace(problem, c=sums, d=sums), {"c": _SUMS, "d": _SUMS}
+        product = dataclasses.replace(problem, c=None, beta=0, d=sums, epilogue=None)
+        return (dataclasses.replace(product, alpha=1) if _scales_later(problem) else product), {"d": _SUMS}
 
     def steps(self, inner: GemmProblem) -> tuple[Step, ...]:
         """Return the further launches of a problem of at most as many batch dimensions as the product's kernel takes.
 
-        Until `kernels` are known C is copied bit by bit, where that is possible.
+        Copies are bit by bit, where that is possible, until a kernel is chosen.
         """
         if self.name == INPUT:
             return ()
         if self.name == COPY:
-            if self.kernels and self.kernels[0][0].operation == "gemm":
-                return (Step(sum_of_c(inner), {"c": "c", "d": "d"}),)
-            copy = copy_of_c(inner)
-            return (Step(copy, {"c": "c", "d": "d"} if isinstance(copy, GemmProblem) else {"a": "c", "d": "d"}),)
+            assert inner.c is not None
+            return (copy_step(inner, inner.batch, (inner.c, inner.d), ("c", "d")),)
         found = []
+        if self.name == SUMS and _adds_to_sums(inner):
+            assert inner.c is not None
+            found.append(copy_step(inner, inner.batch, (inner.c, sums_of(inner)), ("c", _SUMS)))
         if inner.epilogue is not None and (second := inner.epilogue.second) is not None:
             problem = dataclasses.replace(
                 inner, b=second, c=None, beta=0, d=sums_of(inner), epilogue=None, own_transpose=False
@@ -87,9 +97,7 @@ class Form:
         """Return the bytes of the form's own workspaces by name."""
         gated = inner.epilogue is not None and inner.epilogue.second is not None
         names = (_SUMS,) * (self.name == SUMS) + (_SECOND_SUMS,) * (gated and self.name in (GATE, SUMS))
-        sums = sums_of(inner)
-        lines, line = (inner.m, sums.row_stride) if sums.is_row_major else (inner.n, sums.col_stride)
-        return dict.fromkeys(names, lines * line * math.prod(inner.batch) * sums.dtype.itemsize)
+        return dict.fromkeys(names, workspace_bytes(sums_of(inner), inner.batch))
 
 
 def is_read_in_place(problem: GemmProblem) -> bool:
@@ -113,10 +121,12 @@ def is_read_in_place(problem: GemmProblem) -> bool:
 def with_c_as_input(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]] | None:
     """Return the problem with C as an input of its epilogue, and the former names of that problem's inputs.
 
-    None where the product has no epilogue: it is not one of real floats, or C is none.
+    None where the product has no epilogue: it is not one of real floats, or C is none that the accumulators hold.
     """
     c, epilogue = problem.c, problem.epilogue or Epilogue(Expression((ACC,)))
     if c is None or problem.scale_type.kind is not Kind.FLOAT or c.dtype.kind is not Kind.FLOAT:
+        return None
+    if not problem.scale_type.holds(c.dtype):
         return None
     expression, matrices, numbers = _expression_with_input(epilogue.expression, problem.beta == 1)
     inputs, values = {**epilogue.inputs(), C: c}, {_BETA: problem.beta.real}
@@ -194,30 +204,49 @@ def _expression_with_input(
     )
 
 
-def copy_of_c(problem: GemmProblem) -> Problem:
-    """Return the copy of C into D: bit by bit, or of another type `sum_of_c`."""
-    c, d = problem.c, problem.d
-    assert c is not None
-    if c.dtype != d.dtype:
-        return sum_of_c(problem)
-    source, target = ((*one.batch_strides, one.row_stride, one.col_stride) for one in (c, d))
-    alignments = min(c.alignment, _MOST_ALIGNED), min(d.alignment, _MOST_ALIGNED)
-    return transpose_problem((*problem.batch, problem.m, problem.n), source, target, c.dtype.itemsize, alignments)
+def copy_step(
+    problem: GemmProblem,
+    batch: tuple[int, ...],
+    matrices: tuple[StridedMatrix, StridedMatrix],
+    names: tuple[str, str],
+    *,
+    is_last: bool = False,
+) -> Step:
+    """Return the copy of a matrix to another, bit by bit, or of another type as a product with K = 0.
 
-
-def sum_of_c(problem: GemmProblem) -> GemmProblem:
-    """Return the copy of C into D as a product with K = 0, whose kernels convert, and take any strides."""
-    return dataclasses.replace(_without_products(problem), c=problem.c, beta=1)
+    Parameters
+    ----------
+    problem : GemmProblem
+        The product of which it is a step.
+    batch : tuple of int
+        Extents of the matrices' batch.
+    matrices, names : tuple
+        Source and target, and their names.
+    """
+    source, target = matrices
+    nothing = dataclasses.replace(_of_nothing(problem, target, batch), c=source, beta=1)
+    by_product = Step(nothing, {"c": names[0], "d": names[1]}, is_last)
+    if source.dtype != target.dtype:
+        return by_product
+    before, after = ((*one.batch_strides, one.row_stride, one.col_stride) for one in matrices)
+    alignments = min(source.alignment, _MOST_ALIGNED), min(target.alignment, _MOST_ALIGNED)
+    copy = transpose_problem((*batch, target.rows, target.cols), before, after, source.dtype.itemsize, alignments)
+    return Step(copy, {"a": names[0], "d": names[1]}, is_last, by_product)
 
 
 def has_sums(problem: GemmProblem) -> bool:
-    """Return whether a product's epilogue can be computed of its sums: one of real floats, without scales by blocks.
+    """Return whether the rest of a product can be computed of its sums.
 
-    Or one of int8 whose sums do not wrap, of one product.
+    Of one of real floats without scales by blocks, of one product of int8 whose sums do not wrap, or of one of complex
+    numbers, which has no epilogue.
     """
-    if problem.scale_type.kind is not Kind.FLOAT or (problem.c is not None and problem.c.dtype.kind is not Kind.FLOAT):
+    scale, c, epilogue = problem.scale_type, problem.c, problem.epilogue
+    if scale.kind is Kind.INTEGER or (c is not None and not scale.holds(c.dtype)):
         return False
-    epilogue = problem.epilogue
+    if scale.kind is Kind.COMPLEX:
+        return epilogue is None
+    if c is not None and c.dtype.kind is not Kind.FLOAT:
+        return False
     if _scales_later(problem):
         exact = problem.a.dtype == problem.b.dtype == INT8 and problem.k <= MAX_INT8_K
         return exact and (epilogue is None or epilogue.second is None)
@@ -229,30 +258,49 @@ def _scales_later(problem: GemmProblem) -> bool:
     return problem.scale_type != problem.accumulator
 
 
+def _adds_to_sums(problem: GemmProblem) -> bool:
+    """Return whether the product is added to C in the workspace of its sums, as complex numbers have no epilogue."""
+    return problem.c is not None and problem.accumulator.kind is Kind.COMPLEX
+
+
 def sums_of(problem: GemmProblem) -> StridedMatrix:
     """Return the sums of a product in a workspace, in lines like those of D."""
-    rows, cols, dtype = problem.m, problem.n, problem.accumulator
+    shape = problem.m, problem.n
+    return workspace_matrix(problem.accumulator, shape, problem.batch, row_major=problem.d.is_row_major)
+
+
+def workspace_matrix(
+    dtype: DType, shape: tuple[int, int], batch: tuple[int, ...], *, row_major: bool = True
+) -> StridedMatrix:
+    """Return a matrix in a workspace, whose lines are aligned."""
+    rows, cols = shape
     unit = _LINE_BYTES // dtype.itemsize
-    row_major = problem.d.is_row_major
     line = -(-(cols if row_major else rows) // unit) * unit
     steps: list[int] = []
     strides, step = ((line, 1) if row_major else (1, line)), line * (rows if row_major else cols)
-    for extent in reversed(problem.batch):
+    for extent in reversed(batch):
         steps.insert(0, step)
         step *= extent
     return StridedMatrix(dtype, rows, cols, *strides, tuple(steps), 256, padded=True)
+
+
+def workspace_bytes(matrix: StridedMatrix, batch: tuple[int, ...]) -> int:
+    """Return the bytes of such a matrix."""
+    lines, line = (matrix.rows, matrix.row_stride) if matrix.is_row_major else (matrix.cols, matrix.col_stride)
+    return lines * line * math.prod(batch) * matrix.dtype.itemsize
 
 
 def epilogue_of_sums(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
     """Return the epilogue of a product's sums as a product with K = 0, whose C they are, and the operands' names."""
     lowered_problem, names = _with_inputs(problem)
     beta = problem.alpha if _scales_later(problem) else 1
-    ending = dataclasses.replace(_without_products(problem), c=sums_of(problem), beta=beta)
+    ending = dataclasses.replace(_of_nothing(problem, problem.d, problem.batch), c=sums_of(problem), beta=beta)
     return dataclasses.replace(ending, epilogue=lowered_problem.epilogue), {**names, "c": _SUMS}
 
 
-def _without_products(problem: GemmProblem) -> GemmProblem:
-    """Return a product's result as one of K = 0."""
-    a = dataclasses.replace(problem.a, cols=0, row_stride=0, col_stride=0)
-    b = dataclasses.replace(problem.b, rows=0, row_stride=0, col_stride=0)
-    return GemmProblem(problem.m, problem.n, 0, problem.batch, a, b, None, problem.d, 0, 0)
+def _of_nothing(problem: GemmProblem, d: StridedMatrix, batch: tuple[int, ...]) -> GemmProblem:
+    """Return a product with K = 0 into a matrix, of operands of a product's types."""
+    none = (0,) * len(batch)
+    a = StridedMatrix(problem.a.dtype, d.rows, 0, 0, 0, none)
+    b = StridedMatrix(problem.b.dtype, 0, d.cols, 0, 0, none)
+    return GemmProblem(d.rows, d.cols, 0, batch, a, b, None, d, 0, 0)

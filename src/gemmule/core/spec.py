@@ -279,7 +279,7 @@ class ChainedLaunch:
 
 
 class ProductForm(Protocol):
-    """A form in which a product is computed, where not as it is: those of `core.product_forms`."""
+    """A form in which a product is computed, where not as it is: of `core.product_forms`, or `core.real_parts`."""
 
     @property
     def kernels(self) -> tuple[tuple[KernelSpec, Config], ...]:
@@ -334,7 +334,8 @@ class Choice:
         if self.form is None or not isinstance(inner, GemmProblem):
             return (), ()
         found: tuple[list[ChainedLaunch], list[ChainedLaunch]] = ([], [])
-        for step, (spec, config) in zip(self.form.steps(inner), self.form.kernels, strict=True):
+        for one, (spec, config) in zip(self.form.steps(inner), self.form.kernels, strict=True):
+            step = one.by(spec)
             problem = inner_problem(step.problem, spec.batch_dims)
             launch = spec.launch(problem, config)
             found[step.is_last].append(ChainedLaunch(spec, config, problem, launch, step.operands, {}))

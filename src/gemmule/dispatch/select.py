@@ -14,7 +14,6 @@ from gemmule.core.dtype import COMPLEX128, FLOAT16, FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, contiguous_gemm, split_batch
-from gemmule.core.product_forms import GATE, SUMS
 from gemmule.core.spec import Choice, KernelSpec, Reason, reasons_of, why_not_epilogue
 
 from .choices.candidates import (
@@ -117,10 +116,18 @@ def choose_streamed(
         elif problem.a.dtype in (FLOAT64, COMPLEX128):
             registry = _unshared_kernels()
     choice = choose(problem, arch, registry, multiprocessors=multiprocessors, chip=chip)
-    if not isinstance(problem, GemmProblem) or choice.form is None or choice.form.name not in (GATE, SUMS):
+    if not isinstance(problem, GemmProblem) or not _has_workspaces(choice, problem):
         return choice
     forms = choose_forms(problem, arch, registry, multiprocessors=multiprocessors, chip=chip)
-    return next((one for one in forms if one.form is None or one.form.name not in (GATE, SUMS)), choice)
+    return next((one for one in forms if not _has_workspaces(one, problem)), choice)
+
+
+def _has_workspaces(choice: Choice, problem: GemmProblem) -> bool:
+    """Return whether the form of a product has workspaces of its own."""
+    if choice.form is None:
+        return False
+    inner, _, _ = split_batch(problem, choice.spec.batch_dims)
+    return any(choice.form.workspaces(inner).values())
 
 
 @functools.cache

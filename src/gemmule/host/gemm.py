@@ -18,7 +18,16 @@ from ..core.layout import broadcast_shape
 from ..executor.tiles import Array
 from .arithmetic import Arithmetic, choose_arithmetic
 from .block_product import takes_no_thread
-from .product import SLAB, add_product, batch_of, blas_ready, group_blocks, is_small_integer_product, needs_no_copy
+from .product import (
+    SLAB,
+    add_product,
+    batch_of,
+    blas_ready,
+    group_blocks,
+    is_small_integer_product,
+    needs_no_copy,
+)
+from .real_parts import Operands, by_parts, in_rows, is_half_real
 from .rounding import Scalar, scale_dtype, write
 
 
@@ -80,6 +89,8 @@ WITHOUT_ERRORS = _WithoutErrors()
 run_without_errors = _ignoring_errors()
 #: Elements of an output up to which clearing it takes no more time than `numpy.ndarray.dot` saves.
 MOST_CLEARED = 6400
+#: Multiply-adds of real, and of imaginary, parts that NumPy multiplies sooner than blocks of them are decided on.
+_SMALL_PARTS = 2**15
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,15 +143,60 @@ class CheckedGemm:
             write(out, total, self.alpha, self.beta, addend, self.scale)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckedParts:
+    """A product of a real and a complex matrix as `CheckedGemm`: the real products that make it."""
+
+    #: One of rows of complex matrices as real numbers, or those of real and of imaginary parts.
+    products: tuple[CheckedGemm, ...]
+    #: Whether NumPy multiplies parts so small that to decide on blocks takes longer.
+    small: bool
+
+    def run(self, a: Array, b: Array, out: Array, c: Array | None) -> None:
+        """Write the product into `out`, which shares no memory with `a` or `b`."""
+        if self.small:
+            WITHOUT_ERRORS.run(_multiply_parts, a, b, out)
+            return
+        c = c if self.products[0].beta != 0 else None
+        if len(self.products) == 1:
+            operands = in_rows(a, b, out, c)
+            assert operands is not None
+            self.products[0].run(*operands)
+            return
+        # The first product may write what the second adds.
+        for product, part in zip(self.products, by_parts(a, b, out, c if c is None else _addend(out, c)), strict=True):
+            product.run(*part)
+
+
+def _multiply_parts(a: Array, b: Array, out: Array) -> None:
+    for left, right, total, _ in by_parts(a, b, out, None):
+        total[...] = np.matmul(left, right)
+
+
 def checked_gemm(
     a: Array, b: Array, out: Array, *, alpha: Scalar = 1, beta: Scalar = 0, c: Array | None = None
-) -> CheckedGemm:
+) -> CheckedGemm | CheckedParts:
     """Check a product and decide how it is computed. The parameters, and the exceptions, are those of `gemm`."""
     _check_shapes(a, b, out)
     addend = _check_addend(out, beta, c)
+    if is_half_real(a, b) and out.dtype.kind == "c" and not (complex(alpha).imag or complex(beta).imag):
+        _check_memory(a, b, out)
+        rows = in_rows(a, b, out, addend)
+        parts: tuple[Operands, ...] = by_parts(a, b, out, addend) if rows is None else (rows,)
+        products = tuple(_decided(*operands, complex(alpha).real, complex(beta).real) for operands in parts)
+        left, right, total, _ = parts[0]
+        is_small = left.dtype == right.dtype == total.dtype == products[0].arithmetic.total
+        is_small = is_small and 0 < total.size * a.shape[-1] <= _SMALL_PARTS
+        return CheckedParts(products, is_small and rows is None and alpha == 1 and addend is None)
+    checked = _decided(a, b, out, addend, alpha, beta)
+    _check_memory(a, b, out)
+    return checked
+
+
+def _decided(a: Array, b: Array, out: Array, addend: Array | None, alpha: Scalar, beta: Scalar) -> CheckedGemm:
+    """Decide how a product is computed whose arguments fit together."""
     arithmetic = choose_arithmetic(a.dtype, b.dtype, out.dtype)
     scale = scale_dtype(arithmetic.total, out.dtype, alpha, beta, None if addend is None else addend.dtype)
-    _check_memory(a, b, out)
     (m, k), n = a.shape[-2:], b.shape[-1]
     direct = (
         (alpha == 1 and addend is None and out.size * k > 0)

@@ -207,7 +207,7 @@ def _taken(spec):
             dataclasses.replace(x, precision=one) for one in emulated for x in problems if x.a.dtype.itemsize > 4
         ]
         problems += [dataclasses.replace(problems[place], needed=BlockTriangle(0, STEP)) for place in (0, len(shapes))]
-        problems.append(contiguous_gemm(64, 64, 64, ("complex64", "float32", "complex64")))
+        problems.append(contiguous_gemm(64, 64, 64, ("complex64", "complex128", "complex128")))
         owns = ("float16", "complex64", "complex128")
         problems += [own_product(gemm_problem(512, 512, 256, dtype, dtype, "nt")) for dtype in owns]
     return next(problem for problem in problems if spec.why_not(problem, HOPPER, spec.default) is None)
@@ -301,7 +301,7 @@ def test_every_dtype_finds_a_kernel(dtype):
 
 def test_reasons():
     with pytest.raises(UnsupportedError, match="gemm_reference: float32 x float32 accumulates in float32"):
-        choose(gemm(FLOAT32, FLOAT32, FLOAT64), HOPPER)
+        choose(gemm(FLOAT32, FLOAT32, INT8), HOPPER)
     with pytest.raises(UnsupportedError, match=r"8\.9 or newer"):
         choose(gemm(FLOAT8_E4M3, FLOAT8_E4M3, FLOAT32), Arch.parse("sm_80"))
     with pytest.raises(UnsupportedError, match="int32"):

@@ -62,7 +62,6 @@ def test_a_kernel_that_is_named_needs_no_other_reason():
     assert choice.why_reference is not None
     assert choice.why_reference() == "kernel= names it"
     for arch, types, remedy in (
-        (HOPPER, ("complex128", "complex128", "complex64"), "results of complex128"),
         (Arch(8, 0), ("float32", "int32", "float64"), "operands of one type"),
         (Arch.parse("sm_89"), ("float8_e4m3fn",) * 3, "operands of float16"),
     ):

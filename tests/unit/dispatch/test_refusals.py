@@ -15,7 +15,7 @@ from gemmule.core.problem import contiguous_gemm
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 
-PROBLEM = contiguous_gemm(8, 8, 8, ("float32", "float32", "float64"))
+PROBLEM = contiguous_gemm(8, 8, 8, ("float32", "float32", "int8"))
 
 
 def test_the_message_has_the_reason_that_no_choice_gets_around():
@@ -35,7 +35,7 @@ def test_the_message_has_the_reason_that_no_choice_gets_around():
 
 def test_one_kernel_alone_has_its_reason_alone():
     only = tuple(spec for spec in REGISTRY if spec.name == "g07_cp_async")
-    with pytest.raises(NoKernelError, match=r"^g07_cp_async: D is float64; this kernel takes float32 only$"):
+    with pytest.raises(NoKernelError, match=r"^g07_cp_async: D is int8; this kernel takes float32 only$"):
         choose(PROBLEM, Arch.parse("sm_90a"), only)
 
 

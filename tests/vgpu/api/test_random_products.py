@@ -23,8 +23,7 @@ SPECS = {spec.name: spec for spec in REGISTRY if spec.operation == "gemm"}
 #: What dispatch takes for products of its own kind, without being told a name.
 CHOSEN = (
     "hopper_syrk", "hopper_gemm", "hopper_gemm_unaligned", "hopper_gemm_repacked", "hopper_gemm_w8a16",
-    "hopper_gemm_k_major", "hopper_gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "simt_batched", "gemm_reference",
-    "complex_gemm_upcast",
+    "hopper_gemm_k_major", "hopper_gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "simt_batched", "complex_gemm_upcast",
     *TRIANGLES,
 )  # fmt: skip
 #: Rungs of the ladder are compiled in other configs by the tests of every kernel; dispatch chooses few of them.

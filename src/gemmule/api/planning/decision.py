@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, outer_offsets, split_batch
+from gemmule.core.real_parts import RealParts, into_rows
 from gemmule.core.spec import Choice
 
 #: ``decide(problem, choice, offsets)`` runs the guard on a part of a batch, at element offsets of A and B, and gives
@@ -25,6 +27,14 @@ def decided(problem: GemmProblem, choice: Choice, decide: Decide) -> tuple[str, 
     from gemmule.kernels.emulation.decision import decision_choice, decision_name
 
     inner, outer, strides = split_batch(problem, choice.spec.batch_dims)
-    guard = decision_choice(inner, choice.gpu)
+    form = choice.form
+    if isinstance(form, RealParts):
+        # The guard writes its word to D.
+        inner = into_rows(inner)
+        form = RealParts(form.kernels[: len(RealParts().steps(inner))])
+        product, _ = form.product(inner)
+        guard = dataclasses.replace(decision_choice(product, choice.gpu), form=form)
+    else:
+        product, guard = inner, decision_choice(inner, choice.gpu)
     every = (dict(zip(strides, one, strict=True)) for one in outer_offsets(outer, list(strides.values())))
-    return tuple(decision_name(inner, decide(inner, guard, offsets)) for offsets in every)
+    return tuple(decision_name(product, decide(inner, guard, offsets)) for offsets in every)

@@ -108,7 +108,8 @@ def plan_on_device(product: Product, executor: str | None) -> Plan:
         assert stream is not None
         with DeviceBuffer(word.nbytes, ordinal, stream) as buffer:
             pointers = {
-                name: product.view(roles[name]).address + offsets[name] * problem.a.dtype.itemsize for name in "ab"
+                name: product.view(roles[name]).address + offsets[name] * matrix.dtype.itemsize
+                for name, matrix in (("a", problem.a), ("b", problem.b))
             }
             run_kernel(inner, guard, pointers | {"c": 0, "d": buffer.address}, ordinal, stream)
             buffer.download(word)

@@ -12,6 +12,7 @@ from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.problem import GemmProblem, split_batch
 from gemmule.core.product_forms import COPY, GATE, INPUT, is_read_in_place
 from gemmule.core.quantities import duration, short_quantity
+from gemmule.core.real_parts import PARTS
 from gemmule.core.spec import Choice, KernelSpec, NextKernel
 
 
@@ -27,7 +28,7 @@ def _products(choice: Choice, problem: GemmProblem) -> list[tuple[NextKernel, Ge
 
 def copies_text(choice: Choice, problem: GemmProblem, predicted_us: float | None) -> str:
     """Return which operands are copied into a workspace first, with its bytes and the predicted time; or empty."""
-    given, _ = choice.product(problem)
+    given, names = choice.product(problem)
     assert isinstance(given, GemmProblem)
     products = _products(choice, problem)
     before, copied = given.operands(), dict[str, dict[str, DType]](a={}, b={})
@@ -40,15 +41,15 @@ def copies_text(choice: Choice, problem: GemmProblem, predicted_us: float | None
                 # Parts of emulated numbers are no copies.
                 return ""
             copied[name][place] = matrix.dtype
-    names, nbytes = [], 0
+    texts, nbytes = [], 0
     for name, places in copied.items():
         for dtype in set(places.values()):
             as_type = f" as {dtype}" if dtype != before[name].dtype else ""
-            names.append(f"{'both ' * (len(places) > 1)}{name}{as_type}")
+            texts.append(f"{'both ' * (len(places) > 1)}{names.get(name, name)}{as_type}")
         nbytes += sum(products[0][0].workspaces[place] for place in places)
-    if not names:
+    if not texts:
         return ""
-    text = f"{' and '.join(names)} first, into {short_quantity(nbytes, 'B')}"
+    text = f"{' and '.join(texts)} first, into {short_quantity(nbytes, 'B')}"
     if predicted_us is None or (choice.form is not None and choice.form.kernels):
         # The rest of the time is that of other launches, too.
         return text
@@ -73,6 +74,9 @@ def rewrite_text(choice: Choice, problem: GemmProblem) -> str:
     if form.name == INPUT:
         return f"{c}; it is an input of the epilogue"
     by = _kernels_text(form.kernels)
+    if form.name == PARTS:
+        copied = f"; copies in row-major order by {by}" if by else ", in place"
+        return f"one operand is real: the parts of the other make one real product{copied}"
     if form.name == COPY:
         return f"{c}; it is copied into the result first, by {by}"
     if form.name == GATE:

@@ -7,6 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from gemmule.core.dtype import Kind
 from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
@@ -20,9 +21,9 @@ from gemmule.core.product_forms import (
     Step,
     has_sums,
     is_read_in_place,
-    sum_of_c,
     with_c_as_input,
 )
+from gemmule.core.real_parts import RealParts, has_parts
 from gemmule.core.spec import Choice, KernelSpec
 
 from ..registry import kernels_of
@@ -54,10 +55,11 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     """
     if not isinstance(problem, GemmProblem):
         return choose(problem, registry)
-    if is_read_in_place(problem):
+    if is_read_in_place(problem) and not has_parts(problem):
         d, mixed = problem.d, problem.a.dtype != problem.b.dtype
-        others = problem.epilogue is not None or mixed or d.dtype != problem.a.dtype
-        others = (others or not (d.is_row_major or d.is_col_major)) and has_sums(problem)
+        several = mixed or d.dtype != problem.a.dtype
+        others = problem.epilogue is not None or several or not (d.is_row_major or d.is_col_major)
+        others = others and has_sums(problem)
         try:
             choice = choose(problem, registry)
         except NoKernelError:
@@ -106,8 +108,8 @@ def choices_of_forms(
                 inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
                 if found and sum(form.workspaces(inner).values()) > _MOST_WORKSPACE:
                     continue
-                steps = [_further(form, one, inner, choose, gpu) for one in form.steps(inner)]
-                form = Form(form.name, tuple((step.spec, step.config) for step, _ in steps))
+                steps = [_further(one, choose, gpu) for one in form.steps(inner)]
+                form = dataclasses.replace(form, kernels=tuple((step.spec, step.config) for step, _ in steps))
                 us = None if us is None else us + sum(step_us for _, step_us in steps) * math.prod(outer)
         except NoKernelError as error:
             errors.append(error)
@@ -121,9 +123,11 @@ def choices_of_forms(
     return [choice for _, choice in sorted(found, key=lambda one: one[0])]
 
 
-def _forms(problem: GemmProblem) -> Iterator[Form | None]:
+def _forms(problem: GemmProblem) -> Iterator[Form | RealParts | None]:
     """Yield the forms of a product, that of the product as it is first, without the kernels of further launches."""
     yield None
+    if has_parts(problem):
+        yield RealParts()
     c = problem.c
     if c is not None and not is_read_in_place(problem):
         if with_c_as_input(problem) is not None:
@@ -131,30 +135,34 @@ def _forms(problem: GemmProblem) -> Iterator[Form | None]:
         # Inputs of an epilogue may lie where the result does.
         if problem.epilogue is None and problem.d.dtype.holds(c.dtype):
             yield Form(COPY)
-            # Which takes no workspace.
-            return
+            if problem.accumulator.kind is not Kind.COMPLEX:
+                # Which takes no workspace.
+                return
     if has_sums(problem) and problem.needed is None:
         if problem.epilogue is not None and problem.epilogue.second is not None:
             yield Form(GATE)
         yield Form(SUMS)
 
 
-def _further(form: Form, step: Step, inner: GemmProblem, choose: Choose, gpu: GpuRates | None) -> tuple[Choice, float]:
+def _further(step: Step, choose: Choose, gpu: GpuRates | None) -> tuple[Choice, float]:
     """Return the choice of a form's further launch, and its predicted microseconds."""
-    reference = [spec for spec in kernels_of("gemm") if spec.name == GEMM_REFERENCE]
-    problem = step.problem
-    if isinstance(problem, GemmProblem):
-        found = choose(problem, _kernels_of_one_launch() if problem.k else reference)
-    else:
-        found = choose(problem, kernels_of("transpose"))
-    if form.name == COPY and (part_of(problem, found.spec)[1] > 1 or found.spec.name == _SLOW_TRANSPOSE):
-        problem = sum_of_c(inner)
-        found = choose(problem, reference)
-    if part_of(problem, found.spec)[1] > 1:
+    found = _choose_step(step.problem, choose)
+    slow = part_of(step.problem, found.spec)[1] > 1 or found.spec.name == _SLOW_TRANSPOSE
+    if step.as_product is not None and slow:
+        step = step.as_product
+        found = _choose_step(step.problem, choose)
+    if part_of(step.problem, found.spec)[1] > 1:
         raise NoKernelError(())
     if gpu is None:
         return found, 0.0
-    return found, predicted_us(found, problem) or gpu.moved_us(problem.bytes_min, _MOVED) + gpu.launch
+    return found, predicted_us(found, step.problem) or gpu.moved_us(step.problem.bytes_min, _MOVED) + gpu.launch
+
+
+def _choose_step(problem: Problem, choose: Choose) -> Choice:
+    if not isinstance(problem, GemmProblem):
+        return choose(problem, kernels_of("transpose"))
+    reference = [spec for spec in kernels_of("gemm") if spec.name == GEMM_REFERENCE]
+    return choose(problem, _kernels_of_one_launch() if problem.k else reference)
 
 
 @functools.cache

@@ -83,7 +83,9 @@ def buildable(
 ) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
     units = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, 1, 1)
-    tensors = tuple(major_tensor(types["element"], unit, batch=1) for unit in units)
+    out = types.get("d", types["element"])
+    elements = (types["element"], types["element"], out, out)
+    tensors = tuple(major_tensor(element, unit, batch=1) for element, unit in zip(elements, units, strict=True))
     arguments = (*tensors, *fake_scalars(Float64))
     if config.stream_k:
         return Buildable(StreamKComplex128Gemm(config, types), (*arguments, fake_shares()))

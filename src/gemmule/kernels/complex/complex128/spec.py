@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import COMPLEX128
+from gemmule.core.dtype import COMPLEX64, COMPLEX128
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch
 from gemmule.core.layout import StridedMatrix
-from gemmule.core.problem import GemmProblem, inner_problem
-from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_lines, why_not_types
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
+from gemmule.core.row_major import row_result, why_not_extents, why_not_grid, why_not_strides, why_not_types
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.complex.cost import complex128_costs
@@ -26,12 +25,21 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     del arch
     inner = inner_problem(problem, SPEC.batch_dims)
-    if reason := why_not_lines(inner, COMPLEX128) or why_not_extents(inner) or why_not_conjugates(inner):
+    if reason := why_not_strides(inner) or why_not_extents(inner) or why_not_conjugates(inner):
         return reason
     for name, matrix in inner.operands().items():
-        if _ld(matrix).copy_bytes < COMPLEX128.itemsize:
+        if matrix.dtype == COMPLEX128 and _ld(matrix).copy_bytes < COMPLEX128.itemsize:
             return f"{name.upper()} is aligned to {_ld(matrix).copy_bytes} bytes; this kernel takes multiples of 16"
     return None
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    """Say which operand is of another type, or None: the result may be rounded to complex64, and C is of its type."""
+    if types.d != COMPLEX64:
+        return why_not_types(COMPLEX128, types, arch)
+    if types.c not in (None, COMPLEX64):
+        return f"C is {types.c}; this kernel adds one of the result's type, {types.d}"
+    return why_not_types(COMPLEX128, types._replace(c=None, d=COMPLEX128), arch)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: Complex128Config) -> str | None:
@@ -48,11 +56,12 @@ def _ld(matrix: StridedMatrix) -> LeadingDimension:
 
 
 def signature(problem: GemmProblem, config: Complex128Config) -> Signature:
-    """Specialise for the major modes of A and B, conjugates, and whole tiles."""
+    """Specialise for the major modes of A and B, conjugates, whole tiles, and a result of complex64."""
     oriented, _, _ = row_result(problem)
     whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k))
     a, b = _ld(oriented.a).row_major, _ld(oriented.b).row_major
-    return _signature("k" if a else "m", "n" if b else "k", conj_key(oriented), whole)
+    found = _signature("k" if a else "m", "n" if b else "k", conj_key(oriented), whole)
+    return found if oriented.d.dtype == COMPLEX128 else (*found, ("d", oriented.d.dtype.name))
 
 
 def _signature(a: str, b: str, conj: str, whole: bool) -> Signature:
@@ -62,10 +71,11 @@ def _signature(a: str, b: str, conj: str, whole: bool) -> Signature:
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return all layouts with whole tiles and with tiles that do not divide, and the conjugates of one."""
+    """Return all layouts with whole tiles and with tiles that do not divide, of one conjugates, and a narrow result."""
     del arch
     layouts = tuple(_signature(a, b, "no", whole) for whole, a, b in itertools.product((True, False), "km", "nk"))
-    return (*layouts, *(_signature("k", "n", conj, False) for conj in ("a", "b", "ab")))
+    narrow = (*_signature("k", "n", "no", False), ("d", COMPLEX64.name))
+    return (*layouts, *(_signature("k", "n", conj, False) for conj in ("a", "b", "ab")), narrow)
 
 
 def launch(problem: GemmProblem, config: Complex128Config) -> Launch:
@@ -93,7 +103,7 @@ SPEC = KernelSpec(
     signature=signature,
     launch=launch,
     refuses=refuses,
-    refuses_types=functools.partial(why_not_types, COMPLEX128),
+    refuses_types=_refuses_types,
     costs=complex128_costs,
     cost_in_us=True,
 )

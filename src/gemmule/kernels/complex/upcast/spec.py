@@ -36,7 +36,8 @@ def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     if Kind.COMPLEX not in (types.a.kind, types.b.kind):
         return f"A is {types.a} and B is {types.b}; this kernel takes products of complex numbers"
-    if types.precision is not Precision.IEEE:
+    # The guarded form may be computed natively.
+    if types.precision not in (Precision.IEEE, Precision.OZAKI):
         return f"precision={types.precision.value!r} is computed by kernels of its own"
     return why_not_arch(arch)
 
@@ -63,7 +64,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 SPEC = KernelSpec(
     name="complex_gemm_upcast",
     operation="gemm",
-    summary="complex numbers of mixed types, or times real ones, and strided ones: copied as one type first",
+    summary="complex numbers of mixed types, and strided ones: copied as one type first",
     package=UPCAST.package,
     archs=(HOPPER,),
     configs=UPCAST.configs,

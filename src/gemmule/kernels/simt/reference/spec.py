@@ -34,10 +34,10 @@ from .cost import cost
 #: Types of the result for each accumulator.
 OUTPUTS = {
     FLOAT64: (FLOAT64, FLOAT32),
-    FLOAT32: (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2),
+    FLOAT32: (FLOAT32, FLOAT64, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2),
     INT32: (INT32, INT8),
     COMPLEX128: (COMPLEX128, COMPLEX64),
-    COMPLEX64: (COMPLEX64,),
+    COMPLEX64: (COMPLEX64, COMPLEX128),
 }
 #: Further types of the results of int8, whose sums wrap beyond a K.
 _FLOATS_OF_INT8 = (FLOAT32, FLOAT16, BFLOAT16)
