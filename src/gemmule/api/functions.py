@@ -64,7 +64,7 @@ def matmul(
     b : array, shape (..., k, n) or (k,)
         Second operand, of the same library and on the same device. Batch dimensions are broadcast.
     out : array, shape (..., m, n), optional
-        Where the result goes; it must not share memory with `a` or `b`. As in NumPy (casting ``'same_kind'``), its
+        Array for the result; it must not share memory with `a` or `b`. As in NumPy (casting ``'same_kind'``), its
         floats may be narrower than the operands': float64 is rounded into a float32 `out`. Floats into integers are
         refused.
     out_dtype : dtype or str, optional
@@ -86,8 +86,8 @@ def matmul(
     stream : int or stream, optional
         Stream for arrays on a GPU; by default the current one of the arrays' library. Inputs must be ready on it.
     executor : {'gpu', 'cpu', 'vgpu'}, optional
-        Where host arrays are multiplied; ``'vgpu'`` is the virtual GPU, which runs the GPU's kernels on the CPU. The
-        default chooses, and ``matmul.plan`` says which. Arrays on a GPU stay there.
+        Executor of host arrays; ``'vgpu'`` is the virtual GPU, which runs the GPU's kernels on the CPU. The
+        default is the fastest by measured rates, shown by ``matmul.plan``. Arrays on a GPU stay there.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def matmul(
                         return run_without_errors(_dot, a, b)
                     except RuntimeError:
                         return WITHOUT_ERRORS.run(_dot, a, b)
-            # Of types that differ none is cached.
+            # Different types are not cached.
             multiply = _multiply_of((_executor(), dtype, b.dtype, a.shape, b.shape, a.strides, b.strides))
             if multiply is not None:
                 try:
@@ -144,7 +144,7 @@ def matmul(
                 except RuntimeError:
                     return WITHOUT_ERRORS.run(multiply, a, b)
         except MemoryError:
-            # A plan makes room, or says what does not fit.
+            # A plan frees cached memory, or its error names what does not fit.
             pass
     at = None
     if _replays and out_dtype is precision is executor is None:
@@ -222,7 +222,7 @@ def gemm(
         Whether to multiply by the complex conjugate of `a`, or of `b`, which a GPU's kernels read in place: with
         ``a.T``, BLAS's ``transa="C"``. PyTorch's lazily conjugated tensors need no flag.
     out : array, optional
-        Where the result goes; it may be `c` itself, and must not share memory with `a` or `b`.
+        Array for the result; it may be `c` itself, and must not share memory with `a` or `b`.
     out_dtype : dtype or str, optional
         Element type of the result. The default is the promoted type, and int32 for int8 times int8. Integers wrap, and
         int64 times uint64 is float64, as of `matmul`.
@@ -261,7 +261,7 @@ def gemm(
         _replays
         and out_dtype is precision is executor is None
         and epilogue_args is gated is absmax is None
-        # Of these types, numbers that are equal mean the same.
+        # Equal numbers of these types have the same meaning.
         and (type(alpha) is float or type(alpha) is int)
         and (type(beta) is float or type(beta) is int)
         and (epilogue is None or type(epilogue) is str)
@@ -304,12 +304,12 @@ def transpose(
     axes : sequence of int, optional
         Permutation of the axes: axis i of the result is axis ``axes[i]`` of `x`; reversed by default.
     out : array, optional
-        Where the result goes, any strides. It shares no memory with `x`, or is `x` itself: two axes of equal length
+        Array for the result, any strides. It shares no memory with `x`, or is `x` itself: two axes of equal length
         can then change places, on a GPU if one of the two is contiguous.
     stream : int or stream, optional
         As of `matmul`.
     executor : {'gpu', 'cpu', 'vgpu'}, optional
-        Where the array is transposed: by default where it is. ``'vgpu'`` takes host arrays to the virtual GPU.
+        Executor: by default that of the array's device. ``'vgpu'`` takes host arrays to the virtual GPU.
 
     Returns
     -------
@@ -345,7 +345,7 @@ def matrix_transpose(
     x : array, shape (..., m, n)
         Source, as of `transpose`.
     out : array, shape (..., n, m), optional
-        Where the result goes.
+        Array for the result.
     stream, executor
         As of `transpose`.
 

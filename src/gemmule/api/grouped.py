@@ -41,7 +41,7 @@ def grouped_gemm(
     executor: str | None = None,
     **unknown: Never,
 ) -> Any:
-    """Multiply the groups that lie one after another in a matrix, each with a matrix of its own.
+    """Multiply the groups of a matrix, stored one after another, each with a matrix of its own.
 
     `offsets` is read on the device: nothing waits for it. The number of dimensions says what is divided:
 
@@ -50,8 +50,8 @@ def grouped_gemm(
     - a (m, k), b (k, n): groups of k, as for the gradients of weights. The result is (groups, m, n).
     - a (groups, m, k), b (groups, k, n), without offsets: `matmul`.
 
-    What is beyond the last offset belongs to no group, and is zero in a result of groups of rows or columns, whatever
-    the operands hold there; a group without k is zero. Offsets on a GPU are not checked: past the end they are cut off;
+    Rows or columns beyond the last offset belong to no group, and are zero in the result, whatever the operands
+    hold there; a group without k is zero. Offsets on a GPU are not checked: past the end they are cut off;
     where they decrease, the result is undefined, and nothing beyond an operand is read or written.
 
     Parameters
@@ -61,14 +61,14 @@ def grouped_gemm(
         bfloat16 or, contiguous along k, 8-bit floats, with rows or columns of whole 16 bytes, where the divided
         dimension is not the contiguous one of `a` or `b`.
     offsets : array of int32, shape (groups,), optional
-        Where each group ends, without a leading 0, on the device of the operands: not decreasing, up to the extent of
+        End of each group, without a leading 0, on the device of the operands: not decreasing, up to the extent of
         what is divided.
     matrices : array of int32, shape (m,), optional
         Instead of offsets, for few rows: the matrix of `b` that each row of `a` is multiplied by, read on the device.
         A row of the result whose number on a GPU is none of a matrix is zero, as beyond the last offset. There is no
         bias and no scale then, and no float32 on a GPU.
     bias : array, shape (groups, n), optional
-        What is added to the rows of each group, of groups of rows only; 2 n columns for a gated epilogue.
+        Bias of the rows of each group, for groups of rows only; 2 n columns for a gated epilogue.
     epilogue : str or callable, optional
         Epilogue, as in `gemm`, of groups of rows only: a name such as ``'relu'``, a function of the product, or a gated
         activation such as ``'swiglu'`` (on a GPU not of float32), for which `b` has the columns of the gates, then
@@ -81,7 +81,7 @@ def grouped_gemm(
         is ``(scale_a * a) @ (scale_b * b) + bias`` of each group, bfloat16 by default, without an epilogue;
         float8_e8m0fnu is converted first.
     out : array, optional
-        Where the result goes, row-major; it shares no memory with the operands.
+        Array for the result, row-major; it shares no memory with the operands.
     out_dtype : dtype or str, optional
         Element type of the result: by default that of the operands, and bfloat16 with scales. On a GPU it may be
         float32, and of float32 operands float16 or bfloat16; of 8-bit floats it is of 16 or 32 bits there, so that
@@ -120,7 +120,7 @@ def grouped_gemm(
     options = ("grouped_gemm", role, out_dtype, epilogue, precision)
     inputs = tuple([x for x in (a, b, numbers, bias, scale_a, scale_b) if x is not None])
     shapes: tuple[Any, ...] = ()
-    # What may have no hash, or is no part of the key, is looked at first.
+    # Arguments without a hash, or outside the key, are checked first.
     if executor is scale_a is scale_b is None and (offsets is None or matrices is None) and all(map(is_name, options)):
         shapes = shapes_of(options, inputs, out)
         if (replay := CALLS.by_shapes.get(shapes)) is not None:

@@ -33,7 +33,7 @@ def load_pack(path: str | os.PathLike[str]) -> Pack:
     Returns
     -------
     Pack
-        What it holds: `kernels`, `tables` and the `toolchain` that it was made with.
+        Its content: `kernels`, `tables` and the `toolchain` that wrote it.
 
     Raises
     ------
@@ -100,5 +100,5 @@ def _take_table(pack: Pack) -> None:
         raise FileFormatError(str(error)) from error
     if table is not None:
         add_packed(f"the pack {pack.path}", tuned_entries(table, f"{TUNED} in the pack {pack.path}"))
-        # What was chosen before may now be chosen otherwise.
+        # Choices made before may differ now.
         clear_choices()

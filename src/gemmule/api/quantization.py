@@ -80,7 +80,7 @@ class _Quantization:
         """Return scales as the caller gets them: a row for each row, by block with the columns contiguous."""
         if self.scale_dtype != "float32":
             scales = _as_exponents(scales)
-        # Of one column the strides are those of a row-major matrix, which torch._scaled_mm asks for.
+        # One column has the strides of a row-major matrix, which torch._scaled_mm requires.
         by_columns = scales if self.scales_shape[1] == 1 else scales.T
         return by_columns.reshape(*self.shape[:-2], *scales_shape(self.by, *self.shape[-2:]))
 
@@ -266,7 +266,7 @@ def quantize(
     x : array of float32, float16 or bfloat16, shape (m, k) or (groups, m, k)
         The matrix, or a stack of them, as the weights of experts; any strides.
     by : {'row', 'tensor', 'block'}, optional
-        What has a scale of its own: each row, the whole matrix, or each 128 elements of a row.
+        Unit of a scale: each row, the whole matrix, or each 128 elements of a row.
     dtype : dtype or str, optional
         float8_e4m3fn or float8_e5m2.
     scale_dtype : dtype or str, optional

@@ -20,7 +20,7 @@ from .validation.scales import as_read, check_factors, name_of
 
 #: The kernel that takes scales by blocks.
 _BLOCK_KERNEL = "hopper_gemm"
-#: What stands for scales that do not depend on K: of everything, and of each row or column.
+#: Block extents of scales that do not depend on K: of the whole matrix, and of each row or column.
 _TENSOR, _LINE = "tensor", "line"
 
 
@@ -149,11 +149,11 @@ def scaled_gemm(
     bias : array, shape (n,), optional
         Floats that are added to each row.
     scale_result : array of float32, one element, optional
-        What the sum, with the bias, is multiplied by before it is rounded: for results of 8 bits.
+        Factor of the sum, bias included, before it is rounded: for results of 8 bits.
     absmax : array of one float32, optional
         Overwritten with the largest absolute value of the result before it is rounded.
     out : array, shape (m, n), optional
-        Where the result goes.
+        Array for the result.
     out_dtype : dtype or str, optional
         Element type of the result: bfloat16 by default, float16, float32, float8_e4m3fn or float8_e5m2. 8-bit results
         saturate.

@@ -192,7 +192,7 @@ def _gemm(options: _Options) -> None:
             plan.points,
             options.record,
             key=product_of,
-            # Of calls alone a product has one row.
+            # With calls alone a product has one row.
             show=None if options.as_json else table if choices else line,
         )
     end(block, records, print_end, draw, plot=options.plot, as_json=options.as_json)

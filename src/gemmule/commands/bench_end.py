@@ -64,9 +64,9 @@ def measured(
     points : int
         Steps of the progress.
     folder : str or None
-        Where a record file is written.
+        Folder of a record file.
     key : callable
-        Gives what tells a record's problem from all others.
+        Returns the key of a record's problem.
     show : callable or None
         Prints the records of a problem.
     add : callable or None

@@ -69,7 +69,7 @@ def print_ratios(records: Sequence[Mapping[str, Any]]) -> None:
         for line in skipped(GEMM, records):
             click.echo(line)
     header, rows = ratios(GEMM, records, paired=True)
-    # Of calls alone it would have a column for each config, and a ratio in each row.
+    # With calls alone it would have a column for each config, and a ratio in each row.
     if 1 < len(rows) <= _MOST_RATIOS and not only_calls(records):
         print_table("speed-up over cuBLASLt (more than 1 is faster)", header, rows)
     for line in controls(records):

@@ -25,7 +25,7 @@ class ElementTypes:
     #: dtype, out_dtype: Type of A and B, and of D.
     dtype: str
     out_dtype: str
-    precision: Precision  #: What the product may be computed in.
+    precision: Precision  #: Arithmetic of the product.
 
     @property
     def probe(self) -> GemmProblem:
@@ -43,7 +43,7 @@ def parse_types(words: Sequence[str], out_dtype: str | None, precision: str) -> 
     words : sequence of str
         Each one or several, with commas between them.
     out_dtype, precision
-        Of those that name none.
+        Default layout or type of lines without one.
 
     Raises
     ------

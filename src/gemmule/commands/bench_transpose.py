@@ -251,7 +251,7 @@ def _counter() -> Callable[[Record], Record]:
 
 
 def _chosen(problem: TransposeProblem, asked: bool) -> list[Choice]:
-    """Return the kernel that an H200 runs for a matrix, if it is asked for."""
+    """Return the kernel that an H200 runs for a matrix, if requested."""
     from ..core.gpu_rates import H200_RATES
     from ..dispatch.select import choose
     from ..vgpu.arch import virtual_arch

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..lab.calibration.products import Product
     from ..lab.tuning.tuner import Search
 
-#: Fewest products whose times tell five rates, with those that are left out of the fit.
+#: Fewest products that determine five rates, held-out ones included.
 _FEWEST = 12
 _EPILOG = """\b
 About 40 bfloat16 products are measured, each in two configs. Every fourth is
@@ -238,7 +238,7 @@ def _print_fit(name: str, found: Fit) -> None:
         f"{name}, {rates.multiprocessors} SMs: memory {rates.memory / 1e6:.2f} TB/s; times, with an H200's as 1: "
         + ", ".join(f"{what} {value:.2f}" for what, value in named.items())
     )
-    kept = "" if found.error < found.error_before else "; the rates before predict them as well, and are kept"
+    kept = "" if found.error < found.error_before else "; the rates before predict them as well, and stay"
     click.echo(
         f"fitted to {found.products} products; median error of {found.held_out} others: {found.error:.1%}, with the "
         f"rates before {found.error_before:.1%}{kept}"

@@ -130,11 +130,11 @@ def check_command(
 
 
 def _failed(error: AssertionError, file: Path) -> str:
-    """Return the line of the file in which an assertion failed, and what that says."""
+    """Return the line of the file in which an assertion failed, and its text."""
     frames = traceback.extract_tb(error.__traceback__)
     where = next((frame for frame in reversed(frames) if frame.filename == str(file)), frames[-1])
-    said = " ".join(str(error).split()) or where.line or "it says nothing"
-    return f"assertion failed at {where.filename}:{where.lineno}: {said}"
+    text = " ".join(str(error).split()) or where.line or "without a message"
+    return f"assertion failed at {where.filename}:{where.lineno}: {text}"
 
 
 @contextlib.contextmanager
@@ -213,7 +213,7 @@ def _function(target: str) -> Any:
 
 def _checkable(holder: Any) -> list[str]:
     """Return the names in a module or class that can be checked: no kernels, and nothing that is imported."""
-    # What stands there: an attribute that is computed may raise anything.
+    # A computed attribute may raise anything.
     there = getattr(holder, "__dict__", {})
     home = there.get("__name__", there.get("__module__"))
     return [
@@ -262,8 +262,8 @@ def _value(text: str, rng: Any) -> Any:
 
         near = similar_names(match["dtype"], [one.name for one in DTYPES])
         remedy = did_you_mean(near) if near else "give one such as float32 or bfloat16"
-        said = f"{match['dtype']} is not a type of NumPy or ml_dtypes; {remedy}"
-        raise click.UsageError(f"argument {text!r}: {said}") from None
+        message = f"{match['dtype']} is not a type of NumPy or ml_dtypes; {remedy}"
+        raise click.UsageError(f"argument {text!r}: {message}") from None
     shape = tuple(map(int, match["shape"].split(",")))
     if match["fill"] is not None:
         return _filled(text, shape, match["fill"], dtype)

@@ -202,7 +202,7 @@ def explanation(
     dtype, out_dtype, layout, precision : str, optional
         As of the command.
     rates : Rates, optional
-        What was measured of the chip.
+        Measured rates of the chip.
 
     Raises
     ------

@@ -19,17 +19,17 @@ from ..core.name_suggestions import did_you_mean
 from .json_output import echo_failure
 from .spelling import in_options
 
-#: Where a command notes, in its context's ``meta``, the file that holds what it has done so far.
+#: Key in a context's ``meta`` of the file with a command's partial result.
 LEFT = "gemmule.left"
-#: Where a command says, in the same place, which exit code its failures have, if not 1.
+#: Key in the same dict of the exit code of its failures, if not 1.
 FAILURE_CODE = "gemmule.failure_code"
-#: What a group without a command raises, from click 8.2 on.
+#: Error of a group without a command, from click 8.2 on.
 _HELP: tuple[type[Exception], ...] = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
 _STOPPING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class _Stopped(BaseException):
-    """A signal asked the process to end."""
+    """A signal requested the end of the process."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -61,7 +61,7 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
             _fail(ctx, f"{error.filename}: {error.strerror or error}{left}", _code(ctx))
         # Errors of files name their file, so this one is of standard output.
         reason = error.strerror or error
-        # What is buffered cannot be written either, and Python would say so once more as it ends.
+        # Buffered text cannot be written either, and Python would report that again at exit.
         if sys.stdout is sys.__stdout__:
             with open(os.devnull, "w") as nothing:
                 os.dup2(nothing.fileno(), 1)
@@ -71,8 +71,8 @@ def failures_in_one_line(ctx: click.Context) -> Iterator[None]:
         raise
     except click.UsageError as error:
         words = _words(error).rstrip(".").replace("integer range", "integer")
-        asked = [error.ctx.command_path] if error.ctx else [ctx.command_path, ctx.invoked_subcommand or ""]
-        remedy = f"see {' '.join(asked).rstrip()} --help"
+        command = [error.ctx.command_path] if error.ctx else [ctx.command_path, ctx.invoked_subcommand or ""]
+        remedy = f"see {' '.join(command).rstrip()} --help"
         _fail(ctx, f"{words} {remedy.capitalize()}" if words[-1:] == "?" else f"{words}; {remedy}", error.exit_code)
     except click.ClickException as error:
         _fail(ctx, error.format_message(), error.exit_code)
@@ -115,13 +115,13 @@ def _nobody_reads() -> bool:
     """Whether stdout is a pipe whose reader has closed it."""
     if sys.stdout is None or not hasattr(select, "poll"):
         return False
-    asked = select.poll()
+    poll = select.poll()
     try:
-        asked.register(sys.stdout.fileno(), 0)
+        poll.register(sys.stdout.fileno(), 0)
     except io.UnsupportedOperation:
         # Something that is no file stands in for it.
         return False
-    return any(state & select.POLLERR for _, state in asked.poll(0))
+    return any(state & select.POLLERR for _, state in poll.poll(0))
 
 
 def _fail(ctx: click.Context, message: str, code: int) -> None:

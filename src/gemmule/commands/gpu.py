@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Environment variables that silently change cuBLAS's arithmetic, to TF32 or to fewer bits.
 _OVERRIDES = ("NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_", "CUBLAS_EMULATION_")
-# What runs without a GPU.
+# Commands that run without a GPU.
 _WITHOUT = "`gemmule bench show FILE` prints recorded figures, and `gemmule compare M N K` times the CPU"
 
 
@@ -35,7 +35,7 @@ def open_gpu(
     required : bool
         Whether a missing cuBLASLt is an error; else a line on stderr.
     without : str
-        What the user can run without a GPU.
+        Command that the user can run without a GPU.
 
     Raises
     ------

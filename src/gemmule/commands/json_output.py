@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-#: Where the option leaves in a context's ``meta`` that an object is wanted and was not printed yet.
+#: Key in a context's ``meta``: an object is requested and not printed yet.
 _WANTED = "gemmule.json"
 
 

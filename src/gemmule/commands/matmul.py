@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..outofcore.tiles.report import Report
     from ..outofcore.verify.freivalds import Verdict
 
-#: Whether a file may be read is said by what opens it, in one line, as all else that is wrong with it.
+#: Unreadable files are reported where they are opened, in one line, as other faults of theirs.
 _FILE = click.Path(readable=False)
 _RAW = "Type of raw items in {}: bfloat16, float8_e4m3fn or float8_e5m2."
 
@@ -168,7 +168,7 @@ def _run(options: dict[str, Any]) -> None:
         _echo_plan(request, as_json=as_json)
         return
     session = StreamSession(request)
-    # Entered first, so that it is left last: when it is known what was kept.
+    # Entered first, so that it exits last: when the kept files are known.
     with _kept_is_told(session), session:
         session.open_result()
         if not as_json:
@@ -205,7 +205,7 @@ def _context_opened(options: Mapping[str, Any]) -> Iterator[None]:
         from ..core.errors import GemmuleError
         from ..runtime.device import device_count, primary_context
 
-        # What is wrong is found again, and reported, by what needs the GPU.
+        # The fault is found again, and reported, by the code that needs the GPU.
         with contextlib.suppress(GemmuleError, RuntimeError):
             if ordinal < device_count():
                 primary_context(ordinal)
@@ -276,15 +276,15 @@ def _verdict_lines(verdict: Verdict, elements: int, *, exact: bool) -> list[str]
     """Return the outcome of the check of so many elements, the verdict first; `exact` says that sums are integers."""
     not_finite = f"{verdict.not_finite:,} of {elements:,} elements are NaN or infinite"
     none_finite = verdict.passed and verdict.not_finite == elements > 0
-    said = f"error {verdict.max_error_over_bound:.2g} of the rounding bound"
+    text = f"error {verdict.max_error_over_bound:.2g} of the rounding bound"
     if exact:
-        said = "all sums are exact" if verdict.passed else "integer sums differ"
+        text = "all sums are exact" if verdict.passed else "integer sums differ"
     elif none_finite:
-        said = f"{not_finite}; none is finite, so no error was bounded"
+        text = f"{not_finite}; none is finite, so no error was bounded"
     word = "wrong" if verdict.proved_wrong else "not verified" if not verdict.passed else "verified"
     if verdict.passed and verdict.unproved:
         word += f" but for {verdict.unproved} elements"
-    lines = [f"{word}: {said} (--seed {verdict.seed} repeats the check)"]
+    lines = [f"{word}: {text} (--seed {verdict.seed} repeats the check)"]
     # Random vectors prove nothing about rows with non-finite numbers: these are computed again.
     if not none_finite and (exact or verdict.finds_errors_above):
         wrong = "one wrong element" if exact else f"one error above {verdict.finds_errors_above:.2g}"

@@ -68,7 +68,7 @@ def steps_progress(text: str, total: int) -> Iterator[Callable[[str, int], None]
         TimeElapsedColumn(),
         TextColumn("{task.fields[doing]}"),
     )
-    # What is printed meanwhile goes above the bar, but only where it goes to the terminal too.
+    # Output during the run is printed above the bar, if it goes to the terminal too.
     terminal = _is_terminal(sys.stdout)
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=terminal) as bar:
         task = bar.add_task(text, total=total, doing="")

@@ -16,7 +16,7 @@ class VirtualGpu:
     Attributes
     ----------
     schedules : int
-        The schedules that `run` runs under unless it is told: as many as ``--vgpu-schedules`` says.
+        Default number of schedules of `run`: that of ``--vgpu-schedules``.
     """
 
     def __init__(self, schedules: int) -> None:

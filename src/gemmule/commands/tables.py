@@ -67,7 +67,7 @@ def print_table(
 def _with_columns(
     header: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[bool]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the columns of a table that are kept; a table without rows keeps all."""
+    """Return the columns of a table to print; a table without rows prints all."""
     numbers = [number for number, keep in enumerate(kept) if keep or not rows]
     return [header[number] for number in numbers], [[row[number] for number in numbers] for row in rows]
 

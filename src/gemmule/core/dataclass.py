@@ -102,7 +102,7 @@ else:
     def _compared(cls):
         """Return a function of an instance that returns the values of its fields that are compared."""
         names = [name for name, field in cls._every_field.items() if field.compare]
-        # Of one name, attrgetter would return no tuple.
+        # With one name, attrgetter returns no tuple.
         return operator.attrgetter(*(names if len(names) > 1 else names * 2)) if names else _nothing
 
     def _nothing(_self):
@@ -177,7 +177,7 @@ else:
         compiled.__annotations__ = {name: field.type for name, field in cls._every_field.items() if field.init}
         return compiled
 
-    #: What is made when it is first looked up, by name.
+    #: Attributes made at first access, by name.
     _MADE_LATER = {
         "_every_field": _all_fields,
         "__dataclass_fields__": _standard_fields,

@@ -97,7 +97,7 @@ def _interned(name: str) -> DType:
     return next(dtype for dtype in (*DTYPES, *_OPAQUE.values()) if dtype.name == name)
 
 
-#: What libraries call types, which are no precisions.
+#: Names of types in libraries that are no precisions.
 _NAMES_OF_TYPES = (
     "float16",
     "bfloat16",

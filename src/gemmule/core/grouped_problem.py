@@ -1,4 +1,4 @@
-"""Grouped products: one product a group, whose rows, columns or part of K lie one after another in a matrix.
+"""Grouped products: one product a group; the groups' rows, columns or parts of K are contiguous in a matrix.
 
 Or one product a row, with one of several matrices.
 """
@@ -61,7 +61,7 @@ class GroupedProblem:
 
     @property
     def num_b(self) -> int:
-        """How many matrices B each group has: 2 with a gated epilogue."""
+        """Number of matrices B of each group: 2 with a gated epilogue."""
         return 1 if self.epilogue is None or self.epilogue.second is None else 2
 
     @property

@@ -21,7 +21,7 @@ def cache_last_call(function: Callable[Args, Result]) -> Callable[Args, Result]:
     A choice calls a kernel's `refuses` once, then its `why_not` with each config. Arguments are compared by identity:
     comparison by value would take as long as many a call.
     """
-    asked: Callable[..., Result] = function
+    uncached: Callable[..., Result] = function
     # Replaced as a whole, so that threads see arguments and result of one call.
     last: tuple[object, object, Result] | None = None
 
@@ -32,7 +32,7 @@ def cache_last_call(function: Callable[Args, Result]) -> Callable[Args, Result]:
         found = last
         if found is not None and found[0] is first and found[1] is second:
             return found[2]
-        result = asked(first) if second is _MISSING else asked(first, second)
+        result = uncached(first) if second is _MISSING else uncached(first, second)
         last = first, second, result
         return result
 

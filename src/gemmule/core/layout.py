@@ -26,7 +26,7 @@ class StridedMatrix:
     alignment: int = 16  #: Alignment in bytes of the address of element (0, 0) of the first matrix.
     #: Whether memory after each line, up to where the next would begin, may be read and written: that of workspaces.
     padded: bool = dataclasses.field(default=False, kw_only=True)
-    #: Whether the matrix is the complex conjugate of what is in memory.
+    #: Whether the matrix is the complex conjugate of its memory.
     conj: bool = dataclasses.field(default=False, kw_only=True)
 
     @property

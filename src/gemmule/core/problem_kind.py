@@ -22,7 +22,7 @@ _MOST_KINDS = 4096
 #: For each cached function its last second argument, and the result.
 _Known = dict[object, tuple[Any, Any]]
 _kinds: dict[tuple[object, ...], _Known] = {}
-#: The last problem, and what is known of its kind. Replaced as a whole, for other threads.
+#: The last problem, and the cache of its kind. Replaced as a whole, for other threads.
 _last: list[tuple[Problem | None, _Known | None]] = [(None, None)]
 
 
@@ -39,7 +39,7 @@ def _known_of(problem: Problem) -> _Known | None:
 def _find_known(problem: GemmProblem) -> _Known | None:
     """Return the cached facts of a product's kind; None of one without a kind, whose every number may count.
 
-    The kind is the types, how operands lie, whether lines and matrices begin at multiples of 16 bytes, whether D's
+    The kind is the types, layouts, whether lines and matrices begin at multiples of 16 bytes, whether D's
     lines end there, and of TF32 which operand is larger.
     """
     m, n, batch = problem.m, problem.n, problem.batch
@@ -51,7 +51,7 @@ def _find_known(problem: GemmProblem) -> _Known | None:
     if batch and m * n * batch[0] > _MOST_OUTPUTS:
         return None
     line_bytes = (n if problem.d.col_stride == 1 else m) * problem.d.dtype.itemsize
-    # Of TF32 the larger operand may be kept as it lies, which decides what the prepared product is.
+    # With TF32 the larger operand may stay in place, which decides the prepared product.
     wide = problem.precision is Precision.TF32 and m < n
     kind: list[object] = [problem.precision, problem.own_transpose, line_bytes % _WHOLE == 0, wide]
     for matrix in (problem.a, problem.b, problem.d):
@@ -80,7 +80,7 @@ def _find_known(problem: GemmProblem) -> _Known | None:
 class CachedForKinds(Generic[Result]):
     """A function of a product and another argument that has one result for all products of a kind: it is called once.
 
-    Of each kind, the result for the last other argument is cached. Problems without a kind are not.
+    The result for the last other argument is cached for each kind. Problems without a kind are not.
     """
 
     __slots__ = ("_function",)

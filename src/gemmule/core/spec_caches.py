@@ -58,7 +58,7 @@ class LastCosts:
 class TypesThenOwn:
     """A kernel's `refuses`: by types, then by its own; the result of the last call is cached, as by `cache_last_call`.
 
-    Each kernel has one, which can be pickled: a choice asks several kernels in turn, of the same problem.
+    Each kernel has one, which can be pickled: a choice queries several kernels for the same problem.
     """
 
     __slots__ = ("_last", "_own", "_types")

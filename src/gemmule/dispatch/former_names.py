@@ -79,7 +79,7 @@ def current_record(value: Any, *, names: bool = False) -> Any:
     value : object
         Any JSON value.
     names : bool
-        Whether its texts have names of kernels or precisions.
+        Whether its texts contain names of kernels or precisions.
     """
     if isinstance(value, str):
         return current_names(value) if names else value

@@ -23,7 +23,7 @@ CHOSEN = "chosen"
 #: Remedy for a kernel name that is similar to none.
 _KERNELS_LISTED = "`gemmule info --kernels` lists all"
 _CONFIGS_LISTED = "`gemmule info --kernels --json` lists all"
-#: What a kernel of an operation computes.
+#: Nouns for the results of each operation.
 _COMPUTES = {"gemm": "a product", "transpose": "a transpose"}
 # Configs that a message shows.
 _MOST_SHOWN = 3
@@ -39,7 +39,7 @@ def parse_kernels(
     ladder: Sequence[str] = LADDER,
     others: Sequence[str] = (),
 ) -> tuple[Choice, ...]:
-    """Return the kernels that are asked for, each with a config and each once, in the order given.
+    """Return the requested kernels, each with a config and each once, in the order given.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ def parse_kernels(
         rungs for float32 and others for float64: those that refuse this one are left out. Rungs for float64 stand in
         it with all their configs.
     arch : Arch or None
-        The GPU's; None asks no kernel.
+        The GPU's; None checks no kernel's limits.
     registry, ladder
         The kernels, and the names of the rungs.
     others : sequence of str
-        Words that the caller takes itself, which an unknown name may be meant for.
+        Further words of the caller, suggested for an unknown name.
 
     Raises
     ------
@@ -212,7 +212,7 @@ def _configs(spec: KernelSpec, text: str | None) -> Sequence[Config]:
         raise ArgumentError(f"{unknown}its configs have no field {strange[0]!r}; {_have(fields)}")
     fitting = [config for config in spec.configs if wanted.items() <= config.as_dict().items()]
     if not fitting and spec.extra_configs is not None:
-        # A kernel with more configs than are registered checks by itself which there can be.
+        # A kernel with unregistered configs validates them itself.
         return [type(spec.default)(**wanted)]
     if not fitting:
         nearest = sorted(spec.configs, key=lambda config: _distance(config.as_dict(), wanted))

@@ -27,7 +27,7 @@ class KnownRates:
 
     rates: GpuRates  #: The rates.
     source: str  #: Their source, in words.
-    own: bool  #: Whether they are of this chip, not of a similar one.
+    own: bool  #: Measured on this chip, not on a similar one.
 
 
 _known: dict[tuple[str, int], KnownRates] = {}

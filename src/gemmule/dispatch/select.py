@@ -64,7 +64,7 @@ def choose(
         The GPU's name in its driver: tuned configurations have precedence, and the product is recorded if
         ``GEMMULE_RECORD`` is set.
     tuned : bool
-        Whether tuned configurations count.
+        Use the tuned table.
 
     Raises
     ------

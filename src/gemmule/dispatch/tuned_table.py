@@ -27,7 +27,7 @@ class Tuned:
 
     entry: Entry  #: The entry.
     source: str  #: Its source, in words.
-    same: bool  #: Whether it was measured for this product on this chip, so that its time is a prediction.
+    same: bool  #: Measured for this product on this chip: its time is a prediction.
 
 
 def chip_name(device: str) -> str:

@@ -13,7 +13,7 @@ _WORK: Any = 10_000
 
 
 def share_memory(x: Array, y: Array) -> bool:
-    """Whether an element of `x` and one of `y` overlap; True where the search would take too long."""
+    """Return whether an element of `x` overlaps one of `y`; True if the search would take too long."""
     try:
         return np.shares_memory(x, y, max_work=_WORK)
     except np.exceptions.TooHardError:
@@ -21,7 +21,7 @@ def share_memory(x: Array, y: Array) -> bool:
 
 
 def overlaps_itself(x: Array) -> bool:
-    """Whether two elements of `x` may overlap: True unless each stride exceeds the range of all smaller strides."""
+    """Return whether elements of `x` may overlap: True unless each stride exceeds the range of all smaller strides."""
     if x.size == 0:
         return False
     nbytes = x.itemsize

@@ -115,7 +115,7 @@ class DeviceStreams(Protocol):
         """Return pinned host memory as bytes, its pages already present."""
 
     def direct(self, array: Array) -> bool:
-        """Whether copies from and to this host array need no staging."""
+        """Return whether copies from and to this host array need no staging."""
 
     def stream(self, *, rank: int = 0) -> Any:
         """Return a new stream; its waiting work has higher priority with rank 1, lower with -1."""

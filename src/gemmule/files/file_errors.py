@@ -24,14 +24,14 @@ def file_error(error: OSError, name: str, *, written: bool = False) -> FileAcces
     name : str
         The file as the caller named it.
     written : bool
-        Whether it was written, not read.
+        The file was written, not read.
     """
     code = error.errno if error.errno is not None else errno.EIO
     reason = error.strerror or str(error)
     verb = "writing" if written else "reading"
     if code == errno.ELOOP:
         remedy = "correct or remove the link, or name the file itself"
-        return FileAccessError(code, f"it is, or lies behind, a symbolic link that leads to itself; {remedy}", name)
+        return FileAccessError(code, f"its path has a symbolic link that leads to itself; {remedy}", name)
     if code in _MISSING and not written and os.path.islink(name):
         remedy = "correct the link, or name the file itself"
         return MissingFileError(code, f"it is a symbolic link to {os.readlink(name)}, which is missing; {remedy}", name)

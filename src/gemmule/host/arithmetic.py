@@ -23,7 +23,7 @@ LIMB_BITS = 16
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How a product is computed."""
+    """Arithmetic of a product."""
 
     compute: np.dtype[Any]  #: Type that the operands are converted to and multiplied in.
     total: np.dtype[Any]  #: Type of the sum.

@@ -18,7 +18,7 @@ import numpy as np
 from ..core.errors import ArgumentError
 from .block_product import blas_threads
 
-#: What the functions of OpenBLAS are called before and after their names, in NumPy's wheels and elsewhere.
+#: Prefixes and suffixes of OpenBLAS's function names, in NumPy's wheels and elsewhere.
 _AFFIXES = (
     ("scipy_openblas_", "64_"), ("scipy_openblas_", ""), ("openblas_", "64_"), ("openblas_", "_64"), ("openblas_", "")
 )  # fmt: skip
@@ -37,7 +37,7 @@ def _function(name: str) -> Any:
 
 
 def describe() -> str:
-    """Return the name and version of the BLAS, the CPU that its kernels are for where it tells, and NumPy's version."""
+    """Return name and version of the BLAS, the CPU of its kernels where it reports one, and NumPy's version."""
     config: Any = np.show_config(mode="dicts")
     blas = (config or {}).get("Build Dependencies", {}).get("blas", {})
     name = " ".join(str(blas[key]) for key in ("name", "version") if blas.get(key)) or "unknown BLAS"

@@ -61,7 +61,7 @@ def add_in_blocks(total: Array, a: Array, b: Array, *, fresh: bool) -> None:
     total : numpy.ndarray, shape (m, n)
         The sum. It is not read if `fresh`.
     a, b : numpy.ndarray, shapes (m, k) and (k, n), dtype of total
-        Factors that BLAS reads where they lie.
+        Factors that BLAS reads in place.
     fresh : bool
         Whether `total` holds nothing yet.
     """

@@ -46,7 +46,7 @@ def apply(
     totals : sequence of numpy.ndarray, shape of out
         The sum, ``acc`` of the expression, and ``up``, where it has one; float32 or float64, in which it is computed.
     expression : Expression
-        What to compute.
+        Epilogue to compute.
     c : numpy.ndarray or None
         C, where the expression names it.
     matrices : sequence of numpy.ndarray
@@ -54,7 +54,7 @@ def apply(
     numbers : sequence of float
         ``s0``, ``s1`` ...
     keeps : bool
-        Whether the largest absolute value is wanted; it is NaN if one is, and 0 of no values.
+        Compute the largest absolute value: NaN if one is, and 0 of no values.
     """
     kind = totals[0].dtype
     scale = scale_dtype(kind, out.dtype, 1, 0, None)

@@ -100,10 +100,10 @@ class CheckedGemm:
     #: alpha, beta: Scalars.
     alpha: Scalar
     beta: Scalar
-    arithmetic: Arithmetic  #: How the sum is computed.
+    arithmetic: Arithmetic  #: Arithmetic of the sum.
     scale: np.dtype[Any]  #: Type in which it is scaled.
-    direct: bool  #: Whether one call of NumPy writes the output.
-    alone: bool = False  #: Whether that, without an output, makes the same: of two matrices, or batches of as many.
+    direct: bool  #: One call of NumPy writes the output.
+    alone: bool = False  #: That call gives the same without an output: of two matrices, or of equal batches.
     #: That call: `numpy.ndarray.dot` for small matrices, which begins sooner, or `numpy.matmul`. The former clears the
     #: output first, which costs more where it is large, or where BLAS has threads, which fetch what one has cleared.
     multiply: Callable[..., Any] = np.matmul
@@ -203,13 +203,13 @@ def _decided(a: Array, b: Array, out: Array, addend: Array | None, alpha: Scalar
         and a.dtype == b.dtype == out.dtype == arithmetic.total
         and (is_small_integer_product(arithmetic, m, n, k) or (blas_ready(out) and needs_no_copy(a, b, arithmetic)))
     )
-    # The batches that NumPy makes of more dimensions, or of broadcast ones, may lie otherwise.
+    # NumPy's results for several or broadcast batch dimensions may have other strides.
     matched = (
         a.ndim == b.ndim <= 3 and a.shape[:-2] == b.shape[:-2] and min(a.strides[:-2] + b.strides[:-2], default=1) > 0
     )
     alone = direct and matched and arithmetic.exact_run is None and out.flags.c_contiguous
     sooner = alone and out.ndim == 2 and out.size <= MOST_CLEARED and takes_no_thread(m, n, k, out.dtype)
-    # Of a single element it makes a scalar of BLAS's axpy, which reads no infinity or NaN where that is 0.
+    # For a single element NumPy calls BLAS's axpy with it as scalar, which skips infinities and NaN if it is 0.
     sooner = sooner and not (k == 1 and 1 in (m, n))
     multiply = np.ndarray.dot if sooner else np.matmul
     return CheckedGemm(alpha, beta, arithmetic, scale, direct, alone, multiply)

@@ -29,7 +29,7 @@ _LOOKUP_BYTES = 8 + 16
 
 
 class Multiply(Protocol):
-    """Adds a product of two matrices that BLAS reads where they lie, of the type of the sum."""
+    """Adds a product of two matrices of the sum's type that BLAS reads in place."""
 
     def __call__(self, total: Array, a: Array, b: Array, *, fresh: bool) -> None:
         """Add ``a @ b`` to `total`, or set it if `fresh`."""
@@ -60,7 +60,7 @@ def runs(extent: int, step: int) -> list[slice]:
 
 
 def blas_ready(x: Array) -> bool:
-    """Whether BLAS can read the matrices of `x`, (..., rows, cols), where they lie."""
+    """Return whether BLAS can read the matrices of `x`, (..., rows, cols), in place."""
     rows, cols = x.shape[-2:]
     down, along = x.strides[-2:]
     return x.flags.aligned and (_unit_rows(down, along, cols, x.itemsize) or _unit_rows(along, down, rows, x.itemsize))
@@ -71,12 +71,12 @@ def _unit_rows(down: int, along: int, cols: int, itemsize: int) -> bool:
 
 
 def needs_no_copy(a: Array, b: Array, arithmetic: Arithmetic) -> bool:
-    """Whether BLAS can multiply `a` and `b` as they are, straight into a sum."""
+    """Return whether BLAS can multiply `a` and `b` in place, directly into a sum."""
     return a.dtype == b.dtype == arithmetic.compute == arithmetic.total and blas_ready(a) and blas_ready(b)
 
 
 def is_small_integer_product(arithmetic: Arithmetic, m: int, n: int, k: int) -> bool:
-    """Whether matrices of integers are so small that they are multiplied in the type of the sum, without BLAS."""
+    """Return whether integer matrices are small enough for a product in the type of the sum, without BLAS."""
     return arithmetic.exact_run is not None and m * n * k <= SMALL_INTEGER_PRODUCT
 
 
@@ -119,11 +119,11 @@ def add_product(
     a, b : numpy.ndarray, shapes (..., m, k) and (..., k, n)
         The factors, any strides. Batch dimensions broadcast to those of `total`; scratch grows with them.
     arithmetic : Arithmetic
-        How to compute.
+        Arithmetic of the product.
     fresh : bool
         Whether `total` holds nothing yet.
     multiply : Multiply
-        What multiplies; it takes scratch for one product at most.
+        Function that multiplies, with scratch for one product at most.
     """
     k, n = b.shape[-2:]
     if total.size == 0 or k == 0:
@@ -159,7 +159,7 @@ def _add_panel(
         panel = _operand(_limb(b, j, b_limbs), arithmetic.compute)
         for i in range(a_limbs):
             shift = LIMB_BITS * (i + j)
-            # What is shifted beyond the sum's bits does not count, as the sum is modulo their range.
+            # Bits shifted out of the sum's do not count: the sum is modulo their range.
             if shift >= 8 * total.itemsize:
                 continue
             for rows in runs(a.shape[-2], m_step):
@@ -206,7 +206,7 @@ def _operand(x: Array, dtype: np.dtype[Any]) -> Array:
     """Return `x` in `dtype` as BLAS wants it, without a copy where it is so already."""
     if x.dtype == dtype and blas_ready(x):
         return x
-    # The copy keeps the order that lies in memory: BLAS takes both, and a transposing copy is slow.
+    # The copy keeps the order in memory: BLAS takes both, and a transposing copy is slow.
     if abs(x.strides[-2]) < abs(x.strides[-1]):
         return _converted(x.swapaxes(-1, -2), dtype).swapaxes(-1, -2)
     return _converted(x, dtype)

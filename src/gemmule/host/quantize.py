@@ -37,7 +37,7 @@ def quantize(x: Array, by: str, values: Array, scales: Array) -> None:
         found = np.maximum(most / largest, np.float32(LEAST_SCALE))
         if scales.dtype == np.uint8:
             exponents = (found.view(np.uint32) + np.uint32((1 << _MANTISSA_BITS) - 1)) >> _MANTISSA_BITS
-            # Of NaN the sum carries into the sign.
+            # For NaN the addition carries into the sign.
             exponents = np.minimum(exponents, np.uint32(255))
             scales[...] = exponents.astype(np.uint8)
             found = (exponents << _MANTISSA_BITS).view(np.float32)

@@ -123,7 +123,7 @@ def write(
     scale : numpy.dtype
         Type to compute in, from `scale_dtype`.
     small : bool
-        Whether to spare memory.
+        Prefer less memory to speed.
     """
     with np.errstate(all="ignore"):
         factor_total = None if total is None or alpha == 1 else _scalar("alpha", alpha, scale)
@@ -174,7 +174,7 @@ def _float64_to_odd(value: Array) -> Array:
         wide = (value >= value.dtype.type(2**52)) | (
             value < -value.dtype.type(2**52) if value.dtype.kind == "i" else False
         )
-        # Twelve bits fewer fit into float64 exactly; the last of the others tells whether anything was cut off.
+        # Twelve bits fewer fit into float64 exactly; the last of the others is a sticky bit.
         sticky = ((value & low) != 0).astype(value.dtype) * (low + one)
         value = np.where(wide, (value & ~low) | sticky, value)
     return value.astype(np.float64)

@@ -52,11 +52,11 @@ class HostStreams:
     Parameters
     ----------
     delay : callable, optional
-        How long operations wait before they run, for tests.
+        Delay of operations before they run, for tests.
     pinned_arrays : bool
-        Whether arrays of the caller are copied from and to without staging.
+        Copy the caller's arrays without staging.
     whole : tuple of int
-        Extents m, n and k of whose multiples products are said to be fast.
+        Extents m, n and k whose multiples are reported as fast.
     """
 
     name = "cpu"
@@ -99,7 +99,7 @@ class HostStreams:
         return np.full(nbytes, 0xFF, np.uint8)
 
     def direct(self, array: Array) -> bool:
-        """Whether copies take the array itself: a mapped file is read page by page, however much is asked for."""
+        """Return whether copies read the array itself; a mapped file is read page by page, at any size of copies."""
         return self._pinned_arrays and not isinstance(array, np.memmap)
 
     def stream(self, *, rank: int = 0) -> _Stream:  # noqa: ARG002 - threads do not wait for each other

@@ -26,7 +26,7 @@ class HostTileSum:
     m, n : int
         Shape of the tile.
     arithmetic : Arithmetic
-        How to compute.
+        Arithmetic of the product.
     into : numpy.ndarray, optional
         What `finish` will be given; the sum is built in it if it has the sum's type and contiguous rows.
     """
@@ -113,7 +113,7 @@ class HostTileExecutor:
     Parameters
     ----------
     tiny : bool
-        Whether the tiles are for a tiny memory budget: then `tile_bytes` bounds what small ones take more closely.
+        Tiles for a tiny memory budget, for which `tile_bytes` is a closer bound.
     """
 
     def __init__(self, *, tiny: bool = False) -> None:
@@ -184,7 +184,7 @@ class HostTileExecutor:
         a_dtype, b_dtype, out_dtype : numpy.dtype
             Types of the slices that will be added, and of the output that the sum will go into.
         into : numpy.ndarray, shape (m, n), optional
-            That output, where it is there already; the sum may be built in it.
+            The existing output, if any; the sum may be built in it.
 
         Returns
         -------

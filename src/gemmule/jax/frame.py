@@ -22,23 +22,23 @@ _METADATA = 1
 _INVALID_ARGUMENT, _INTERNAL = 3, 13
 #: XLA's numbers of element types.
 _DTYPES = {10: "float16", 11: "float32", 12: "float64", 15: "complex64", 16: "bfloat16", 18: "complex128"}
-#: That of the ends of groups.
+#: Type of the ends of groups.
 _INT32 = {4: "int32"}
 
 
 _CREATE_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(structs.ErrorArguments))
-# Python's lock is kept meanwhile: to give it up and take it again would cost more than the call.
+# Python's lock is held: releasing and re-acquiring it would cost more than the call.
 _GET_STREAM = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(structs.StreamArguments))
 
-# All memory as one array, from which structs are read where they lie: to read them field by field, or to copy each
-# before it is taken apart, takes ctypes several times as long.
+# All memory as one array, from which structs are read in place: to read them field by field, or to copy each
+# before it is unpacked, takes ctypes several times as long.
 _MEMORY: Any = (ctypes.c_char * sys.maxsize).from_address(0)
 _WORD = 8
 _FRAME = struct.Struct(f"={ctypes.sizeof(structs.Frame) // _WORD}Q")
 _API_HEAD = struct.Struct("=4Q2i6Q")
 _BUFFER = struct.Struct("=2Qi4xQqQ")
 _SPAN, _ADDRESS = struct.Struct("=2Q"), struct.Struct("=Q")
-# Where the structs within a frame begin, in words; behind a list's size and extension come its length, types and items.
+# Offsets of the structs within a frame, in words; a list's size and extension are followed by length, types and items.
 _ARGUMENTS, _RESULTS, _ATTRIBUTES = (
     field.offset // _WORD for field in (structs.Frame.arguments, structs.Frame.results, structs.Frame.attributes)
 )
@@ -55,7 +55,7 @@ HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 class Buffer:
     """An array of XLA's, in rows."""
 
-    address: int  #: Where it begins.
+    address: int  #: Address of its first byte.
     dtype: str  #: Its element type.
     shape: tuple[int, ...]  #: Its extents.
 
@@ -86,7 +86,7 @@ class CallFrame:
     Parameters
     ----------
     address : int
-        Where the frame lies.
+        Address of the frame.
     minor : int
         The minor version of the interface that is spoken.
     """
@@ -99,7 +99,7 @@ class CallFrame:
         self._api: tuple[int, ...] = ()
 
     def answers_metadata(self) -> bool:
-        """Say which version of the interface is spoken if that is all that was asked; return whether it was."""
+        """Write the version of the interface if only that was requested; return whether it was."""
         address = self._words[1]
         while address:
             extension = structs.Extension.from_address(address)

@@ -78,7 +78,7 @@ def _on_host(frame: CallFrame) -> None:
     a = a.swapaxes(-1, -2) if options.transpose_a else a
     b = b.swapaxes(-1, -2) if options.transpose_b else b
     c = np.broadcast_to(rest[0], result.shape) if rest else None
-    # Where vmap is over c alone, the factors are the same for the whole batch.
+    # With vmap over c alone, the factors are the same for the whole batch.
     a = np.broadcast_to(a, (*result.shape[:-2], *a.shape[-2:]))
     gm.gemm(a, b, c, alpha=options.alpha, beta=options.beta, out=_array(result), precision=options.precision)
 
@@ -94,7 +94,7 @@ def _array(buffer: Buffer) -> HostArray:
 
 def _on_gpu(frame: CallFrame) -> None:
     raw, addresses = frame.arrays()
-    # What is decided where A and B are the same memory holds only where they are.
+    # A decision for A and B in the same memory holds for such pairs only.
     same = addresses[0] == addresses[1]
     queue = _decided(frame.text(), raw, alignments_of(addresses), _ordinal(addresses), generation(), same)
     queue(addresses, frame.stream())
@@ -119,7 +119,7 @@ def _decided(
     text: bytes, raw: tuple[Raw, ...], alignments: tuple[int, ...], ordinal: int, began: int, same: bool
 ) -> Queue:  # fmt: skip
     """Return the queue of a product of arrays of those types, shapes and alignments, given their addresses."""
-    # What is decided while choices are forgotten is kept under their generation, which nobody asks for any more.
+    # A decision made while choices are discarded is cached under their generation, which is never looked up again.
     del began
     options = Options.parse(text.decode())
     buffers = [buffer_of(one) for one in raw]

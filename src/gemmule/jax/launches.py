@@ -19,7 +19,7 @@ from gemmule.runtime.execute import run_kernel
 from gemmule.runtime.repeated import repeated
 from gemmule.runtime.replay import Queue
 
-#: The name that XLA knows by what was planned before.
+#: Name of XLA's custom call for planned launches.
 KEPT = "gemmule_kept"
 #: Alignment up to which kernels may differ; XLA's own memory has it.
 MOST_ALIGNED = 256
@@ -53,7 +53,7 @@ class Recipe:
             matrix, alignment = matrices[name], alignments[place]
             if alignment % element_alignment(matrix.dtype.itemsize):
                 raise UnsupportedError(
-                    f"an array lies at a multiple of {alignment} bytes, which its elements of {matrix.dtype.itemsize} "
+                    f"an array is aligned to {alignment} bytes, which its elements of {matrix.dtype.itemsize} "
                     "do not; pass a copy"
                 )
             matrices[name] = dataclasses.replace(matrix, alignment=min(matrix.alignment, alignment))
@@ -106,7 +106,7 @@ def alignments_of(addresses: tuple[int, ...]) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=2048)
 def kept_queue(name: bytes, alignments: tuple[int, ...], ordinal: int, began: int) -> Queue:
     """Return the queue of a recipe on a GPU, given the addresses of the arrays, which are of those alignments."""
-    # As of a decision that is kept under the generation of choices that it was made in.
+    # Cached under its generation of choices, as decisions are.
     del began
     recipe = _recipes[name]
     problem = recipe.aligned(alignments) if alignments else recipe.problem

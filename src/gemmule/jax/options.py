@@ -16,9 +16,9 @@ class Options:
     alpha, beta : float
         Scalars.
     transpose_a, transpose_b : bool
-        Whether A lies in memory as (k, m), and B as (n, k).
+        Whether A is stored as (k, m), and B as (n, k).
     precision : str or None
-        What a float32 product may be rounded to.
+        Type that float32 operands may be rounded to.
     """
 
     alpha: float = 1.0
@@ -28,7 +28,7 @@ class Options:
     precision: str | None = None
 
     def text(self) -> str:
-        """Return the options as text, every bit of the scalars kept."""
+        """Return the options as text, with every bit of the scalars."""
         return json.dumps(
             [self.alpha.hex(), self.beta.hex(), self.transpose_a, self.transpose_b, self.precision],
             separators=(",", ":"),

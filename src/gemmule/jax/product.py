@@ -177,7 +177,7 @@ def _product(options: Options, a: Any, b: Any, c: Any) -> Any:
     """Multiply arrays of two or more dimensions, the last two stored as the options say."""
     given = (a, b) if c is None else (a, b, c)
     rank = max(x.ndim for x in given)
-    # Of equal rank, a dimension that vmap puts before all is the first of the batch in each of them.
+    # With equal ranks, a dimension that vmap prepends is the first batch dimension of each.
     return _gemm_p.bind(*(x.reshape((1,) * (rank - x.ndim) + x.shape) for x in given), options=options)
 
 
@@ -251,7 +251,7 @@ def _transposed(grad: Any, *operands: Any, options: Options) -> list[Any]:
     if wanted[0]:
         grads[0] = multiply(b, grad, along, True) if across else multiply(grad, b, False, not along)
     if wanted[1] and math.prod(shapes[1][:-2]) == 1 and shapes[0][:-2] == grad.shape[:-2] and not across:
-        # What b was multiplied with in every matrix of the batch is one long sum.
+        # The gradient of a broadcast b is one sum over the whole batch.
         rows, over = (x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) for x in (a, grad))
         long = multiply(over, rows, True, False) if along else multiply(rows, over, True, False)
         grads[1] = long.reshape(shapes[1])

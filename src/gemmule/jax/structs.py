@@ -30,7 +30,7 @@ class Metadata(ctypes.Structure):
 
 
 class Extension(ctypes.Structure):
-    """The head of every extension, and what follows it in the one that asks for metadata."""
+    """The head of every extension, and the fields after it in the metadata extension."""
 
     _fields_ = (
         ("struct_size", ctypes.c_size_t),

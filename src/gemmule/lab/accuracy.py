@@ -45,7 +45,7 @@ class Reference:
     """Some rows of a product, far more exact than any kernel."""
 
     problem: GemmProblem  #: The product.
-    rows: Array  #: Which rows; the first and the last are among them.
+    rows: Array  #: Indices of the rows, the first and the last included.
     #: high, low: Their values, as sums of two numbers.
     high: Array
     low: Array
@@ -58,7 +58,7 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """How far from the reference a product is."""
+    """Error of a product against the reference."""
 
     #: Largest error in units of u (|A| |B|)ij, with u the unit roundoff of the accumulator, or of a coarser output; 0
     #: for integers.
@@ -66,7 +66,7 @@ class Accuracy:
     over_bound: float  #: Largest error in units of its bound; a right product has at most 1.
     rms_over_bound: float  #: Root of the mean squared error in units of its bound.
     mean_squared: float  #: Mean of the squared errors.
-    failure: str | None  #: What is wrong, in words.
+    failure: str | None  #: Description of the fault.
 
 
 def sampled_rows(m: int, seed: int, count: int = ROWS) -> Array:
@@ -225,7 +225,7 @@ def _wrong_row(reference: Reference, output: Array, rms: float) -> str | None:
     if signs is None or expected is None or not output.size:
         return None
     found = _times(output, signs)
-    # What float64 loses here counts for float64 only.
+    # The rounding to float64 counts for float64 only.
     lost = 2.0**-53 * output.shape[1] * float(np.sqrt(np.mean(reference.size**2))) if rms else 0.0
     away = np.abs(found - expected)
     limit = _SIGMAS * math.sqrt(output.shape[1]) * rms + lost

@@ -59,7 +59,7 @@ class Bench(abc.ABC, Generic[P, PointT]):
     Parameters
     ----------
     plan : BenchPlan
-        What to measure.
+        Plan of the measurement.
     device : BenchDevice
         The device.
     chip : Chip or None
@@ -70,7 +70,7 @@ class Bench(abc.ABC, Generic[P, PointT]):
         Number of the works of the first measurement that load the device before it, where nothing else does.
     """
 
-    #: What is measured.
+    #: The measured operation.
     operation: Operation[P]
 
     def __init__(
@@ -96,13 +96,13 @@ class Bench(abc.ABC, Generic[P, PointT]):
             "cuda": self._device.cuda,
         } | dict(self._plan.about)
 
-    def records(self, tell: Callable[[str], None] = lambda _: None) -> Iterator[Record]:
+    def records(self, report: Callable[[str], None] = lambda _: None) -> Iterator[Record]:
         """Measure, and yield each record as soon as it is there.
 
         Yields
         ------
         dict
-            Of the operation's kind; ``yardstick``, the baseline's own figures and its comparison with itself;
+            Records of the operation's kind; ``yardstick``, the baseline's own figures and its comparison with itself;
             ``skipped``, a kernel or library that does not take a problem, with the reason; ``failed``, a kernel that
             does not compile or run; ``check``, a kernel that is wrong.
 
@@ -110,14 +110,14 @@ class Bench(abc.ABC, Generic[P, PointT]):
         ------
         CompilerMissingError
             If a kernel that was named must be compiled and cannot be; before the first record if that can be known.
-            Where a call would fail with it, of products whose kernel it chooses, it is recorded.
+            Where a call would fail with it, for products whose kernel it chooses, it is recorded.
         DriverError
             If a kernel broke the device; its ``check`` record comes first.
         """
         try:
-            self._warm_up(tell)
+            self._warm_up(report)
             for problem in self._plan.problems:
-                yield from self._of_problem(problem, tell)
+                yield from self._of_problem(problem, report)
         except BrokenError as broken:
             yield broken.record
             raise broken.error from broken
@@ -135,7 +135,7 @@ class Bench(abc.ABC, Generic[P, PointT]):
         """Return how a kernel's config came about."""
         return "dispatch" if (choice.spec, choice.config) == self._dispatched else "rung"
 
-    def _of_problem(self, problem: P, tell: Callable[[str], None]) -> Iterator[Record]:
+    def _of_problem(self, problem: P, report: Callable[[str], None]) -> Iterator[Record]:
         """Measure a problem by every kernel that takes it."""
         taken: list[tuple[P, Choice]] = []
         for choice in self._choices(problem):
@@ -152,7 +152,7 @@ class Bench(abc.ABC, Generic[P, PointT]):
             reason = f"the operands take {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB of the GPU's memory are free"
             yield from (skipped(self.operation, own, choice, reason) for own, choice in taken)
             return
-        tell("inputs and reference")
+        report("inputs and reference")
         inputs, reference = self._inputs(problem)
         with contextlib.ExitStack() as stack:
             try:
@@ -163,15 +163,15 @@ class Bench(abc.ABC, Generic[P, PointT]):
                 yield from (skipped(self.operation, own, choice, str(error)) for own, choice in taken)
                 return
             point = self._point(reference, operands)
-            yield from self._baselines(problem, point, stack, tell)
-            yield from self._kernel_records(taken, point, tell)
+            yield from self._baselines(problem, point, stack, report)
+            yield from self._kernel_records(taken, point, report)
 
     def _kernel_records(
-        self, taken: Sequence[tuple[P, Choice]], point: PointT, tell: Callable[[str], None]
+        self, taken: Sequence[tuple[P, Choice]], point: PointT, report: Callable[[str], None]
     ) -> Iterator[Record]:
         """Check and time kernels, one after another."""
         for problem, choice in taken:
-            tell(choice.spec.name)
+            report(choice.spec.name)
             yield self._kernel_record(problem, point, choice)
 
     def _kernel_record(self, problem: P, point: PointT, choice: Choice) -> Record:
@@ -198,7 +198,7 @@ class Bench(abc.ABC, Generic[P, PointT]):
         except DriverError:
             raise BrokenError(failed(self.operation, problem, choice, str(error)), error) from error
 
-    def _warm_up(self, tell: Callable[[str], None]) -> None:
+    def _warm_up(self, report: Callable[[str], None]) -> None:
         """Load the device before the first figure; by default the first measurement does."""
 
     def _variant(self, problem: P, choice: Choice) -> P:
@@ -216,7 +216,7 @@ class Bench(abc.ABC, Generic[P, PointT]):
 
     @abc.abstractmethod
     def _baselines(
-        self, problem: P, point: PointT, stack: contextlib.ExitStack, tell: Callable[[str], None]
+        self, problem: P, point: PointT, stack: contextlib.ExitStack, report: Callable[[str], None]
     ) -> Iterator[Record]:
         """Set the point's baselines; yield their records."""
 

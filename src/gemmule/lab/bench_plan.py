@@ -23,7 +23,7 @@ class BenchPlan(Generic[P]):
     choices: tuple[Choice, ...]  #: The kernels, each with a config.
     seconds: float = 1.0  #: Time to spend on each kernel at each size.
     warm_up_seconds: float = protocol.WARM_UP_SECONDS  #: Load before the first figure.
-    seed: int = 0  #: Of the random inputs.
+    seed: int = 0  #: Seed of the random inputs.
     rows: int = ROWS  #: Rows of each product that are compared with the reference.
     #: Gives the kernel and config that a call would run, to be measured too.
     chosen: Callable[[P], Choice] | None = None

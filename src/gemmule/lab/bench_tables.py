@@ -23,7 +23,7 @@ def figures(
     Parameters
     ----------
     operation : Operation
-        What was measured.
+        Measured records.
     records : sequence of mapping
         Records of any kind; those of the operation are shown.
     with_size : bool
@@ -35,7 +35,7 @@ def figures(
     names, columns = labels(chosen), operation.columns(chosen, paired)
     header = ["kernel", *([operation.size] if with_size else []), *(f"{name} us" for name in _TIMES)]
     header += [column.header for column in columns]
-    noted = any(note_of(record) for record in chosen)
+    has_notes = any(note_of(record) for record in chosen)
     rows = []
     for record in chosen:
         row = [name_of(record, names), *([operation.size_text(record)] if with_size else [])]
@@ -43,8 +43,8 @@ def figures(
             row += [f"{record[f'{name}_us']:.1f}" for name in _TIMES]
             row += [column.cell(record) for column in columns]
         row += [""] * (len(header) - len(row))
-        rows.append([*row, *([note_of(record)] if noted else [])])
-    return [*header, *(["note"] if noted else [])], rows
+        rows.append([*row, *([note_of(record)] if has_notes else [])])
+    return [*header, *(["note"] if has_notes else [])], rows
 
 
 def note_of(record: Record) -> str:

@@ -19,7 +19,7 @@ from .products import Array
 NAN_BYTE = 0xFF
 # For integers two, one after the other, so that what was not written differs.
 _POISONS = (0x55, 0xAA)
-# How many times the bound the baseline's errors may be: it may add sums that were split in an output of 16 bits, and
+# Factor on the bound for the baseline's errors: it may add partial sums in an output of 16 bits, and
 # sums of 8-bit floats keep some 13 bits. Factors may be cut to TF32 instead of rounded.
 _SPLIT, _SUMS_OF_8_BITS, _CUT_FACTORS = 20, 2**11, 2
 # Bytes that are compared at a time, and those of a word.
@@ -34,7 +34,7 @@ def check(
     Returns
     -------
     Accuracy
-        How right it is.
+        Accuracy of the output.
     tuple of ndarray
         The outputs of the first and the last set.
     """

@@ -71,7 +71,7 @@ def on_the_host(
     multiply : callable
         Returns A @ B in the type of the problem's output.
     seed : int
-        Of the random inputs, which are those that the kernels get.
+        Seed of the random inputs, the same as the kernels'.
     clock : callable
         Gives seconds.
 

@@ -87,7 +87,7 @@ class BaselineAlgorithm(Protocol):
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """What tells it from the others."""
+        """Identity among devices."""
 
 
 class Framework(Protocol):

@@ -14,11 +14,11 @@ from gemmule.core.row_major import MAX_EXTENT
 from .products import LAYOUTS
 from .sizes import Size
 
-#: What a word of ``--sizes`` begins with that asks for random products.
+#: Prefix of a word of ``--sizes`` for random products.
 PREFIX = "random:"
 #: Extents of a draw that names none.
 LOW, HIGH = 64, 8192
-#: Seconds a point where only draws are measured and nothing else was said.
+#: Default seconds a point where only draws are measured.
 SECONDS = 0.1
 # One product of so many has odd extents.
 _ONE_ODD_OF = 3
@@ -30,7 +30,7 @@ _ALIGNED_BYTES = 16
 class Draw:
     """A sequence of random products."""
 
-    count: int  #: How many.
+    count: int  #: Number of products.
     seed: int  #: Seed; products of a smaller `count` are the first of a larger one.
     #: low, high: Least and greatest extent.
     low: int = LOW
@@ -86,7 +86,7 @@ def parse_draw(word: str) -> Draw:
     Raises
     ------
     ArgumentError
-        If the word is not of that form, or no extent lies between its limits.
+        If the word is not of that form, or no extent is between its limits.
     """
     fields = word.removeprefix(PREFIX).split(":")
     try:

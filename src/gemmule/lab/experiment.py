@@ -39,7 +39,7 @@ def experiment(command: str, gpu: str | None = None) -> dict[str, Any]:
     Parameters
     ----------
     command : str
-        What was run.
+        Command that ran.
     gpu : str, optional
         PCI bus id of the GPU that it ran on.
 
@@ -83,7 +83,7 @@ def _commit() -> str | None:
         command = [git, "-C", str(Path(__file__).parent), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
-    # An installed copy may lie inside somebody else's repository.
+    # An installed copy may be inside somebody else's repository.
     if not ask("ls-files", Path(__file__).name):
         return None
     return ask("describe", "--always", "--dirty", "--abbrev=10") or None

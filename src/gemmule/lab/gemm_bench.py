@@ -94,10 +94,10 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         return GemmPoint(reference, operands)
 
     def _baselines(
-        self, problem: GemmProblem, point: GemmPoint, stack: contextlib.ExitStack, tell: Callable[[str], None]
+        self, problem: GemmProblem, point: GemmPoint, stack: contextlib.ExitStack, report: Callable[[str], None]
     ) -> Iterator[Record]:
         if self._baseline is not None:
-            tell(BASELINE)
+            report(BASELINE)
             try:
                 algorithms = stack.enter_context(self._baseline.algorithms(problem, point.operands))
                 record = self._yardstick_record(problem, point, algorithms)
@@ -135,8 +135,8 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
 
         best = next((number for number in sorted(medians, key=medians.__getitem__) if is_right(number)), None)
         if best is None:
-            said = "; ".join(str(one.get("refused", one.get("failure"))) for one in listed)
-            raise UnsupportedError(f"no algorithm of the baseline is right: {said}")
+            reasons = "; ".join(str(one.get("refused", one.get("failure"))) for one in listed)
+            raise UnsupportedError(f"no algorithm of the baseline is right: {reasons}")
         point.baselines = {best: works[best]}
         first_is_right = best == 0 or (0 in medians and 0 not in right and is_right(0))
         if first_is_right:
@@ -216,12 +216,12 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         record |= _yardstick_fields(ours, dict(zip(point.baselines, timing.samples[1:], strict=False)))
         return record | _errors(right) | circumstances(operands, timing)
 
-    def _warm_up(self, tell: Callable[[str], None]) -> None:
+    def _warm_up(self, report: Callable[[str], None]) -> None:
         """Load the device for seconds before the first figure, with a product that keeps all of it busy.
 
         Its clock is higher while it is cool. The kernels are compiled on the way.
         """
-        tell("warming up")
+        report("warming up")
         if not self._plan.problems:
             return
         first, edge = self._plan.problems[0], protocol.WARM_UP_EDGE
@@ -248,7 +248,7 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
                     # A pack may lack the kernel of this product and have those of the products to measure.
                     if isinstance(error, CompilerMissingError) and choice in self._plan.choices:
                         raise
-                    # It is told of at its turn.
+                    # It is reported in its turn.
                     continue
             for work, by in works:
                 try:

@@ -62,7 +62,7 @@ def size_text(record: Record) -> str:
 
 
 def layout_text(record: Record) -> str:
-    """Return how A and B of a record lie in memory; where B is A itself, transposed, also that."""
+    """Return the layout of A and B of a record, and whether B is A itself, transposed."""
     return f"{record['layout']} own transpose" if record.get("own_transpose") else str(record["layout"])
 
 

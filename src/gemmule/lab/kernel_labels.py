@@ -25,7 +25,7 @@ def labels(records: Iterable[Record]) -> dict[Key, str]:
 
 
 def labels_of(keys: Iterable[Key]) -> dict[Key, str]:
-    """Return a short name for every kernel and config, in brackets the fields that tell a kernel's configs apart."""
+    """Return a short name for every kernel and config, in brackets the fields that distinguish a kernel's configs."""
     configs: dict[str, dict[Key, None]] = {}
     for key in keys:
         configs.setdefault(key[0], {})[key] = None
@@ -39,7 +39,7 @@ def labels_of(keys: Iterable[Key]) -> dict[Key, str]:
 
 
 def telling_fields(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return fields, in their order, that together tell all configs apart: each adds to those before it."""
+    """Return fields, in their order, that together distinguish all configs: each adds to those before it."""
     chosen: list[str] = []
     groups = 1
     for field in dict.fromkeys(field for config in configs for field in config):

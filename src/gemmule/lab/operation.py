@@ -32,7 +32,7 @@ class Operation(Generic[P]):
     #: Gives the fields of the rate: of a problem in so many seconds, with the chip's facts or None.
     rate: Callable[[P, float, Chip | None], dict[str, Any]]
     size_text: Callable[[Record], str]  #: Gives the size of a record's problem in words.
-    #: Gives what else tells two problems of one size apart; empty where nothing does.
+    #: Returns further properties that distinguish problems of one size; empty if none.
     layout_text: Callable[[Record], str]
     #: Gives the columns of the records' figures behind their times; of paired ratios or of ratios of medians.
     columns: Callable[[Sequence[Record], bool], list[Column]]
@@ -56,7 +56,7 @@ def percent(share: float | None) -> str:
 def ratio_of(record: Record, *, paired: bool) -> float:
     """Return the median of the ratios of paired times if `paired` and there is one; else the ratio of the medians.
 
-    The latter may lie outside of the interval of the paired ratios.
+    The latter may be outside of the interval of the paired ratios.
     """
     ratio: float = record.get("paired_ratio", record["ratio"]) if paired else record["ratio"]
     return ratio

@@ -11,7 +11,7 @@ from .timing import Timing, estimate, load, measure
 
 
 class PacedTimer:
-    """Samples works in turns, after as much load as the pause before asks for.
+    """Samples works interleaved, after a load that makes up for the pause before.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class PacedTimer:
     warm_up_seconds : float
         Load before the first.
     loaded_by : int
-        How many of the works of the first measurement are that load, where `warm` gave none.
+        Number of the first measurement's works that are that load, where `warm` gave none.
     clock : callable
         Gives seconds; finds pauses in which the device cools down.
     """

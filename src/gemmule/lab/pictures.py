@@ -40,7 +40,7 @@ class OwnPicture(Protocol):
         """Draw it."""
 
 
-#: What a page may show.
+#: Kinds of plots of a page.
 Picture = Plot | TransposePlot | OwnPicture
 
 
@@ -79,5 +79,5 @@ def plot_stem(stem: str, plot: Picture, theme: Theme = LIGHT) -> str:
 
 
 def fingerprint(plot: Picture) -> str:
-    """Return a word that tells a plot's figures from all others: its files hold it, so that a test can compare."""
+    """Return a digest of a plot's figures: its files contain it, so that a test can compare."""
     return f"figures {hashlib.sha256(repr(plot).encode()).hexdigest()[:32]}"

@@ -25,15 +25,15 @@ class Plot:
     """One plot."""
 
     name: str  #: Part of its file name, e.g. ``float32-nn-k1024``.
-    title: str  #: What it shows.
+    title: str  #: Title.
     axis: str  #: Text of the axis of sizes.
     curves: tuple[tuple[str, Mapping[int, float]], ...]  #: Name of each kernel and its TFLOP/s over M = N.
     library: Mapping[int, float]  #: The baseline's TFLOP/s over M = N.
     peaks: tuple[tuple[float, str], ...]  #: The chip's peak rates in TFLOP/s, with their names.
-    styles: tuple[Style, ...]  #: How each curve is drawn.
+    styles: tuple[Style, ...]  #: Style of each curve.
     unit: str = "TFLOP/s"  #: Text of the other axis.
     reference: str = "cuBLASLt"  #: Name of the baseline.
-    #: What calls ran, in TFLOP/s over M = N: of the curves, which show it, so that pictures are not told apart by it.
+    #: TFLOP/s of calls over M = N: part of the curves, so no part of the picture's digest.
     called: Mapping[int, float] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
 
@@ -49,9 +49,11 @@ def plots(records: Sequence[Record]) -> list[Plot]:
         if len(paper) < len(family.products):
             found.append(_plot(family, f"every kernel and cuBLAS, {family.title}", family.products, names))
         if family.dtype == "float64" and {r["kernel"] for r in paper} == set(_PAPER):
-            told = {key: label.replace(key[0], f"{_PAPER.get(key[0])}: {key[0]}", 1) for key, label in names.items()}
+            in_paper = {
+                key: label.replace(key[0], f"{_PAPER.get(key[0])}: {key[0]}", 1) for key, label in names.items()
+            }
             of_paper = dataclasses.replace(family, name=f"{family.name}-registers")
-            found.append(_plot(of_paper, f"normal, opt and cuBLAS, {family.title}", paper, told))
+            found.append(_plot(of_paper, f"normal, opt and cuBLAS, {family.title}", paper, in_paper))
     return found
 
 
@@ -130,7 +132,7 @@ def _families(records: Sequence[Record]) -> list[_Family]:
         if r["record"] != "gemm" or r["m"] != r["n"] or r.get("batch"):
             continue
         out, precision = r.get("out_dtype", r["dtype"]), r.get("precision", "ieee")
-        # Other outputs and precisions are other products: they are told where they are not the usual.
+        # Other outputs and precisions are other products: named unless they are the default.
         types = (r["dtype"], out if out != r["dtype"] else "", precision if precision != "ieee" else "", layout_text(r))
         families.setdefault((*types, f"k{r['k']}"), []).append(r)
         if r["m"] == r["k"]:

@@ -35,7 +35,7 @@ _CHUNK = 1 << 20
 
 
 def output_type(dtype: str, out_dtype: str | None) -> str:
-    """Return the output's type: what was asked for, else int32 for integers and the inputs' own for all others.
+    """Return the output's type: the requested one, else int32 for integers and the inputs' own for all others.
 
     Raises
     ------
@@ -63,9 +63,9 @@ def gemm_problem(
     misaligned: bool = False,
     batch: tuple[int, ...] = (),
 ) -> GemmProblem:
-    """Return D = A @ B of compact matrices: D in rows, A and B as `layout` says, ``n`` in rows, ``t`` in columns.
+    """Return D = A @ B of compact matrices: D row-major, A and B by `layout`, ``n`` row-major, ``t`` column-major.
 
-    Where they are `misaligned`, each begins one element behind an aligned address.
+    With `misaligned`, each begins one element after an aligned address.
     """
     kind, out = dtype_named(dtype), dtype_named(out_dtype)
 
@@ -84,7 +84,7 @@ def own_product(problem: GemmProblem) -> GemmProblem:
     Raises
     ------
     ArgumentError
-        If B, as it lies, is not the transpose of A.
+        If B's memory is not the transpose of A's.
     """
     found = mark_own_transpose(problem, same=True)
     if not found.own_transpose:
@@ -96,7 +96,7 @@ def own_product(problem: GemmProblem) -> GemmProblem:
 
 
 def random_inputs(problem: GemmProblem, seed: int) -> dict[str, Array]:
-    """Return A and B as their elements lie in memory: normal(0, 1) parts, or of integers every int8 alike."""
+    """Return A and B in memory order: normal(0, 1) parts, or integers uniform over int8."""
     if problem.own_transpose:
         return _own_transpose(problem, seed)
     seeds = np.random.SeedSequence([seed, problem.m, problem.n, problem.k]).spawn(2)
@@ -114,7 +114,7 @@ def _own_transpose(problem: GemmProblem, seed: int) -> dict[str, Array]:
 
 
 def as_matrix(stored: Array, matrix: StridedMatrix) -> Array:
-    """Return the matrices that lie in memory as `stored`, rows first: a view."""
+    """Return matrices stored as `stored`, row-major: a view."""
     return stored if matrix.is_row_major else np.swapaxes(stored, -2, -1)
 
 
@@ -138,7 +138,7 @@ def _random(matrix: StridedMatrix, seed: np.random.SeedSequence, batch: tuple[in
 
 def _values(rng: np.random.Generator, dtype: DType, count: int) -> Array:
     if dtype.kind is Kind.INTEGER:
-        # Of wider types too, so that sums stay below 2**31.
+        # For wider types too, so that sums stay below 2**31.
         limits = np.iinfo(np.int8)
         return rng.integers(limits.min, limits.max, count, dtype.numpy(), endpoint=True)
     if dtype.kind is Kind.COMPLEX:

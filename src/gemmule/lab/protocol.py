@@ -33,7 +33,7 @@ WARM_UP_SHARE = 0.4
 PAUSE_SECONDS = 0.5
 #: M = N = K of the product that is the load before the first figure.
 WARM_UP_EDGE = 4096
-#: How far from 1 the baseline's ratio to itself may be: its median, and the limits of four of five.
+#: Largest distance from 1 of the baseline's ratio to itself: of its median, and of the limits of four of five.
 CONTROL_WITHIN, CONTROL_SPREAD_WITHIN = 0.01, 0.05
 
 
@@ -69,7 +69,7 @@ def turns(works: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Ratios:
-    """Paired ratios: the median, and the limits between which four of five lie."""
+    """Paired ratios: the median, and the 10th and 90th percentile."""
 
     median: float
     low: float

@@ -26,7 +26,7 @@ class RecordFile:
     Parameters
     ----------
     folder : Path
-        Where it goes; made if it is missing.
+        Folder; created if missing.
     experiment : mapping
         The experiment block.
 
@@ -76,7 +76,7 @@ def write_records(folder: Path, experiment: Mapping[str, Any], records: Iterable
     Parameters
     ----------
     folder : Path
-        Where it goes; made if it is missing.
+        Folder; created if missing.
     experiment : mapping
         The experiment block.
     records : iterable of mapping
@@ -102,7 +102,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         for number, line in enumerate(file, 1):
             where = f"{path}:{number}: not a record file"
             try:
-                # UTF-8 is told before JSON, whose decoder would guess another encoding.
+                # UTF-8 is decoded before JSON, whose decoder would guess another encoding.
                 record = json.loads(line.decode())
             except ValueError as error:
                 if number > 1 and not line.endswith(b"\n"):

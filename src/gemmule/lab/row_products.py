@@ -88,12 +88,12 @@ def row_products(a: Array, block_of: Block, vectors: Array, *, sliced: bool) -> 
 class _RowBlock:
     """A block of the rows' columns, as stacks of matrices (depths, 1, rows, depth)."""
 
-    terms: slice  #: Which columns.
+    terms: slice  #: Range of columns.
     values: Array
     magnitudes: Array
     bits: int  #: Bits of a slice.
-    slices: tuple[Array, ...]  #: Of the values by powers of two, to less than 1.
-    exponents: Array  #: Of these powers, (rows, 1).
+    slices: tuple[Array, ...]  #: Slices of the values scaled by powers of two to less than 1.
+    exponents: Array  #: Exponents of these powers, (rows, 1).
 
     @classmethod
     def of(cls, a: Array, terms: slice, *, sliced: bool) -> _RowBlock:
@@ -218,7 +218,7 @@ def join_parts(found: RowProducts) -> RowProducts:
     Parameters
     ----------
     found : RowProducts
-        Of the rows' real parts, then as many of their imaginary parts, by B's parts side by side.
+        Products of the rows' real parts, then of as many imaginary parts, with B's parts side by side.
     """
     half = len(found.high) // 2
     high, low, size = (array[:half].copy() for array in (found.high, found.low, found.size))

@@ -58,7 +58,7 @@ SIZE_SETS: dict[str, tuple[str, tuple[Size, ...]]] = {
 
 
 def parse_sizes(words: Sequence[str]) -> tuple[Size, ...]:
-    """Return the sizes that are asked for, each once, in the order given.
+    """Return the requested sizes, each once, in the order given.
 
     Parameters
     ----------
@@ -76,16 +76,16 @@ def parse_sizes(words: Sequence[str]) -> tuple[Size, ...]:
 def extents_named(
     words: Sequence[str], sets: Mapping[str, tuple[str, Sequence[tuple[int, ...]]]], axes: str, example: str
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the extents that are asked for, each once, in the order given.
+    """Return the requested extents, each once, in the order given.
 
     Parameters
     ----------
     words : sequence of str
         Names of sets with commas between them, or extents.
     sets : mapping
-        What each set is for, and its extents.
+        Purpose and extents of each set.
     axes, example : str
-        How extents are written.
+        Format of extents.
 
     Raises
     ------

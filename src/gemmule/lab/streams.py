@@ -55,9 +55,9 @@ def draw_timeline(path: Path, activity: Sequence[Transfer], title: str, *, force
     path : Path
         A .png or .svg file.
     activity : sequence of Transfer
-        What ran when.
+        Operations with their times.
     title : str
-        What stands above.
+        Title.
     force : bool
         Whether a file of that name may be replaced.
 

@@ -1,4 +1,4 @@
-"""How kernels look in figures: the same kernel has the same colour and mark in all of them."""
+"""Styles of kernels in figures: a kernel has the same colour and mark in all of them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _RUNG = re.compile(r"\b([a-z]+\d\d)_\w+")
 
 @dataclasses.dataclass(frozen=True)
 class Style:
-    """A kernel's colour and mark; what else tells its configs apart."""
+    """A kernel's colour and mark, and the dashes of its configs."""
 
-    colour: int = 0  #: Which of the theme's colours, and which mark.
+    colour: int = 0  #: Index of the theme's colour, and of the mark.
     #: Number of the config among those of the kernel that are shown: the first has a full mark, others hollow ones.
     config: int = 0
 

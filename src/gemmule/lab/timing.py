@@ -56,7 +56,7 @@ def measure(
     Parameters
     ----------
     works : sequence of callable
-        What to time; every one was called before.
+        Functions to time; each was called before.
     sets : int
         Buffer sets that they walk round.
     budget : float
@@ -69,7 +69,7 @@ def measure(
         Is called before the very last sample, one of the first work, is queued; may queue something.
     """
     seconds = [estimate(device, work) for work in works]
-    # What is compared is timed in the same way.
+    # Compared functions are timed in the same way.
     graph = min(seconds) < protocol.GRAPH_BELOW
     sample = protocol.sample_seconds(budget)
     calls = [protocol.calls_for(one, sets, graph=graph, sample=sample) for one in seconds]

@@ -105,7 +105,11 @@ class TransposeBench(Bench[TransposeProblem, TransposePoint]):
         return TransposePoint(reference, operands)
 
     def _baselines(
-        self, problem: TransposeProblem, point: TransposePoint, stack: contextlib.ExitStack, tell: Callable[[str], None]
+        self,
+        problem: TransposeProblem,
+        point: TransposePoint,
+        stack: contextlib.ExitStack,
+        report: Callable[[str], None],
     ) -> Iterator[Record]:
         del stack
         baselines = self._device.transposes()
@@ -114,7 +118,7 @@ class TransposeBench(Bench[TransposeProblem, TransposePoint]):
         if self._peers:
             point.peers = dict(baselines.peers(problem, point.operands))
         for name, work in point.peers.items():
-            tell(name)
+            report(name)
             if wrong := self._failure(problem, point, work):
                 size = f"{problem.cols} x {problem.rows}"
                 raise UnsupportedError(f"{name} transposes {size} wrongly here ({wrong}); omit it: --no-peers")
@@ -163,7 +167,7 @@ class TransposeBench(Bench[TransposeProblem, TransposePoint]):
         for poison in _POISONS:
             operands.poison(poison)
             if problem.in_place:
-                # What is transposed lies in the outputs, every one of which the copy reaches.
+                # The outputs hold the transposed matrices, and the copy covers every one.
                 for _ in range(operands.sets):
                     point.copy()
             for _ in range(operands.sets):

@@ -13,7 +13,7 @@ class Counted(Protocol):
 
     @property
     def hit_rates(self) -> Mapping[str, float]:
-        """Share of the sectors asked for by loads that were there, for ``l1`` and ``l2``."""
+        """Hit rate of loads' sectors, for ``l1`` and ``l2``."""
 
     def total(self, name: str, *kinds: str) -> int:
         """Return the sum of a column over the instructions of some classes, or of all."""
@@ -25,7 +25,7 @@ def summary(counts: Counted, useful_bytes: int) -> Record:
     Parameters
     ----------
     counts : Counts
-        Of a launch.
+        Counts of a launch.
     useful_bytes : int
         Bytes of the matrix: what had to be read, and to be written.
     """

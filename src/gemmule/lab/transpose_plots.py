@@ -27,9 +27,9 @@ class TransposePlot:
     """One plot of GB/s."""
 
     name: str  #: Part of its file name, e.g. ``transpose-4-bytes``.
-    title: str  #: What it shows.
+    title: str  #: Title.
     axis: str  #: Text of the horizontal axis.
-    places: tuple[str, ...]  #: What stands on it, in order.
+    places: tuple[str, ...]  #: Ticks, in order.
     curves: tuple[tuple[str, tuple[float | None, ...]], ...]  #: Name and GB/s at each place, None where there is none.
     copy: tuple[float | None, ...] = ()  #: The device's own copy at each place; empty where there is none to be drawn.
     bars: bool = False  #: Whether the curves are groups of bars.

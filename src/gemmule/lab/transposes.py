@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Size = tuple[int, int]
 
 ITEMSIZES = (1, 2, 4, 8, 16)
-# What compact matrices are aligned to on a device.
+# Alignment of compact matrices on a device, in bytes.
 _ALIGNMENT = 256
 _CHUNK = 1 << 20
 
@@ -48,7 +48,7 @@ SIZE_SETS: dict[str, tuple[str, tuple[Size, ...]]] = {
 
 
 def parse_sizes(words: Sequence[str]) -> tuple[Size, ...]:
-    """Return the sizes that are asked for, each once, in the order given.
+    """Return the requested sizes, each once, in the order given.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def itemsize_of(word: str) -> int:
 def transpose_of(m: int, n: int, itemsize: int) -> TransposeProblem:
     """Return the transpose of a compact matrix of m rows and n columns into another compact one."""
     kind = opaque_dtype(itemsize)
-    # The source's neighbours lie along i, the n columns of its rows.
+    # Contiguous elements of the source are along i, the n columns of its rows.
     source = StridedMatrix(kind, n, m, 1, n, (), _ALIGNMENT)
     return TransposeProblem(n, m, (), source, StridedMatrix(kind, n, m, m, 1, (), _ALIGNMENT))
 
@@ -114,7 +114,7 @@ def problem_for(spec: KernelSpec, config: Config, arch: Arch, m: int, n: int, it
         return dataclasses.replace(transpose, in_place=True)
     if spec.why_not(transpose, arch, config) is None or spec.why_not(copy, arch, config) is not None:
         return transpose
-    # The reference takes both; a kernel that only copies says so of the transpose.
+    # The reference supports both; a kernel that only copies refuses the transpose.
     return copy
 
 

@@ -18,7 +18,7 @@ def write_whole(path: Path, content: str | bytes, *, force: bool, inputs: Sequen
     path : Path
         Its name.
     content : str or bytes
-        What is in it; text as UTF-8.
+        Content; text as UTF-8.
     force : bool
         Whether a file of that name may be replaced.
     inputs : sequence of Path

@@ -23,7 +23,7 @@ _LOOK_S = 1e-4
 
 
 class _Work(Generic[_Piece]):
-    """Pieces that threads take one by one; who ends the last one says so."""
+    """Pieces that threads take one by one; the thread that completes the last one sets the event."""
 
     def __init__(self, copy: Callable[[_Piece], None], pieces: Sequence[_Piece]) -> None:
         self._copy, self._left = copy, iter(pieces)
@@ -71,7 +71,7 @@ class CopyThreads:
     ordinal : int
         The GPU whose context is current in them.
     number : int
-        How many there are besides the caller's.
+        Number of threads besides the caller's.
     """
 
     def __init__(self, ordinal: int, number: int) -> None:
@@ -106,7 +106,7 @@ class CopyThreads:
         with current(self._ordinal):
             while (work := self._waiting.get()) is not None:
                 work.help()
-                # What a copy has raised holds arrays of the caller's.
+                # The exception of a copy references the caller's arrays.
                 del work
 
     def close(self) -> None:

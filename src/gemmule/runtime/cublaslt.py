@@ -25,7 +25,7 @@ from .rotation import ALIGNMENT, OperandSets, Rotation, lead_of
 
 #: Workspace that cuBLASLt may use; NVIDIA recommends 32 MiB for Hopper.
 WORKSPACE_BYTES = 32 << 20
-#: Algorithms asked of the heuristic.
+#: Algorithms requested from the heuristic.
 ALGORITHMS = 8
 
 # Names of cudaDataType_t.
@@ -96,7 +96,7 @@ class CublasLt:
         Raises
         ------
         UnsupportedError
-            If cuBLASLt does not take the product; it says why.
+            If cuBLASLt does not support the product, with its reason.
         """
         with current(self._ordinal), contextlib.ExitStack() as stack:
             matmul = self._described(problem, stack)

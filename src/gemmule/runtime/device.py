@@ -25,7 +25,7 @@ class Device:
     multiprocessors: int  #: Number of SMs.
     memory_bytes: int  #: Size of its memory.
     max_shared_bytes: int  #: Most shared memory that a CTA can ask for.
-    pci_bus_id: str  #: Where it sits, as nvidia-smi takes it.
+    pci_bus_id: str  #: PCI bus id, in nvidia-smi's format.
     uuid: str  #: Its UUID, in hexadecimal digits.
 
     @functools.cached_property

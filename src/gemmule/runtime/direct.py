@@ -33,7 +33,7 @@ class Packed:
     maps: tuple[tuple[int, int], ...]  #: Parameter and operand of each tensor map that only the driver can change.
     addresses: tuple[int, ...]  #: The operands' addresses in them.
     keepalive: object = None  #: Object. What must live as long as the handles are used.
-    serial: Callable[[], Any] | None = None  #: Of a dependent launch (PDL), what makes the configuration of another.
+    serial: Callable[[], Any] | None = None  #: Builds the configuration of a further dependent launch (PDL).
 
 
 def packed(
@@ -217,7 +217,7 @@ def _queueing(direct: DirectLaunch) -> Callable[[tuple[int, ...], int], None]:
 def direct_launch(
     kernel: LoadedKernel, launch: Launch, operands: Sequence[str], addresses: Sequence[int]
 ) -> DirectLaunch:
-    """Return a launch of a loaded kernel that is told addresses and stream at each call.
+    """Return a launch of a loaded kernel whose addresses and stream are arguments of each call.
 
     Parameters
     ----------

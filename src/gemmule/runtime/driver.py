@@ -17,7 +17,7 @@ _MORE_MEMORY = (
 
 
 class _Process:
-    """Whether this process was forked from one that had started the driver, which works in that one only."""
+    """Return whether this process was forked after the driver's start, which works in the parent only."""
 
     forked = False
 

@@ -50,7 +50,7 @@ def prepared_launches(
     problem, choice, pointers, ordinal, stream
         As of `run_kernel`.
     workspaces : Workspaces
-        Where launches find memory beyond their operands; it must be there until they are done.
+        Memory of launches beyond their operands; valid until they complete.
     """
     yield from bound_launches(
         launches_of(problem, choice, ordinal, tuple(pointers)), pointers, ordinal, stream, workspaces
@@ -83,7 +83,7 @@ class Step:
 class Launches:
     """The launches that make a problem."""
 
-    number: int  #: How many there are.
+    number: int  #: Number of launches.
     steps: Callable[[], Iterator[Step]]  #: Gives them in order.
     workspaces: Mapping[str, int]  #: Bytes of device memory that they need beyond the operands, by name.
 
@@ -102,7 +102,7 @@ def launches_of(
     """
     inner, outer, strides = split_batch(problem, choice.spec.batch_dims)
     chain, workspaces = choice.launches(inner)
-    # What the recipe does not rename, it calls by its own name: workspaces too.
+    # Names that the recipe does not rename stay, workspaces' too.
     own = {name: name for name in (*operands, *workspaces)}
     kernels = []
     for one in chain:

@@ -81,7 +81,7 @@ class LoadedKernel:
         Raises
         ------
         UnsupportedError
-            If the recipe asks for more shared memory than the GPU has.
+            If the recipe needs more shared memory than the GPU has.
         DriverError
             If the driver refuses the launch.
         """
@@ -98,7 +98,7 @@ class LoadedKernel:
         Raises
         ------
         UnsupportedError
-            If the recipe asks for more shared memory than the GPU has.
+            If the recipe needs more shared memory than the GPU has.
         """
         with current(self.ordinal):
             self.allow(launch)
@@ -120,7 +120,7 @@ class LoadedKernel:
         limit = get_device(self.ordinal).max_shared_bytes
         if wanted > limit:
             raise UnsupportedError(
-                f"{self.artifact.kernel} asks for {wanted} bytes of shared memory a CTA; this GPU has {limit}"
+                f"{self.artifact.kernel} needs {wanted} bytes of shared memory a CTA; this GPU has {limit}"
             )
         call("cuFuncSetAttribute", self.function, attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, wanted)
         self._shared_allowed = wanted

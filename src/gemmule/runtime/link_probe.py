@@ -28,7 +28,7 @@ LINES = (
 #: Seconds in which the host queues an operation of a product, its kernel's parameters packed anew, and in which a byte
 #: of the GPU's memory is allocated, as measured on an H200.
 ISSUE_S, ALLOCATE_S = 2e-4, 6e-13
-#: How often numbers are taken again, shifted by one each time.
+#: Repetitions of a block of random numbers, each shifted by one element.
 _SHIFTS = 4093
 #: Sides of the product that is timed, and its depth.
 SHAPE = _SIDE, _DEPTH = 4096, 2048
@@ -86,7 +86,7 @@ def product_rate(
     operands : Operands
         Types and orders of the matrices.
     added : bool
-        Whether the product is added to a matrix in the result's place.
+        Add the product to the matrix in the result's place.
     side, depth : int
         Rows and columns, and terms of each sum.
     seconds : float

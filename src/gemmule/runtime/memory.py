@@ -112,13 +112,13 @@ class LentMemory:
                     if status != self._success:
                         check("cuMemFreeAsync", int(status))
                 return
-        # Another context is current; or there is too little memory, which is said there.
+        # Another context is current, or memory is short; the driver's error says which.
         with DeviceBuffer(self._nbytes, self._ordinal, stream) as buffer:
             use(buffer.address)
 
 
 def is_pinned(array: Array) -> bool:
-    """Whether an array lies in memory that the driver has pinned, from its first to its last byte."""
+    """Return whether an array's memory is pinned, from its first to its last byte."""
     first, end = np.lib.array_utils.byte_bounds(array)
     return all(_in_pinned_memory(address) for address in (first, end - 1))
 
@@ -127,7 +127,7 @@ def _in_pinned_memory(address: int) -> bool:
     bindings = driver()
     kind = bindings.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     status, found = bindings.cuPointerGetAttribute(kind, address)
-    # The driver does not know the address of ordinary memory, and says so.
+    # The driver returns an error for addresses of ordinary memory.
     return bool(
         status == bindings.CUresult.CUDA_SUCCESS and int(found) == int(bindings.CUmemorytype.CU_MEMORYTYPE_HOST)
     )

@@ -14,7 +14,7 @@ def processors_near(pci_bus_id: str, system: Path = Path("/sys")) -> frozenset[i
     Parameters
     ----------
     pci_bus_id : str
-        Where the GPU sits, as its driver says it.
+        PCI bus id of the GPU, in the driver's format.
     system : Path
         The kernel's description of the machine.
 

@@ -25,7 +25,7 @@ from .stopwatch import closing
 
 _S = TypeVar("_S", bound=Span)
 
-# Thousands of records each; CUPTI asks for another when one is full.
+# Thousands of records each; CUPTI requests another when one is full.
 _BUFFER_BYTES = 8 << 20
 _FORCED = 1
 
@@ -42,7 +42,7 @@ _PRIVILEGES = (
     "(https://developer.nvidia.com/ERR_NVGPUCTRPERM), and give a container --cap-add=SYS_ADMIN"
 )
 _NOT_HERE = "CUPTI does not profile this GPU as it is set up here; `gemmule bench gemm` times kernels without it"
-#: What to do about the refusals that a user can meet, by CUPTI's names without ``ERROR_``.
+#: Remedies of the errors that a user can meet, by CUPTI's names without ``ERROR_``.
 _REMEDIES = {
     "INSUFFICIENT_PRIVILEGES": _PRIVILEGES,
     "VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES": _PRIVILEGES,
@@ -121,7 +121,7 @@ class Profiling:
                 if read := self._readers.get(int(activity.kind)):
                     start, end = int(activity.start), int(activity.end)
                     if start == 0 or end == 0:
-                        # It had not ended, or CUPTI could not tell when.
+                        # Not ended, or without an end time from CUPTI.
                         self._lost += 1
                     elif start >= self._begin_ns:
                         # Others are left over from a block that ended in an error.
@@ -169,7 +169,7 @@ class Profiling:
 def profiling() -> Iterator[Profiling]:
     """Record what happens on the GPUs and in calls into CUDA while the block runs.
 
-    What is queued in the block is to be waited for in it.
+    The block must wait for the work that it queues.
 
     Yields
     ------
@@ -179,10 +179,10 @@ def profiling() -> Iterator[Profiling]:
     Raises
     ------
     UnsupportedError
-        If cupti-python is not installed, or CUPTI refuses; it says why and what to do.
+        If cupti-python is not installed, or CUPTI refuses, with reason and remedy.
     """
     with contextlib.ExitStack() as stack:
-        # A subscriber keeps other profilers out, and is refused where there is one; of its callbacks none is asked for.
+        # A subscriber excludes other profilers, and is refused if one is active; no callback is enabled.
         subscriber = _cupti("subscribe", _nothing, None)
         stack.enter_context(closing(lambda: _cupti("unsubscribe", subscriber)))
         # Ranges and calls are matched by the operating system's numbers of their threads.
@@ -199,7 +199,7 @@ def profiling() -> Iterator[Profiling]:
 
 
 def _ordered(spans: Iterable[_S]) -> tuple[_S, ...]:
-    # Of what begins together, what lasts longer encloses the other.
+    # Of two ranges with one start, the longer encloses the other.
     return tuple(sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)))
 
 

@@ -1,4 +1,4 @@
-"""Named ranges as nsys and ncu show them, through NVTX; without the package nvtx they are not told to anyone."""
+"""Named ranges as nsys and ncu show them, through NVTX; without the package nvtx they do nothing."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .workspaces import Workspaces, clear, needs_zeros
 #: Most launches of one problem that are cached: packing more costs little of the whole.
 MAX_REPEATED_LAUNCHES = 32
 
-# What memory of the driver's begins at a multiple of.
+# Alignment of the driver's allocations, in bytes.
 _ALIGNMENT = 256
 
 
@@ -37,7 +37,7 @@ def repeated(
     operands : sequence of str
         Names of the operands, in the order in which calls give their addresses.
     addresses : sequence of int
-        The addresses of one call; those of others are at least as aligned as the problem says.
+        Addresses of one call; those of others are at least as aligned as the problem states.
     """
     return _packed(launches_of(problem, choice, ordinal, operands), operands, addresses, ordinal)
 

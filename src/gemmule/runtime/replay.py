@@ -58,7 +58,7 @@ def replay_two_operands(
     new : callable or None
         Makes the output from A, where none is given.
     queue : callable
-        Queues the product. If that is one launch, which it has as ``direct``, its steps stand in the replay itself.
+        Queues the product. If that is one launch (its ``direct``), the replay contains its steps.
     stream : callable
         Gives the current stream of a GPU.
     same : bool
@@ -151,7 +151,7 @@ def replay_single_launch(
 ) -> Replay:
     """Return the replay of a product of two of PyTorch's tensors that is one launch.
 
-    Of a call that repeats a small product, what is left is the driver's launch, the guard and the reading of
+    A repeated small product costs the driver's launch, the guard and the reading of
     addresses; a function more between them, and a second comparison of addresses, would show. The parameters are those
     of `replay_two_operands`, but for the launch, whose operands are A, B and the output.
     """
@@ -213,9 +213,9 @@ def replay_same_arrays(
     Parameters
     ----------
     given : tuple of array
-        The inputs, and the output if it is given and none of them. They are not kept alive.
+        The inputs, and the output if given and not an input. They are not retained.
     addresses : tuple of int
-        Of the inputs in their order, and of an output that is given.
+        Those of the inputs in order, and of a given output.
     new : callable or None
         Makes the output, where none is given.
     queue : callable

@@ -18,10 +18,10 @@ from .driver import call, driver
 #: Seconds between two looks at what is still to be done, and calls that hurry the next one. A thread that is woken for
 #: each call takes Python's lock from the one that makes them, tens of microseconds each time.
 PAUSE, MANY = 2e-3, 32
-#: Events of a GPU that are kept for later.
+#: Cached events of a GPU, for reuse.
 MOST_EVENTS = 64
 
-#: The GPU, the stream, an event behind the work, and what is kept for it.
+#: GPU, stream, an event recorded after the work, and the objects retained for it.
 _Kept = tuple[int, int, Any, object]
 
 
@@ -33,7 +33,7 @@ def retain(kept: object, ordinal: int, stream: int) -> None:
     Parameters
     ----------
     kept : object
-        What owns the memory.
+        Owner of the memory.
     stream : int
         The driver's handle of the stream.
     """
@@ -155,7 +155,7 @@ class Keeper:
 
 
 def _has_come(event: Any) -> bool:
-    """Whether an event has come; or cannot be asked any more."""
+    """Return whether an event is complete, or can no longer be queried."""
     (status,) = driver().cuEventQuery(event)
     return bool(status != driver().CUresult.CUDA_ERROR_NOT_READY)
 

@@ -35,7 +35,7 @@ class Rotation:
     calls : sequence of callable
         One for each buffer set.
     keep : object
-        What the calls need alive without knowing.
+        Objects that must outlive the calls.
     """
 
     def __init__(self, calls: Sequence[Callable[[], None]], keep: object = None) -> None:
@@ -51,7 +51,7 @@ class OperandSets:
     Parameters
     ----------
     problem : GemmProblem or TransposeProblem
-        The problem, its matrices compact, those of a batch one after another; D lies in rows.
+        The problem, its matrices compact, those of a batch contiguous; D is row-major.
     inputs : mapping of str to ndarray
         ``a``, ``b`` and, where the problem has one, ``c``, each as its elements lie in memory.
     sets : int
@@ -77,7 +77,7 @@ class OperandSets:
             )
         self._set_bytes = end
         self._buffer = DeviceBuffer(end * sets, ordinal, stream)
-        #: What kernels need beyond their operands; all sets have it in common.
+        #: Workspaces of the kernels, shared by all sets.
         self.workspaces = Workspaces(ordinal, stream)
         with current(ordinal):
             for name, array in inputs.items():

@@ -66,9 +66,9 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-#: A host array, and the address in device memory where its elements lie in C order.
+#: A host array, and the device address of its elements in C order.
 Copy: TypeAlias = tuple[Array, int]
-#: Where a piece of an array begins in pinned memory, its address in device memory, and the piece.
+#: Offset of a piece of an array in pinned memory, its device address, and the piece.
 _Piece: TypeAlias = tuple[int, int, Array]
 
 
@@ -153,7 +153,7 @@ class Staging:
             call("cuMemFreeHost", self._address)
 
     def send(self, copies: Sequence[Copy], stream: int) -> None:
-        """Queue copies of arrays to device memory, where they lie in C order; they have been read on return."""
+        """Queue copies of arrays to device memory, in C order; the arrays have been read on return."""
         for half, part in self._parts(copies):
 
             def fill(work: _Piece, half: _Half = half) -> None:
@@ -168,7 +168,7 @@ class Staging:
             half.record()
 
     def receive(self, target: Array, address: int, stream: int) -> None:
-        """Copy device memory into an array, whose elements lie there in C order; wait until it is complete."""
+        """Copy device memory, elements in C order, into an array; wait for completion."""
 
         def empty(work: tuple[Any, Array, Array]) -> None:
             event, memory, piece = work
@@ -206,7 +206,7 @@ class Staging:
 
 
 def in_pieces(x: Array) -> bool:
-    """Whether an array is copied in its own order piece by piece, so that it needs no contiguous copy first."""
+    """Return whether an array is copied piece by piece in its own order, without a contiguous copy first."""
     return (x.flags.c_contiguous and x.dtype.isnative) or (x.ndim == 2 and x.shape[1] * x.itemsize <= CHUNK_BYTES)
 
 
@@ -256,7 +256,7 @@ class Link:
             self._prefaulting.submit(populate, target)
 
     def send(self, copies: Sequence[Copy], staging: Staging | None = None) -> None:
-        """Queue copies of host arrays to device memory, where they lie in C order.
+        """Queue copies of host arrays to device memory, in C order.
 
         They may be changed once the stream has come so far.
         """
@@ -266,7 +266,7 @@ class Link:
             source = x
             if not in_pieces(source):
                 source = np.ascontiguousarray(source, source.dtype.newbyteorder("="))
-                # The driver may read pageable memory later, where the GPU reaches it by itself.
+                # The driver may read pageable memory later, on systems where the GPU accesses it directly.
                 self._read.append(source)
             if not source.nbytes:
                 continue
@@ -292,12 +292,12 @@ class Link:
 
     @staticmethod
     def _by_driver(x: Array, small: bool) -> bool:
-        """Whether the driver copies an array, in one piece."""
+        """Return whether the driver copies an array, in one piece."""
         whole = x.flags.c_contiguous and x.dtype.isnative
         return not x.nbytes or (whole and (small or is_pinned(x)))
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether there is device memory of so many bytes."""
+        """Return whether so many bytes of device memory are free."""
         return (self._kept is not None and nbytes <= self._kept.nbytes) or nbytes <= usable_memory(self.ordinal)
 
     @contextlib.contextmanager

@@ -27,7 +27,7 @@ class Readings:
     def summary(self) -> dict[str, float]:
         """Return the clock of the SMs in MHz and the power in watts: median, lowest or highest.
 
-        What was not sampled is absent.
+        Quantities that were not sampled are absent.
         """
         found: dict[str, float] = {}
         if self.clock_mhz:
@@ -46,7 +46,7 @@ class Sensors:
     Parameters
     ----------
     pci_bus_id : str
-        Where the GPU sits.
+        PCI bus id of the GPU.
     load : callable
         Loads the management library, by its name.
 
@@ -64,7 +64,7 @@ class Sensors:
         self._call("nvmlInit_v2")
         self._device = ctypes.c_void_p()
         self._call("nvmlDeviceGetHandleByPciBusId_v2", pci_bus_id.encode(), ctypes.byref(self._device))
-        # What cannot be read is found out before a run and not in the middle of it.
+        # Unreadable sensors are refused before a run, not during it.
         self.clock_mhz(), self.power_w()
 
     def clock_mhz(self) -> int:

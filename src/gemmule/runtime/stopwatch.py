@@ -52,7 +52,7 @@ class Graph:
     def __init__(self, queue: Callable[[], None], ordinal: int, stream: int) -> None:
         self._ordinal, self._stream = ordinal, stream
         with current(ordinal):
-            # What a library does on its first calls may be forbidden in a stricter mode; nobody else uses this stream.
+            # A library's first calls may do what a stricter mode forbids; no other work uses this stream.
             call("cuStreamBeginCapture", stream, driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
             try:
                 queue()
@@ -98,7 +98,7 @@ class Stopwatch:
     lead : Graph
         The lead-in, see `lead_in`.
     graph : bool
-        Whether the calls are captured once and replayed.
+        Capture the calls once, as a graph, and replay it.
     stream : int
         The driver's handle of the stream.
     """

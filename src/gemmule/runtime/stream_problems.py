@@ -14,7 +14,7 @@ from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem
 from gemmule.executor.streams import DeviceMatrix, DeviceProduct
 
-#: Largest alignment that is told of an address.
+#: Largest alignment that a problem states of an address.
 _MOST_ALIGNMENT = 256
 
 

@@ -28,7 +28,7 @@ from .stream_problems import enlarged, rounding, strided, transpose_of
 from .tiles import Chooser
 from .workspaces import Workspaces
 
-#: Launches that are kept ready.
+#: Limit of cached launches.
 _MOST_PREPARED = 4096
 #: Bytes of the longest line that is copied: drivers take pitches below 2 GiB.
 _LONGEST_LINE = 1 << 30
@@ -42,7 +42,7 @@ class GpuStreams:
     choose : callable
         Chooses the kernel of a problem for an architecture and a number of SMs.
     precision : Precision
-        What float32 products may be rounded to.
+        Type that float32 operands may be rounded to.
     """
 
     name = "gpu"
@@ -104,7 +104,7 @@ class GpuStreams:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Return a block in which the GPU's context stays this thread's, and is not asked for again."""
+        """Return a context manager that keeps the GPU's context current in this thread: calls need not set it."""
         with current(self.ordinal):
             before, self._own.used = getattr(self._own, "used", False), True
             try:
@@ -139,7 +139,7 @@ class GpuStreams:
         return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
     def direct(self, array: Array) -> bool:
-        """Whether the array lies in memory that the driver has pinned, from its first to its last byte."""
+        """Return whether the array's memory is pinned, from its first to its last byte."""
         if not array.size:
             return True
         with current(self.ordinal):
@@ -300,7 +300,7 @@ class GpuStreams:
         return self._kept(stream, (target, source), made)
 
     def record(self, stream: int) -> Any:
-        """Return an event that tells the time."""
+        """Return an event with a timestamp."""
         with self._context():
             event = call("cuEventCreate", int(driver().CUevent_flags.CU_EVENT_BLOCKING_SYNC))
             call("cuEventRecord", event, stream)

@@ -65,7 +65,7 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
 def address_word(param: TensorMapParam) -> int | None:
     """Return which of a map's 64-bit words is the tensor's address, on which no other depends; None where none is.
 
-    The layout of tensor maps is not documented: what the driver encodes for two addresses says it.
+    The layout of tensor maps is undocumented: it is derived from what the driver encodes for two addresses.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def address_word(param: TensorMapParam) -> int | None:
 
 
 def map_at(place: int) -> Any:
-    """Return the tensor map that lies at `place`, a multiple of 64 bytes in host memory, as the driver takes it."""
+    """Return the tensor map at `place`, a multiple of 64 bytes in host memory, in the driver's format."""
     return driver().CUtensorMap(place)
 
 

@@ -38,7 +38,7 @@ class GpuTileExecutor:
     choose : callable
         Chooses the kernel of a problem for an architecture and a number of SMs.
     precision : Precision
-        What float32 products may be rounded to.
+        Type that float32 operands may be rounded to.
     """
 
     name = "gpu"

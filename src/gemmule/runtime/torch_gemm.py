@@ -13,7 +13,7 @@ from gemmule.core.problem import GemmProblem
 
 from .rotation import OperandSets, Rotation
 
-#: Precisions whose kernels are compared with a product that PyTorch computes in the type itself.
+#: Precisions whose kernels are compared with PyTorch's product in the operands' type.
 _IN_THE_TYPE = (Precision.IEEE, Precision.BF16X6, Precision.OZAKI, *INT8_PRODUCTS)
 
 
@@ -50,7 +50,7 @@ class TorchGemm:
         Raises
         ------
         UnsupportedError
-            If PyTorch does not compute the product into a given result; it says why.
+            If PyTorch does not compute the product into a given result, with its reason.
         """
         torch = self._torch
         torch.backends.cuda.matmul.allow_tf32 = problem.precision is Precision.TF32

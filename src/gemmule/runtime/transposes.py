@@ -77,7 +77,7 @@ class TransposeBaselines:
 
         def queue() -> None:
             with torch.cuda.stream(stream):
-                # What x.t().contiguous() runs, without the allocation.
+                # The kernel of x.t().contiguous(), without the allocation.
                 target.copy_(source.t())
 
         return queue

@@ -67,7 +67,7 @@ def zeroing(
     queue : callable
         Queues the launch.
     addresses : mapping of str to int
-        Where the workspaces lie, by their names.
+        Addresses of the workspaces, by name.
     ordinal, stream : int
         The GPU, and the driver's handle of the stream.
     """

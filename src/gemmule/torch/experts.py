@@ -96,7 +96,7 @@ class Experts:
 
 
 def is_silu(activation: Any) -> bool:
-    """Return whether an activation is known to be SiLU, and has no `forward` of its own."""
+    """Return whether an activation is a known SiLU without a `forward` of its own."""
     kind = type(activation)
     return (kind.__module__, kind.__name__) in _SILUS and "forward" not in vars(activation)
 
@@ -167,7 +167,7 @@ def _own_forward(module: Any) -> str | None:
 
 
 def _are_experts(module: Any) -> bool:
-    """Return whether a module is known to compute what `Experts` does, and does not yet."""
+    """Return whether a module is a known equivalent of `Experts`, not replaced yet."""
     if isinstance(module, Experts) or not callable(getattr(module, "act_fn", None)):
         return False
     if any(getattr(module, name, False) for name in ("has_bias", "is_transposed", "has_post_expert_norm")):

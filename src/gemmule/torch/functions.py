@@ -76,7 +76,7 @@ def addmm(
     Parameters
     ----------
     input : Tensor, broadcastable to (m, n)
-        What is added: of shape (m, n), (1, n), (m, 1), (1, 1), (n,), (1,) or (). With ``beta=0`` it is not read.
+        Addend of shape (m, n), (1, n), (m, 1), (1, 1), (n,), (1,) or (). With ``beta=0`` it is not read.
     mat1 : Tensor, shape (m, k)
         First operand, types as of `matmul`.
     mat2 : Tensor, shape (k, n)
@@ -116,7 +116,7 @@ def baddbmm(
     Parameters
     ----------
     input : Tensor, broadcastable to (batch, m, n)
-        What is added. With ``beta=0`` it is not read.
+        Addend. With ``beta=0`` it is not read.
     batch1 : Tensor, shape (batch, m, k)
         First operands, types as of `matmul`.
     batch2 : Tensor, shape (batch, k, n)
@@ -152,11 +152,11 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     Parameters
     ----------
     input : Tensor, shape (..., in_features)
-        Rows, over any dimensions: they are one product where they lie evenly in memory. Types as of `matmul`.
+        Rows, over any dimensions: one product if their stride is constant. Types as of `matmul`.
     weight : Tensor, shape (out_features, in_features)
         Weights, of the same type.
     bias : Tensor, shape (out_features,), optional
-        What is added to each row.
+        Vector added to each row.
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         As of `matmul`.
 
@@ -170,7 +170,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     ShapeError, DTypeError
         If shapes or types do not fit together.
     """
-    # Its guards tell a cached call from all others, which are checked here.
+    # Its guards identify a cached call; all others are checked here.
     if not torch.compiler.is_dynamo_compiling() and (known := repeated(input, weight, bias, precision)) is not None:
         return known
     check_tensors(input=input, weight=weight, bias=bias)
@@ -186,7 +186,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     else:
         check_dtypes(input=input, weight=weight, bias=bias)
         if tuple(bias.shape) != (weight.shape[0],):
-            raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight asks for ({weight.shape[0]},)")
+            raise ShapeError(f"bias has shape {tuple(bias.shape)}; weight needs ({weight.shape[0]},)")
     # The cache has no conjugates, which derivatives of complex products have.
     if (
         input.ndim > 1

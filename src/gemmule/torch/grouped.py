@@ -37,7 +37,7 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
     mat_a, mat_b : Tensor
         Operands of one type: on a GPU float16, bfloat16 or float32, on the CPU also float64.
     offs : Tensor of int32, shape (groups,), optional
-        Where each group ends, on the operands' device; nothing waits for it.
+        End of each group, on the operands' device; the host does not wait for it.
     bias : None
         As in PyTorch, none is added.
     out_dtype : torch.dtype, optional
@@ -86,7 +86,7 @@ def multiply_groups(a: Any, b: Any, offs: Any) -> Any:
 
 
 def _with_tangents(a: Any, b: Any, offs: Any) -> Any:
-    """Multiply in forward mode, of which PyTorch tells its own operators only: others drop the tangents."""
+    """Multiply in forward mode, which PyTorch supports for its own operators only: others drop the tangents."""
     (a, tangent_a), (b, tangent_b) = forward_ad.unpack_dual(a), forward_ad.unpack_dual(b)
     terms = [] if tangent_a is None else [_operator(tangent_a, b, offs)]
     terms += [] if tangent_b is None else [_operator(a, tangent_b, offs)]
@@ -163,7 +163,7 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:
 
 
 def _of_groups(left: Any, right: Any, offs: Any, like: Any) -> Any:
-    """Return a product of each group's part of K, whose matrices lie as those of `like`."""
+    """Return a product of each group's part of K, its matrices with the layout of `like`."""
     left, right = _loadable(left, 0), _loadable(right, 1)
     if lies_in_columns(like):
         return multiply_groups(right.mT, left.mT, offs).mT

@@ -75,8 +75,8 @@ def _layouts(layouts: list[Any], precision: str | None) -> str | None:
     extents = [[*layout.size, *layout.stride] for layout in layouts]
     if not all(isinstance(extent, int) or extent.is_Integer for one in extents for extent in one):
         return None
-    said = [f"{one.device} {one.dtype} {[*one.size]} {[*one.stride]}" for one in layouts]
-    return "; ".join([repr(precision), *said])
+    texts = [f"{one.device} {one.dtype} {[*one.size]} {[*one.stride]}" for one in layouts]
+    return "; ".join([repr(precision), *texts])
 
 
 TRACED.append(add_lowering)

@@ -35,7 +35,7 @@ class Linear(torch.nn.Linear):
     torch.Size([2, 7, 5])
     """
 
-    #: That of the class is the default of modules that were made before there was the attribute.
+    #: The class's is the default of modules pickled before the attribute existed.
     precision: str | None = None
 
     def __init__(
@@ -57,7 +57,7 @@ class Linear(torch.nn.Linear):
         if torch.compiler.is_dynamo_compiling():
             return linear(input, self.weight, self.bias, precision=self.precision)
         try:
-            # Where a module's attributes end up that are parameters.
+            # PyTorch's dict of a module's parameters.
             parameters = self._parameters
             weight, bias = parameters["weight"], parameters["bias"]
         except KeyError:
@@ -90,7 +90,7 @@ def replace_linear(
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16'}, optional
         For float32, float64 and complex types, as of `gemmule.matmul`.
     where : callable, optional
-        Takes a module's name and the module, and says whether it is replaced; by default all are.
+        Takes a module's name and the module, and returns whether it is replaced; by default all are.
 
     Returns
     -------

@@ -49,7 +49,7 @@ _any_requires_grad = torch._C._any_requires_grad
 _forwards: dict[Any, list[Forward]] = {}
 _backwards: dict[Any, list[Backward]] = {}
 _intos: dict[Any, list[Into]] = {}
-# How often each description was looked at.
+# Number of look-ups of each description.
 _looks: dict[Any, int] = {}
 _adding = threading.Lock()
 
@@ -110,7 +110,7 @@ def planned(x: Any, weight: Any, bias: Any, precision: str | None, cast: bool) -
 def product_into(
     a: Any, b: Any, bias: Any = None, *, out: Any, layouts: str | None = None, precision: str | None = None
 ) -> None:
-    """Compute ``a @ b + bias`` into `out`, in a program of Inductor's: its own memory, apart from the others.
+    """Compute ``a @ b + bias`` into `out`, in a program of Inductor's: its own memory, without overlap.
 
     Such a program has plain tensors. Where it says what `layouts` they have, in words that no other layouts or
     precision have, nothing else has to be read of them but the addresses.
@@ -231,7 +231,7 @@ def _forward_of(given: tuple[Any, ...], precision: str | None) -> Forward | None
     if queue is None or _guards is None:
         return None
     facts = Facts.read(given, precision)
-    # What is saved last is the weight where the input requires a gradient, and the input otherwise.
+    # The last saved tensor is the weight if the input requires a gradient, and the input otherwise.
     backwards = _backwards.setdefault((result.shape, given[facts.of_input].shape, result.dtype, facts), [])
     return Forward(_guards(*given), maker(result), queue, serial_queue(queue), x.get_device(), facts, backwards)
 

@@ -45,7 +45,7 @@ def _follows(x: int, stream: int, queue: Queue) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Facts:
-    """What a backward has to know of its forward: the guard of a cached call tells it, too."""
+    """Facts of a forward that its backward needs, part of a cached call's guard."""
 
     precision: str | None
     #: input_in_columns, weight_in_columns: Whether they are column-major, as their gradients are then.
@@ -75,8 +75,8 @@ class Forward:
     queue: Queue
     serial: Queue
     device: int  #: The GPU.
-    facts: Facts  #: What a backward has to know.
-    backwards: list[Backward]  #: What is known of its backward; other calls add to it.
+    facts: Facts  #: Facts that the backward needs.
+    backwards: list[Backward]  #: Cached backward calls; others are added.
 
     def run(self, x: Any, weight: Any, bias: Any) -> Any:
         """Queue the product and return its result; None where the addresses need a plan of their own."""
@@ -113,7 +113,7 @@ class Backward:
     def run(self, grad: Any, *saved: Any) -> tuple[Any, Any, Any] | None:
         """Queue the products and return the gradients; None where the addresses need a plan of their own.
 
-        What was saved is the input where the weight's gradient is needed, then the weight where the input's is.
+        Saved are the input if the weight's gradient is needed, then the weight if the input's is.
         """
         pg, px, pw = grad.data_ptr(), saved[0].data_ptr(), saved[-1].data_ptr()
         if (pg | px | pw) & LOW or pg in (px, pw) or not (pg and px and pw):
@@ -132,7 +132,7 @@ class Backward:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Into:
-    """A product of two tensors of one description, with a bias or without, into memory that is apart from them."""
+    """A product of two tensors of one description, with a bias or without, into memory that overlaps neither."""
 
     check: Callable[..., bool]  #: Guard of the factors, the bias if there is one, and the output.
     #: queue, serial: As of `Forward`.

@@ -32,7 +32,7 @@ def compute(a: Any, b: Any, c: Any, alpha: float, beta: float, out_dtype: Any, p
         return gm.gemm(a, b, alpha=alpha, out_dtype=out_dtype, precision=precision, bias=addend)
     if addend.is_cuda and addend.dtype == dtype and (dtype.is_floating_point or dtype.is_complex):
         return gm.gemm(a, b, addend.expand(shape), alpha=alpha, beta=beta, out_dtype=out_dtype, precision=precision)
-    # What is broadcast on the host is laid out in the output first and read there as C: the sum is rounded once, too.
+    # A broadcast addend on the host is expanded into the output and read there as C: the sum is rounded once.
     out = torch.empty(shape, dtype=dtype, device=a.device)
     if addend.shape != out.shape or not addend.is_contiguous():
         # A copy would cross devices.
@@ -52,7 +52,7 @@ def bias_role(is_cuda: bool, dtype: Any, precision: str | None) -> Literal["bias
 
 
 def _plain(x: Any) -> Any:
-    """Return a tensor that asks for no gradient: here is below where PyTorch keeps them."""
+    """Return a tensor without gradient: this code is below PyTorch's autograd."""
     return x.detach() if x.requires_grad else x
 
 
@@ -65,7 +65,7 @@ def _checked(a: Any, b: Any, c: Any, out_dtype: Any) -> tuple[tuple[Any, ...], A
     return shape, dtype
 
 
-# What `torch.library.custom_op` does, without its check at every call that the result shares no memory with an input:
+# As `torch.library.custom_op`, without its check at every call that the result shares no memory with an input:
 # that is what the tests have `torch.library.opcheck` for.
 torch.library.define(_NAME, _SCHEMA)
 torch.library.impl(_NAME, "default", compute)
@@ -113,7 +113,7 @@ class _Gemm(torch.autograd.function._SingleLevelFunction):
         a, b, c, ctx.alpha, ctx.beta, ctx.out_dtype, ctx.precision, _, _ = inputs
         ctx.save_for_backward(a, b)
         ctx.save_for_forward(a, b)
-        # What has no tangent is no factor, rather than one of zeros.
+        # A factor without tangent drops its term, instead of a product with zeros.
         ctx.set_materialize_grads(False)
         ctx.addend = None if c is None else (c.shape, c.dtype)
         ctx.result = output.shape, output.dtype
@@ -216,7 +216,7 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         grad_a = product_like(lies_in_columns(a), factor, adjoint(b), *options).sum_to_size(a.shape)
     if ctx.needs_input_grad[1]:
         if math.prod(b.shape[:-2]) == 1 and a.shape[:-2] == grad.shape[:-2]:
-            # What b was multiplied with in every matrix of the batch is one long sum.
+            # The gradient of a broadcast b is one sum over the whole batch.
             grad_b = product_like(lies_in_columns(b), adjoint(rows_of(a)), rows_of(factor), *options).reshape(b.shape)
         else:
             grad_b = product_like(lies_in_columns(b), adjoint(a), factor, *options).sum_to_size(b.shape)
@@ -263,7 +263,7 @@ def lies_in_columns(x: Any) -> bool:
 
 
 def product_like(columns: bool, a: Any, b: Any, alpha: float, precision: str | None) -> Any:
-    """Return a product as column-major or row-major as its tensor is: PyTorch copies gradients that lie otherwise."""
+    """Return a product in the row- or column-major order of its tensor: PyTorch copies gradients in another order."""
     if columns:
         return multiply(b.mT, a.mT, None, alpha, 0.0, None, precision).mT
     return multiply(a, b, None, alpha, 0.0, None, precision)

@@ -15,7 +15,7 @@ from gemmule.core.quantize_problem import LEAST_SCALE
 from .scaled import quantize_operator, scaled_operator
 from .shapes import modules_of
 
-#: What shares a scale in activations, by the kinds of quantisation.
+#: Unit of a scale in activations, by kind of quantisation.
 KINDS = {"fp8-row": "row", "fp8-block": "block"}
 _FLOAT8 = torch.float8_e4m3fn
 #: Features of a layer that is replaced: multiples, whose rows of 8-bit floats TMA loads.
@@ -90,9 +90,9 @@ def quantize_linear(
     model : torch.nn.Module
         The model; it may itself be the layer.
     kind : {'fp8-row', 'fp8-block'}, optional
-        What has scales: each row of weights and each token, or each 128 x 128 and each 128 features of a token.
+        Unit of a scale: each row of weights and each token, or each 128 x 128 block and each 128 features of a token.
     where : callable, optional
-        Takes a module's name and the module, and says whether it is replaced; by default all are.
+        Takes a module's name and the module, and returns whether it is replaced; by default all are.
 
     Returns
     -------

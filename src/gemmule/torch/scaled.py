@@ -37,7 +37,7 @@ def scaled_mm(
 ) -> Any:
     """Multiply matrices of 8-bit floats with scales, as `torch._scaled_mm`; a backward is an error, as there.
 
-    Unlike PyTorch's, scales of both operands may differ in kind, and lie in any strides; results may be float32 with
+    Unlike PyTorch's, scales of both operands may differ in kind, and have any strides; results may be float32 with
     any scales.
 
     Parameters
@@ -123,7 +123,7 @@ def scaled_grouped_mm(
     scale_a, scale_b : Tensor of torch.float32
         Scales of rows, (m,), and of the columns of each matrix, (groups, n); or of one element each.
     offs : Tensor of int32, shape (groups,)
-        Where each group ends, on the operands' device; nothing waits for it.
+        End of each group, on the operands' device; the host does not wait for it.
     bias : Tensor, optional
         Added to the rows of each group, (groups, n).
     out_dtype : torch.dtype, optional

@@ -115,7 +115,7 @@ def check_addend(name: str, c: Any, shape: tuple[Any, ...]) -> None:
         # Most calls.
         return
     if len(own) > len(shape) or any(
-        mine not in (1, its) for mine, its in zip(reversed(own), reversed(shape), strict=False)
+        extent not in (1, product) for extent, product in zip(reversed(own), reversed(shape), strict=False)
     ):
         raise ShapeError(
             f"{name} has shape {own}, which does not broadcast to {tuple(shape)}, the shape of the product; each of "

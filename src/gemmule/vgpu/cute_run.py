@@ -66,7 +66,7 @@ def run(
     memory : sequence of array
         Arrays that arguments of type ``cute.Pointer`` point into.
     options : Options, optional
-        How to run beyond the schedule; by default with checks.
+        Options of the run besides the schedule; by default with checks.
     observers : tuple of Observer
         Observers of every launch, such as a `Counter`.
     trace : path, optional
@@ -153,7 +153,7 @@ class _Addresses:
         self._starts = [span[0] for span in self._spans]
 
     def translated(self, address: int) -> int | None:
-        """Return where the byte at an address of the host's memory lies; None if it is in no array."""
+        """Return the place in the arena of a byte of the host's memory; None if it is in no array."""
         for low, high, moved in reversed(self._spans[: bisect.bisect_right(self._starts, address)]):
             if low <= address < high:
                 return int(address + moved)
@@ -201,7 +201,7 @@ def _check_strides(kernel: str, fields: map_words.MapFields, device: DeviceArray
         for extent, stride in zip(array.shape, array.strides, strict=True):
             if extent > 1 and stride % 16 and stride // 16 * 16 in fields.pitches:
                 raise ArgumentError(
-                    f"a tensor map of {kernel} has operand {name}, whose rows are {stride} bytes apart; TMA takes "
+                    f"a tensor map of {kernel} has operand {name}, whose row stride is {stride} bytes; TMA takes "
                     "multiples of 16 bytes: pad the rows"
                 )
 

@@ -34,7 +34,7 @@ def run_kernel(
     arrays : mapping of str to ndarray
         The operands: ``a``, ``b``, ``c``, ``d`` of a product, ``a`` and ``d`` of a transpose.
     options : Options, optional
-        How to run; by default as the environment says.
+        Options of the run; by default those of the environment.
     """
     options = options or Options.from_environment()
     inner, outer, strides = split_batch(problem, choice.spec.batch_dims)

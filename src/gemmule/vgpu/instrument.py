@@ -46,7 +46,7 @@ class CountedKernel:
     Parameters
     ----------
     spec, config, signature, arch
-        What is compiled, or taken from the cache.
+        Compiled kernel, or one from the cache.
     """
 
     def __init__(self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> None:

@@ -42,7 +42,7 @@ _MAX_CLUSTER = 16
 _GRID_LIMITS, _BLOCK_LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 #: Dynamic and static shared memory that a CTA of any GPU can have.
 _MAX_SHARED = 227 * 1024
-#: How many schedules calls run under that name none.
+#: Default number of schedules.
 SCHEDULES_VARIABLE = "GEMMULE_VGPU_SCHEDULES"
 SCHEDULES = ("late", "eager", "random")
 _MMA = ("exact", "hopper")
@@ -54,7 +54,7 @@ class Launches:
     Attributes
     ----------
     number : int
-        How many there were so far.
+        Number so far.
     """
 
     number: ClassVar[int] = 0
@@ -62,7 +62,7 @@ class Launches:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How the virtual GPU runs.
+    """Options of the virtual GPU.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Options:
     seed : int
         Seed of the random schedule.
     mma : str
-        How the tensor core adds: ``exact`` rounds once, ``hopper`` cuts as an H100 does.
+        Rounding of the tensor core's sums: ``exact`` rounds once, ``hopper`` truncates as an H100 does.
     checks : bool
         Whether to look for races, uninitialised values, misused barriers and copies without a wait.
     workers : int
@@ -121,7 +121,7 @@ class Options:
 
 
 def schedule_names(given: int | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of schedules that are given by name or by number; without either, as the environment says.
+    """Return the names of schedules given by name or number; without either, the environment's.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def schedule_names(given: int | Sequence[str] | None) -> tuple[str, ...]:
     if given is None:
         number = os.environ.get(SCHEDULES_VARIABLE) or "1"
         given = int(number) if number in map(str, range(10)) else number
-    said = given
+    value = given
     if isinstance(given, str):
         given = (given,)
     if isinstance(given, int):
@@ -141,7 +141,7 @@ def schedule_names(given: int | Sequence[str] | None) -> tuple[str, ...]:
         return SCHEDULES[:given]
     listed: list[Any] = list(given) if hasattr(given, "__iter__") else [given]
     if not listed or any(name not in SCHEDULES for name in listed):
-        raise ArgumentError(f"{origin}={said!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
+        raise ArgumentError(f"{origin}={value!r} must be names of {', '.join(SCHEDULES)}, or how many of them")
     return tuple(listed)
 
 
@@ -177,7 +177,7 @@ def launch(
     arrays : mapping of str to ndarray
         The operands that the recipe names, any strides. Workspaces are made here unless they are given.
     options : Options, optional
-        How to run; by default as the environment says.
+        Options of the run; by default those of the environment.
     observers : tuple of Observer
         Observers of the run.
     ctas : range, optional
@@ -294,7 +294,7 @@ def run_packed(
     shared = program.binder.static_shared_end - SHARED_START + recipe.shared_bytes
     if recipe.shared_bytes < 0 or shared > _MAX_SHARED:
         name = kernel_name(program.kernel)
-        raise ArgumentError(f"{name} asks for {shared} bytes of shared memory; a CTA has 0 to {_MAX_SHARED}")
+        raise ArgumentError(f"{name} requests {shared} bytes of shared memory; a CTA has 0 to {_MAX_SHARED}")
     for observer in observers:
         observer.begin(program.kernel)
     workers = 1 if observers or not can_be_spread(program.kernel) else options.workers
@@ -356,7 +356,7 @@ def _run_batches(
             program.run(launch_state, range(*batch), observers)
             rest = batches[number + 1 :]
             left = (time.perf_counter() - begun) * len(rest)
-            # Where one failed, this process continues alone and meets the error in its order.
+            # If one failed, this process continues alone and reaches the error in order.
             worth = workers > 1 and number == 0 and len(rest) > 1 and left > WORTH_SECONDS
             if worth and pool.run(program, launch_state, rest, min(workers, len(rest))):
                 return

@@ -40,7 +40,7 @@ _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _NAMES = (*(dtype.name for dtype in DTYPES), *_UNSIGNED)
 #: Unit of strides in bytes.
 _STEP = 16
-#: Where the parts lie that an instruction can replace, of how many bytes each is, and how many there are.
+#: Replaceable fields: offset, bytes of each, and number.
 PARTS = {"global_address": (0, 8, 1), "global_dim": (8, 4, 5), "global_stride": (28, 4, 4)}
 
 

@@ -37,7 +37,7 @@ class GlobalMemory:
     data : array of uint8
         The bytes.
     allocations : list of Allocation
-        What lies in them, in ascending order.
+        Their arrays, in ascending order.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class GlobalMemory:
         return self.allocations[number]
 
     def outside(self, positions: Array, size: int | Array) -> Array:
-        """Return a mask of those accesses of `size` bytes, or of as many each, that do not lie within one array."""
+        """Return a mask of the accesses of `size` bytes, or of as many each, that are not inside one array."""
         if not self.allocations:
             return np.ones(len(positions), np.bool_)
         number = np.searchsorted(np.array(self._starts), positions, "right") - 1
@@ -112,12 +112,12 @@ class GlobalMemory:
         return min(self.allocations, key=distance, default=None)
 
     def offset(self, position: int) -> int:
-        """Return where a byte of the arena lies, counted from the first byte of the nearest array."""
+        """Return the offset of a byte of the arena from the first byte of the nearest array."""
         nearest = self._nearest(position)
         return GLOBAL_BASE + position if nearest is None else position - nearest.start
 
     def describe(self, position: int) -> str:
-        """Say where a byte of the arena lies, seen from the nearest array."""
+        """Describe a byte of the arena by the nearest array."""
         nearest = self._nearest(position)
         if nearest is None:
             return f"address {GLOBAL_BASE + position:#x}; the launch has no arrays"

@@ -42,7 +42,7 @@ class Finding:
     instructions : int
         Instructions of the source line that have them.
     earlier : Instruction or None
-        Of a race, the instruction of the earlier access, where it is known.
+        The instruction of a race's earlier access, if known.
     """
 
     kind: str

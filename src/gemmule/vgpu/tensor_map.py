@@ -1,6 +1,6 @@
 """Tensor maps: the elements of TMA boxes in global memory, and their places in shared memory.
 
-PTX ISA, "Tensors" and "Tiled mode"; CUDA driver API, cuTensorMapEncodeTiled. A box lies in shared memory row by row,
+PTX ISA, "Tensors" and "Tiled mode"; CUDA driver API, cuTensorMapEncodeTiled. A box is in shared memory row by row,
 16 bytes at a time; a swizzle of 32, 64 or 128 bytes exchanges these within rows of as many bytes, by the bits of the
 address above them.
 """
@@ -105,7 +105,7 @@ class TensorMap:
         return math.prod(self.box) * self.itemsize
 
     def places(self, address: Array) -> Array:
-        """Return where boxes lie in shared memory that begin at those addresses, by 16 bytes: (n, chunks)."""
+        """Return the 16-byte chunks in shared memory of boxes that begin at those addresses: (n, chunks)."""
         return swizzled(address[:, None] + CHUNK * np.arange(self.copy_bytes // CHUNK), self.swizzle)
 
     def rows(self, coordinates: Array) -> tuple[Array, Array, Array, Array]:
@@ -114,16 +114,16 @@ class TensorMap:
         Parameters
         ----------
         coordinates : array of int64, (n, directions)
-            Where the boxes begin.
+            First addresses of the boxes.
 
         Returns
         -------
         start : array of int64, (n, rows)
-            Byte of the arena at which the first element of each row would lie.
+            Byte of the arena of each row's first element.
         inside : array of bool, (n, rows)
             Whether the row lies within the tensor in all directions but the first.
         low, high : array of int64, (n,)
-            Bytes of a row, from its start, that lie within it in the first direction.
+            Bytes of a row, from its start, inside the tensor in the first direction.
         """
         first = coordinates[:, 0].astype(np.int64) * self.itemsize
         start = self.base + first[:, None]
@@ -146,14 +146,14 @@ class TensorMap:
         shifts = np.bitwise_or.reduce(coordinates[:, 0].astype(np.int64) * self.itemsize)
         unit = math.gcd(CHUNK, int(shifts), self.extents[0] * self.itemsize)
         along = unit * np.arange(self.box[0] * self.itemsize // unit)
-        kept = (along >= low[:, None]) & (along < high[:, None])
-        valid = inside[:, :, None] & kept[:, None, :]
+        in_row = (along >= low[:, None]) & (along < high[:, None])
+        valid = inside[:, :, None] & in_row[:, None, :]
         position = start[:, :, None] + along
         index = np.where(valid, position, self.base) // unit
         return unit, index, valid
 
     def read(self, memory: GlobalMemory, coordinates: Array) -> Array:
-        """Return boxes as (n, chunks, 2) words of 8 bytes; what lies outside of the tensor is zero, or NaN."""
+        """Return boxes as (n, chunks, 2) words of 8 bytes; elements outside of the tensor are zero, or NaN."""
         unit, index, valid = self._units(coordinates)
         words = memory.words(8).reshape(-1, 2) if unit == CHUNK else memory.words(unit)
         data = words.take(index, 0)
@@ -171,7 +171,7 @@ class TensorMap:
         return data.reshape(len(coordinates), -1).view(np.uint64).reshape(len(coordinates), -1, 2)
 
     def write(self, memory: GlobalMemory, coordinates: Array, data: Array) -> None:
-        """Write boxes, (n, chunks, 2) words of 8 bytes, as far as they lie within the tensor."""
+        """Write boxes, (n, chunks, 2) words of 8 bytes, as far as they are inside the tensor."""
         unit, index, valid = self._units(coordinates)
         flat = np.ascontiguousarray(data).reshape(len(coordinates), -1)
         if unit == CHUNK:

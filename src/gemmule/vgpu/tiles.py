@@ -30,7 +30,7 @@ class VirtualTileExecutor:
     choose : callable
         Chooses the kernel of a problem on an architecture.
     precision : Precision
-        What float32 products may be rounded to.
+        Type that float32 operands may be rounded to.
     """
 
     name = "vgpu"

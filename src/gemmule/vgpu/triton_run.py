@@ -27,7 +27,7 @@ _TYPES = {
     "float8_e5m2": "fp8e5", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",
     "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1",
 }  # fmt: skip
-#: What Triton specialises a kernel for: pointers and integers that are multiples of this.
+#: Divisor of pointers and integers that Triton specialises a kernel for.
 _DIVISOR = 16
 
 

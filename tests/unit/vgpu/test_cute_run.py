@@ -270,7 +270,7 @@ def test_a_tma_store_of_unwritten_shared_memory_is_found(rng, functions, shape):
 
 
 def test_rows_that_tma_cannot_take_are_refused(rng, functions):
-    with pytest.raises(ArgumentError, match=r"TmaStore\.kernel has operand y, whose rows are 84 bytes apart"):
+    with pytest.raises(ArgumentError, match=r"TmaStore\.kernel has operand y, whose row stride is 84 bytes"):
         vgpu.run(functions.TmaStore(), small(rng, 8, 21), np.zeros((8, 21), np.float32))
 
 
@@ -290,7 +290,7 @@ def test_arrays_without_elements(rng, functions):
 
 @pytest.mark.parametrize(
     ("blocks", "shared", "message"),
-    [(-1, 0, r"grid=\(-1, 1, 1\)"), (1, -4, "asks for -4 bytes"), (1, 232449, "asks for 232449 bytes")],
+    [(-1, 0, r"grid=\(-1, 1, 1\)"), (1, -4, "requests -4 bytes"), (1, 232449, "requests 232449 bytes")],
 )
 def test_launches_that_a_driver_refuses_are_named(functions, blocks, shared, message):
     x = np.zeros(4, np.float32)

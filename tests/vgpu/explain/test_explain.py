@@ -110,7 +110,7 @@ def test_each_rung_is_told_of_the_next(kernel, first, unit):
         ("t02_copy_col", "Coalesce"),
         ("t03_naive_row", "Coalesce"),
         ("t09_shared_tile", "Remove the bank conflicts"),
-        ("t10_padded", "Keep more requests on their way"),
+        ("t10_padded", "Keep more loads in flight"),
         ("transpose_tiled", "Nothing in the kernel"),
     ],
 )

@@ -169,8 +169,8 @@ def test_warpgroups_take_turns():
 @pytest.mark.parametrize(
     ("kernel", "sentence"),
     [
-        ("h02_wgmma_tma", "Keep more k-tiles on their way: the tensor cores wait for copies 7%"),
-        ("h03_stages", "Ask for fewer bytes: copies take 1 steps for a step of products"),
+        ("h02_wgmma_tma", "Keep more k-tiles in flight: the tensor cores wait for copies 7%"),
+        ("h03_stages", "Load fewer bytes: copies take 1 steps for a step of products"),
         ("h04_warp_specialised", "Let CTAs stay: the tensor cores have nothing to do for 7%"),
         ("h05_persistent", "Multiply while a tile is written"),
         ("h08_pingpong", ""),
@@ -246,7 +246,7 @@ def test_packing_is_a_launch_before():
 
 
 def test_sums_that_small_problems_do_not_keep_aside_are_refused():
-    with pytest.raises(UnsupportedError, match=r"keeps long sums in device memory .*; give a --shape of a smaller K$"):
+    with pytest.raises(UnsupportedError, match=r"has workspaces \(long sums\) .*; give a --shape of a smaller K$"):
         explained("bf16x6_gemm", "128,192,1088", precision="bf16x6")
 
 

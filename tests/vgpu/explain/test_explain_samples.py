@@ -177,5 +177,5 @@ def test_a_grid_that_does_not_tell_the_tile():
 
     choice = dataclasses.replace(choice_named("g04_register_tile"), spec=dataclasses.replace(spec, launch=launch))
     problem = problem_of(choice, HOPPER, "4096,4096,4096", None, None, None, None)
-    with pytest.raises(UnsupportedError, match="does not tell the tile of a CTA"):
+    with pytest.raises(UnsupportedError, match="does not give the tile of a CTA"):
         explain(problem, choice, H100, CountedKernel)

@@ -50,14 +50,14 @@ class DeviceCall:
         absmax_overlap: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.queue, self.new, self.generation = queue, new, began
-        # What replays it for two arrays of its kind, and for one that is A and B.
+        # Replays for two arrays of its kind, and for one that is A and B.
         self.replays: list[Replay | None] = [None, None]
         self.guards = 0
         self._a, self._b, *self._others = overlap
         self._absmax_overlap = absmax_overlap
 
     def no_overlap(self, addresses: tuple[int, ...], in_place: bool) -> bool:
-        """Whether the output surely overlaps no input; C may be the output itself."""
+        """Whether the output certainly overlaps no input; C may be the output itself."""
         at = addresses[-1]
         low, high = self._a
         if low < addresses[0] - at < high:
@@ -72,7 +72,7 @@ class DeviceCall:
         return not any(low < address - at < high for address, (low, high) in others)
 
     def absmax_no_overlap(self, addresses: tuple[int, ...], given: bool) -> bool:
-        """Whether the array for the absolute maximum surely overlaps no other.
+        """Whether the array for the absolute maximum certainly overlaps no other.
 
         The output is among the addresses if it is given.
         """
@@ -95,7 +95,7 @@ class DeviceCall:
         Parameters
         ----------
         library, described
-            Of the arrays.
+            Their descriptions.
         arrays : tuple
             The inputs, some of which may be None.
         out : array or None
@@ -159,7 +159,7 @@ class HostCall:
         Parameters
         ----------
         library, described
-            Of the arrays.
+            Their descriptions.
         out : array or None
             The output, if it is given.
         in_place : bool
@@ -172,7 +172,7 @@ class HostCall:
             try:
                 result, memory = self._new()
             except MemoryError:
-                # The plan says what does not fit.
+                # The plan's error names what does not fit.
                 return None
         else:
             result, memory = out, arrays[_OUT]

@@ -177,9 +177,9 @@ class CallCache:
         Parameters
         ----------
         library, call
-            Of the product.
+            Descriptions of the product's arrays.
         keys : tuple of (tuple, tuple)
-            What the next call is looked up by: the identities of its arrays, and their shapes.
+            Key of the next call: the identities of its arrays, and their shapes.
         inputs : sequence of array
             A, B, and C and the bias as far as there are these.
         out : array or None
@@ -187,7 +187,7 @@ class CallCache:
         addresses : tuple of int
             Of the arrays that were given.
         result : array
-            What this call has filled.
+            Result of this call.
         """
         # A guard takes no array twice, but for A that is B too.
         if (
@@ -198,7 +198,7 @@ class CallCache:
             return
         key, shapes = keys
         if not library.guards_kinds and self.by_identity.get(key) is not seen_once:
-            # Of arrays that come once nothing is made.
+            # Arrays seen once get no replay.
             replay: Replay | None = seen_once
         elif not library.guards_kinds:
             replay = library.replay(call, tuple(inputs), out, result)

@@ -41,10 +41,10 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
     call : ProductArguments
         The arguments.
     identities : tuple, optional
-        What the call was looked up by, among replays, to no avail; None if it was not.
+        Key of the failed look-up among replays; None without a look-up.
     """
     a, c, out, stream = call.a, call.c, call.out, call.stream
-    # Of a GPU's arrays or of the host's, as the description tells.
+    # On the GPU or on the host, by the description.
     library: Any = CALLS.libraries.get(type(a)) or CALLS.library(type(a))
     if library is None:
         return _product_of_others(call)
@@ -54,7 +54,7 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
     if call.operation != "matmul" and not usual_scalars(alpha, beta_or_zero):
         return plan_product(call).execute()
     by_arrays = library.guarded and call.out_dtype is call.precision is call.executor is None and not conj
-    # What a name stands for is known by it; a function is traced.
+    # A name identifies an epilogue; a function is traced.
     simple = call.epilogue_args is call.gated is call.absmax is None and (epilogue is None or type(epilogue) is str)
     unread = beta is None and c is not None
     if by_arrays and simple and not unread and library.guards_kinds and CALLS.by_shapes:
@@ -75,7 +75,7 @@ def product(call: ProductArguments, identities: tuple[Any, ...] | None = None) -
         traced = traced_epilogue(call)
         others, options = (*traced.inputs.values(), out), (*options, *traced.does)
         unread = unread and not traced.made[0].expression.names_c
-    # Of a C that nothing would read, and of options that are none, the plan says so.
+    # The plan rejects a C that nothing would read, and invalid options.
     if unread or not (call.out_dtype is call.precision is call.executor is None or _can_be_found_by(options)):
         return plan_product(call).execute()
     described = library.describe(a, call.b, others, options)
@@ -158,14 +158,14 @@ def _shapes(call: ProductArguments) -> tuple[Any, ...]:
 
 
 def _only_named(call: ProductArguments) -> bool:
-    """Whether what is done to a product, besides its bias, is known by a name alone, if it is anything."""
+    """Whether the epilogue of a product, besides its bias, is absent or identified by a name."""
     args = call.epilogue_args
     plain = (args is None or (isinstance(args, Mapping) and not args)) and call.gated is call.absmax is None
     return plain and (call.epilogue is None or type(call.epilogue) is str)
 
 
 def _can_be_found_by(options: tuple[Any, ...]) -> bool:
-    """Whether a product can be looked up by these: if not, the plan says what is wrong with them."""
+    """Whether a product can be looked up by these; if not, the plan rejects them."""
     try:
         hash(options)
     except (TypeError, ValueError):
@@ -202,7 +202,7 @@ def _add_product(
         return
     order = {role: place for place, role in enumerate(inputs)}
     addresses = tuple([library.address(x) for x in inputs.values()])
-    # Of each operand the array, and how far behind its first element it begins.
+    # For each operand, the array and the offset of its first element.
     begins = []
     for role, address in plan.places.values():
         place = order[role if role in order else WHOLE[role]]
@@ -239,7 +239,7 @@ def _product_of_others(call: ProductArguments) -> Any:
         traced = traced_epilogue(call)
         options = (*options, *traced.does)
     roles, key = _roles(call, traced), None
-    # What nothing would read, and what differs from call to call, is left to the plan.
+    # Unused arguments, and those that differ from call to call, are left to the plan.
     names_c = traced is not None and traced.made[0].expression.names_c
     if (call.beta is not None or call.c is None or names_c) and _can_be_found_by(options):
         inputs = {"c": call.c, "bias": call.bias} if traced is None else traced.inputs
@@ -262,7 +262,7 @@ def transposed(x: Any, axes: Any, order_of: Order, out: Any, stream: Any, execut
     x, out, stream, executor
         As of `transpose`.
     axes : sequence of int, None, or LAST_TWO
-        What tells it from other transposes of `x`.
+        Key among the transposes of `x`.
     order_of : callable
         The same for any number of dimensions.
     """
@@ -341,7 +341,7 @@ def _transposed_by_program(
 
 
 def _named(axes: Any) -> Any:
-    """Return axes as they are looked up; what is no sequence of whole numbers is known by itself alone."""
+    """Return axes as a key; anything but a sequence of whole numbers is a key by identity."""
     if axes is None or axes is LAST_TWO:
         return axes
     if not isinstance(axes, Sequence):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gemmule.jax.launches import Recipe
 
 
-#: Programs that are kept, and calls that were seen once; the oldest makes room.
+#: Limit of cached programs, and of calls seen once; the oldest is evicted.
 MOST_PROGRAMS = 1024
-# Where arrays lie, by their sharding: far fewer than programs.
+# Devices by sharding: far fewer than programs.
 _MOST_PLACES = 256
 # Types that are no arrays need no place there.
 _MOST_TYPES = 64
@@ -71,7 +71,7 @@ class Program:
     operation : str
         What JAX's profiles call it.
     recipe : gemmule.jax.launches.Recipe
-        What is launched.
+        Recipe of the launch.
     result : jax.ShapeDtypeStruct
         The result.
     device : jax.Device
@@ -91,7 +91,7 @@ class Program:
         """Compile it, for arrays that are as committed to the GPU as these."""
         from gemmule.jax.launches import KEPT, keep
 
-        # What is never compiled need not be found.
+        # Calls that are never compiled need no entry.
         jax, name = self._jax, keep(self._recipe)
 
         def call(*arrays: Any) -> Any:
@@ -119,7 +119,7 @@ class JaxPrograms:
         self._jax, self._kind = jax, kind
         self._single = jax.sharding.SingleDeviceSharding
         self._places: dict[Any, Any] = {}
-        # What was called once, and what was compiled: the former takes no place from the latter.
+        # Calls seen once, and compiled ones: the former evict none of the latter.
         self._seen: dict[Hashable, Program] = {}
         self._programs: dict[Hashable, Program] = {}
         self._adding = threading.Lock()
@@ -127,7 +127,7 @@ class JaxPrograms:
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Hashable | None:
         """Return the description of a call with these arrays; None where it is unusual.
 
-        Of the others, some of which may be None, the last is the output.
+        The last of the others is the output; each may be None.
         """
         kind: Any = self._kind
         if type(b) is not kind or others[-1] is not None:
@@ -162,7 +162,7 @@ class JaxPrograms:
         return found
 
     def run(self, key: Hashable, arrays: tuple[Any, ...]) -> Any:
-        """Compute with other arrays what is kept; return None where a plan has to look at them."""
+        """Run the cached program with other arrays; return None where a plan has to check them."""
         program = self._programs.get(key) or self._seen.get(key)
         if program is None or (program.wide and not self._jax.config.jax_enable_x64):
             return None
@@ -175,7 +175,7 @@ class JaxPrograms:
         try:
             return compiled(*arrays)
         except ValueError:
-            # They lie otherwise in memory than those that it was compiled for.
+            # Their layout differs from that of the compiled program.
             return None
 
     def keep_product(self, plan: Plan, key: Hashable, inputs: Mapping[str, Any], result: Any) -> None:

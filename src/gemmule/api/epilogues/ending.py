@@ -33,7 +33,7 @@ from .scaling import Scaling, block_scales
 
 _BIAS, _C = "bias", "c"
 _GIVEN = re.compile(r"epilogue_args\['(?P<name>.*)'\]")
-#: Parameters of functions that were traced, and of how many they are kept.
+#: Parameters of traced functions, and the limit of cached ones.
 _parameters_known: dict[tuple[types.CodeType, int], dict[str, Any]] = {}
 _MOST_KNOWN = 512
 _MOST_SINGLE = float(np.finfo(np.float32).max)
@@ -50,12 +50,12 @@ _FLOATS = "fV"
 class Ending:
     """An epilogue as the caller wants it."""
 
-    expression: Expression  #: What is computed.
+    expression: Expression  #: The formula.
     roles: tuple[str, ...]  #: Roles, among the call's arrays, of its matrices ``e0``, ``e1`` ...
     numbers: tuple[float, ...]  #: Its numbers ``s0``, ``s1`` ...
     absmax: bool = False  #: Whether the absolute maximum is wanted.
-    gated: bool = False  #: Whether it is of two products, even if it uses but one of them.
-    blocks: tuple[int, int] | None = None  #: Of scales by blocks, rows of A and columns of B in one.
+    gated: bool = False  #: Whether it takes two products, even if it uses only one of them.
+    blocks: tuple[int, int] | None = None  #: Rows of A and columns of B in a block of scales.
 
     @property
     def text(self) -> str:
@@ -276,7 +276,7 @@ def _traced(
     try:
         result = function(*products, **arguments)
     except (TypeError, AttributeError) as error:
-        # What other libraries raise of a value that they do not know.
+        # Errors of other libraries for a value of unknown type.
         raise ArgumentError(
             f"{what} cannot be traced: {error}; use +, -, *, /, comparisons, numbers and functions of gemmule.epilogue "
             "such as relu, exp, tanh, maximum and where"
@@ -290,7 +290,7 @@ def _traced(
 
 def _parameters(function: Callable[..., Any], what: str, products: int) -> dict[str, Any]:
     """Return the parameters behind those of the products, with their defaults."""
-    # Of plain functions the code tells; to read a signature takes about as long as all else.
+    # Read from the code object: reading a signature takes about as long as all else.
     plain = isinstance(function, types.FunctionType) and not (
         function.__defaults__ or function.__kwdefaults__ or function.__dict__
     )
@@ -335,7 +335,7 @@ def with_ending(
 ) -> tuple[GemmProblem, dict[str, str]]:
     """Return the problem with an epilogue, and for each of its further operands the role of the array.
 
-    The first matrix that lies as the result does takes the place of C, if there is no C: kernels have a way for it.
+    The first matrix with the result's layout takes the place of C, if there is no C: kernels read that with wide loads.
     """
     expression, roles = ending.expression, list(ending.roles)
     matrices = [_matrix(views[role], shape) for role in roles]

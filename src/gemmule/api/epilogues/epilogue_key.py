@@ -1,6 +1,6 @@
-"""The epilogue key: what a product is known by whose function is traced at every call.
+"""The epilogue key, for a product whose epilogue function is traced at every call.
 
-What a function means may depend on more than the function, such as a number from outside.
+The meaning of a function may depend on more than the function, such as a captured number.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Traced:
     Attributes
     ----------
     made : tuple of (Ending, dict of str to array)
-        What `ending_of` has made of it.
+        Result of `ending_of`.
     inputs : dict of str to array
         The call's arrays besides A, B and the output, by role; C, which comes first, may be None, and that for the
         absolute maximum comes last.
     does : tuple
-        What tells it from others.
+        Key of the traced formula.
     """
 
     made: tuple[Ending, dict[str, Any]]
@@ -53,7 +53,7 @@ def traced_epilogue(call: ProductArguments) -> Traced:
         inputs[SECOND] = gated
     if absmax is not None:
         inputs[ABSMAX] = absmax
-    # Of numbers their digits, for 0.0 equals -0.0, and NaN nothing.
+    # Numbers by their digits: 0.0 equals -0.0, and NaN nothing.
     numbers = tuple(map(float.hex, ending.numbers))
     does = (storage, *inputs, ending.expression, ending.roles, numbers, ending.gated, ending.absmax, ending.blocks)
     return Traced((ending, arrays), inputs, does)

@@ -15,16 +15,16 @@ from gemmule.runtime.arrays import ArrayView
 NAMED_GATED: dict[str, Callable[[Any], Traced]] = {
     "swiglu": silu, "geglu": gelu, "geglu_tanh": gelu_tanh, "reglu": relu,
 }  # fmt: skip
-#: Where the columns of the gates are in B, and those of the others.
+#: Columns of the gates in B, and those of the others.
 HALVES, PAIRS = "halves", "pairs"
 #: Roles of the second factor and of the halves of the bias. B itself is that of the gates from then on.
 SECOND, GATE_BIAS, UP_BIAS = "up", "bias (of the gates)", "bias (of up)"
-#: Of which array of the call they are a part, where they are none of their own.
+#: The call's array that they are views of, if any.
 WHOLE = {SECOND: "b", GATE_BIAS: "bias", UP_BIAS: "bias"}
 
 
 def storage_of(epilogue: Any, gated: Any) -> str | None:
-    """Return how the columns of a gated activation lie, or None where the epilogue is none.
+    """Return the column layout of a gated activation, or None for another epilogue.
 
     Those of a second array follow B's, as halves.
 
@@ -57,7 +57,7 @@ def with_halves(views: Mapping[str, ArrayView], storage: str) -> dict[str, Array
     views : mapping of str to ArrayView
         Arrays by role, as they were given.
     storage : {'halves', 'pairs'}
-        How the columns lie.
+        Column layout.
 
     Raises
     ------

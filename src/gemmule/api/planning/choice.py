@@ -39,7 +39,7 @@ _CLEARLY_FASTER = 0.92
 
 
 def wanted_executor(executor: Any) -> str | None:
-    """Return the executor that the caller asks for, by argument or by ``GEMMULE_EXECUTOR``; None leaves the choice.
+    """Return the executor requested by argument or by ``GEMMULE_EXECUTOR``; None leaves the choice.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def check_device_arrays(executor: str | None) -> str:
     Raises
     ------
     ArgumentError
-        If the caller asks for another executor.
+        If another executor is requested.
     """
     if executor in ("cpu", "vgpu"):
         raise ArgumentError(
@@ -77,7 +77,7 @@ def host_arrays_executor(
     Parameters
     ----------
     executor : str or None
-        What the caller asks for.
+        Executor requested by the caller.
     dtypes : tuple of str
         Types of A, B and the result.
     c_dtype : str or None
@@ -88,10 +88,10 @@ def host_arrays_executor(
     Raises
     ------
     UnsupportedError
-        If the caller asks for the GPU and there is none, or it cannot take the problem.
+        If the GPU is requested and there is none, or it cannot take the problem.
     """
     if executor in ("cpu", "vgpu"):
-        # The driver is not even asked: this is the way around one that does not work.
+        # The driver is not called: this bypasses a driver that does not work.
         return executor, f"executor={executor!r} is set"
     if executor is None and work is not None and work.flop < LEAST_GPU_FLOP:
         # The driver is not started for small things.
@@ -114,7 +114,7 @@ def host_arrays_executor(
 
 
 def not_on_gpu(why_not: str) -> UnsupportedError:
-    """Return the error of a call whose arrays cannot pass through a GPU as the caller asks."""
+    """Return the error of a call with `executor="gpu"` whose host arrays a GPU cannot take."""
     remedy = "executor='cpu'" if device_count() else "executor='cpu', or executor='vgpu', a virtual GPU"
     return UnsupportedError(f"executor='gpu' cannot take this: {why_not}; give {remedy}")
 
@@ -361,7 +361,7 @@ def execute(
     stream : int
         The driver's handle of the stream.
     execution : Execution
-        What earlier executions have left.
+        State left by earlier executions.
     """
     if execution.queue is not None:
         execution.queue(tuple(pointers.values()), stream)

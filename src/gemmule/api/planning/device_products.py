@@ -36,7 +36,7 @@ def _device_matrix(view: ArrayView, dtype: DType, batch: tuple[int, ...]) -> Str
 
 
 def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[GemmProblem, dict[str, str]]:
-    """Return the product of matrices as they lie in a device's memory, and the role of each operand that is read."""
+    """Return the product of matrices with their layout in device memory, and the role of each operand that is read."""
     shape = product.shape
     matrices = {
         role: _device_matrix(views[role], dtype_named(views[role].dtype_name, role), shape.batch)
@@ -66,7 +66,7 @@ def problem_in_place(product: Product, views: Mapping[str, ArrayView]) -> tuple[
 def _begin_together(a: ArrayView, b: ArrayView) -> bool:
     """Whether two arrays begin at the same address."""
     if a.host is not None and b.host is not None:
-        # What the virtual GPU has for an address tells only how aligned it is.
+        # Addresses of the virtual GPU carry alignment only.
         return bool(a.host.ctypes.data == b.host.ctypes.data)
     return a.address == b.address
 

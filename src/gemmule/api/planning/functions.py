@@ -83,7 +83,7 @@ def planned_by(
             given.apply_defaults()
             return plan(*given.args, **given.kwargs, chip=chip)
 
-        # What reads signatures follows `__wrapped__`, to what the function returns.
+        # `inspect.signature` follows `__wrapped__`.
         signature = _without_unknown(function)
         further = inspect.Parameter("chip", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
         parameters = [*signature.parameters.values(), further]

@@ -23,10 +23,10 @@ from ..validation.operands import least_seconds
 
 #: Sides of the squares that the host is timed at, and seconds after which no larger one is timed.
 HOST_SIDES, _LONG_S = (128, 256, 512, 1024, 2048), 0.04
-#: How often something is timed at least, and for how many seconds a copy and a product are, since single short runs
+#: Fewest timings, and the seconds for which a copy and a product are timed, since single short runs
 #: differ by a factor of two, and the first products of BLAS's threads take longer.
 _TIMES, _COPY_S, _PRODUCT_S = 5, 0.004, 0.02
-#: How often a product is timed again that was slower, by its operations, than a smaller one.
+#: Repetitions of the timing of a product that had a lower rate than a smaller one.
 _AGAIN = 3
 #: Bytes of the copies that are timed, in each direction.
 LINK_BYTES = (4 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 128 << 20)
@@ -49,7 +49,7 @@ class HostWork:
     n: int
     k: int
     dtypes: tuple[str, str, str]  #: Types of A, B and the result.
-    precision: Precision = Precision.IEEE  #: What a float32 product may be rounded to.
+    precision: Precision = Precision.IEEE  #: Type that float32 operands may be rounded to.
 
     @property
     def flop(self) -> int:
@@ -104,7 +104,7 @@ def host_times(dtypes: tuple[str, str, str]) -> tuple[float, ...]:
 def link_times(ordinal: int) -> tuple[float, ...]:
     """Return the seconds of copies of `LINK_BYTES` to a GPU, and back into new arrays, measured once in 30 days.
 
-    The GPU's link is told from which sizes on to stage arrays.
+    The least sizes of staged arrays are passed to the GPU's link.
     """
     from gemmule.runtime.round_trip import link_of
 

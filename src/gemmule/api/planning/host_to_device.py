@@ -35,7 +35,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bytes a second of a link between host and GPU, where it is stated and not measured: PCIe 5.0 x16, as seen.
 LINK_RATE = 50e9
-#: What operands in device memory begin at a multiple of.
+#: Alignment of operands in device memory, in bytes.
 _ALIGNMENT = 256
 
 
@@ -46,7 +46,7 @@ class _Place:
     matrix: StridedMatrix  #: The operand there.
     begin: int  #: Bytes behind the beginning.
     nbytes: int  #: Its size.
-    transposed: bool  #: Whether the transposes of its matrices lie there in C order, as they do on the host.
+    transposed: bool  #: Whether its matrices are transposed in C order there, as on the host.
 
     def sent(self, x: Array) -> Array:
         """Return the part of an array to copy: in the order of its memory, and no matrix of a batch twice."""
@@ -65,7 +65,7 @@ class RoundTrip:
     alpha, beta : number
         Scalars.
     precision : Precision
-        What a float32 product may be rounded to.
+        Type that float32 operands may be rounded to.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ from .vgpu_products import as_device_view
 class Target:
     """The target of a plan: an executor, or a chip by its name."""
 
-    executor: str | None  #: The executor that the caller asks for.
+    executor: str | None  #: The requested executor.
     chip: Chip | None  #: The chip that the caller names, or None.
 
     @property
@@ -62,7 +62,7 @@ def target_of(executor: Any, name: Any) -> Target:
     if chip not in supported:
         known = ", ".join(one.name for one in supported)
         raise UnsupportedError(f"chip={name!r}: no kernels are compiled for a {chip.name}; choose one of {known}")
-    # What the environment chooses is of calls on this machine.
+    # The environment's choice concerns calls on this machine.
     return Target(None if executor is None else wanted_executor(executor), chip)
 
 
@@ -74,7 +74,7 @@ def _arch_of(chip: Chip) -> Arch | None:
 
 
 def device_views(views: Mapping[str, ArrayView]) -> dict[str, ArrayView]:
-    """Return the arrays of a call as they would lie in a GPU's memory."""
+    """Return the arrays of a call with their layout in a GPU's memory."""
     return {role: view if view.host is None else as_device_view(view) for role, view in views.items()}
 
 

@@ -40,7 +40,7 @@ class Execution:
     #: Queues the launches, packed once, given the addresses of the plan's `places` in their order, of the array for the
     #: absolute maximum if there is one, and of the output. None before, and where there are none or too many.
     queue: Queue | None = None
-    gemm: HostGemm | None = None  #: Of host arrays, what computes the sums.
+    gemm: HostGemm | None = None  #: The host's product, for host arrays.
     clears_absmax: bool = False  #: Whether the launches clear the absolute maximum.
 
 
@@ -84,8 +84,8 @@ class Plan:
     epilogue : str
         Function of each element, applied before rounding; empty without one.
     rewrite : str
-        How the kernel is given a `c` in another layout or type than the result, or where an epilogue that it does not
-        compute runs; empty elsewhere.
+        Preparation of a `c` in another layout or type than the result's, or of an epilogue that the kernel does not
+        compute; empty elsewhere.
     why_reference : str
         Why the slow reference kernel runs; empty where another one does.
     precision : str
@@ -148,7 +148,7 @@ class Plan:
 
     @property
     def copies(self) -> str:
-        """Which operands are copied into a workspace first, with its bytes and the predicted time; or empty."""
+        """Operands copied into a workspace first, with its bytes and the predicted time; or empty."""
         if self.choice is None or not isinstance(self.problem, GemmProblem):
             return ""
         return copies_text(self.choice, self.problem, self.predicted_us)
@@ -205,7 +205,7 @@ class Plan:
             lines += [f"refused: {name}: {reason}" for name, reason in self.refused]
         elif self.refusals:
             count = len(self.refusals)
-            lines.append(f"refused: {count} kernel{'s' * (count != 1)}; plan.describe(verbose=True) says why")
+            lines.append(f"refused: {count} kernel{'s' * (count != 1)}; plan.describe(verbose=True) lists reasons")
         return "\n".join(lines)
 
     def _verdict(self) -> str:

@@ -170,7 +170,7 @@ def finish_on_host(
     Parameters
     ----------
     ending : Ending or None
-        What is done to the sums.
+        Epilogue of the accumulators.
     result : tuple of int
         Shape that the caller gets.
     arrays : mapping of str to numpy.ndarray

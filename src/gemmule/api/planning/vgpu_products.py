@@ -1,4 +1,4 @@
-"""Planning a product of host arrays on the virtual GPU, whose kernels see vgpu arrays: memory as it lies."""
+"""Planning a product of host arrays on the virtual GPU, whose kernels see vgpu arrays: the memory itself."""
 
 from __future__ import annotations
 

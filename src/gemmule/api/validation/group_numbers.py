@@ -8,7 +8,7 @@ from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.grouped_problem import OFFSETS
 from gemmule.runtime.arrays import ArrayView
 
-#: What the groups divide.
+#: Extent that the groups divide.
 _DIVIDED = {"m": "the rows of a", "n": "the columns of b", "k": "the columns of a"}
 
 

@@ -91,9 +91,9 @@ class GroupedProduct:
     out_dtype: str  #: Element type of the result.
     out: Any  #: Array or None. The caller's output.
     views: Mapping[str, ArrayView]  #: The arrays by role; of a gated activation `b` and the bias are cut in two.
-    ending: Ending | None  #: What is done to the product before it is rounded.
+    ending: Ending | None  #: Epilogue of the product before it is rounded.
     epilogue: Any  #: Str, callable, Scaling or None. The same as the call names it.
-    precision: Precision  #: Of 8-bit floats.
+    precision: Precision  #: Precision of 8-bit floats.
     epilogue_args: Any = None  #: Mapping or None. Its numbers by the names of a function's parameters.
 
     @property
@@ -156,7 +156,7 @@ class GroupedProduct:
         return dataclasses.replace(self, k=depth, views=dict(self.views) | {"a": a} | dict.fromkeys(FACTORS_B, b))
 
     def problem(self, views: Mapping[str, ArrayView]) -> GroupedProblem:
-        """Return the problem for arrays as they lie in memory."""
+        """Return the problem for arrays with their layout in memory."""
         a, b = _matrix(views["a"]), _matrix(views["b"])
         batch = (self.groups,) if AXES[self.axis] == "d" else ()
         if "out" in views:

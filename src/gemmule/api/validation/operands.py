@@ -75,7 +75,7 @@ class EnoughMemory:
         If it runs out.
     """
 
-    what: str  #: What the memory is for.
+    what: str  #: Purpose of the memory.
 
     def __enter__(self) -> None: ...
 
@@ -102,7 +102,7 @@ def gather(arrays: Mapping[str, Any], stream: Any, *, specs: bool = False) -> Op
     Raises
     ------
     ArgumentError
-        If they come from different libraries or lie on different devices, or a stream comes with host arrays.
+        If they come from different libraries or devices, or a stream is given with host arrays.
     """
     given = {role: x for role, x in arrays.items() if x is not None or role not in _OPTIONAL}
     (first, like), *_ = given.items()
@@ -150,7 +150,7 @@ def _place(device: int | None) -> str:
 
 
 def least_seconds(problem: Problem, device_name: str, *, from_host: bool) -> float | None:
-    """Return the least time a problem can take on the chip of that name; None if the chip's facts do not tell."""
+    """Return the least time of a problem on the chip of that name; None if facts of the chip are missing."""
     for chip in CHIPS:
         if device_name in (chip.name, *chip.aliases):
             try:

@@ -59,7 +59,7 @@ class ProductArguments:
 
     @property
     def conj(self) -> tuple[str, ...]:
-        """Which operands are to be conjugated; an ArgumentError where a flag is neither True nor False."""
+        """Operands to be conjugated; an ArgumentError where a flag is neither True nor False."""
         if self.conj_a is self.conj_b is False:
             return ()
         given = {"a": self.conj_a, "b": self.conj_b}
@@ -82,9 +82,9 @@ class Product:
     #: alpha, beta: Number. Scalars.
     alpha: Any
     beta: Any
-    precision: Precision  #: What a float32 product may be rounded to.
+    precision: Precision  #: Type that float32 operands may be rounded to.
     out: Any  #: Array or None. The caller's output.
-    ending: Ending | None = None  #: What is done to the product before it is rounded.
+    ending: Ending | None = None  #: Epilogue of the product before it is rounded.
 
     def view(self, role: str) -> ArrayView:
         """Return the memory of an operand."""

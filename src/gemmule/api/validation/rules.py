@@ -46,7 +46,7 @@ def _dtype(dtype: Any, argument: str) -> np.dtype[Any]:
         found: np.dtype[Any] = np.dtype(dtype)
         return found
     except (TypeError, ValueError):
-        # Of other libraries the last part of what they print is the standard's name.
+        # The last part of other libraries' representations is the standard's name.
         library, _, name = text.rpartition(".")
         if library and name.isidentifier():
             with contextlib.suppress(DTypeError):
@@ -174,7 +174,7 @@ def default_beta(beta: Any, *, unread: bool) -> Any:
     Parameters
     ----------
     beta : number or None
-        What the caller passed; None if nothing.
+        Argument of the caller, or None.
     unread : bool
         Whether there is a matrix c that nothing else reads.
 
@@ -232,7 +232,7 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
     name : str
         Name for messages.
     value : number
-        What the caller passed.
+        Argument of the caller.
     integer : bool
         Whether the result is one of integers: then the scalar must be an integer too.
     complex_allowed : bool

@@ -45,7 +45,7 @@ class CuteArguments:
     Attributes
     ----------
     args, kwargs
-        What the compiler is given.
+        Arguments of the compiler.
     arrays : dict of str to ndarray
         The memory behind the arguments, by the names of parameters.
     empty : set of int
@@ -180,7 +180,7 @@ def _is_in(kind: Any, number: Any) -> bool:
     """Return whether a type of integers holds a number."""
     if isinstance(number, float) and not number.is_integer():
         return False
-    # A Boolean, of one bit, is said to be signed.
+    # A Boolean has one bit and is marked signed.
     least = -(1 << kind.width - 1) if kind.signed and kind.width > 1 else 0
     return bool(least <= number < least + (1 << kind.width))
 

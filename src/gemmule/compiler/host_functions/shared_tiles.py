@@ -90,7 +90,7 @@ class SharedTiles:
             size, alignment = what.__sizeof__(), max(alignment, what.__alignof__())
             fields = dict(what._offsets)
         if not isinstance(size, int):
-            # A type, for which the allocator calls itself with the size.
+            # A type: the allocator recurses with its size.
             return
         kernel = _kernel()
         name = self._name(kernel, frame)

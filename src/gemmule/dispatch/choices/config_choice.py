@@ -59,7 +59,7 @@ def _by_size(ctas: Sequence[int], configs: Sequence[Config], gpu: GpuRates) -> l
     """Return the order of configs: first those with a CTA for each SM, by their excess computation."""
     enough = [number for number, count in enumerate(ctas) if count >= gpu.multiprocessors]
     enough.sort(key=lambda number: (ctas[number] * configs[number].tile_elements, ctas[number]))
-    # Of equals the last, whose tiles are smaller.
+    # Ties go to the last, which has smaller tiles.
     fewer = [number for number in reversed(range(len(ctas))) if ctas[number] < gpu.multiprocessors]
     return [*enough, *sorted(fewer, key=lambda number: -ctas[number])]
 

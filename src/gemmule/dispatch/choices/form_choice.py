@@ -132,7 +132,7 @@ def _forms(problem: GemmProblem) -> Iterator[Form | RealParts | None]:
     if c is not None and not is_read_in_place(problem):
         if with_c_as_input(problem) is not None:
             yield Form(INPUT)
-        # Inputs of an epilogue may lie where the result does.
+        # Inputs of an epilogue may share the result's memory.
         if problem.epilogue is None and problem.d.dtype.holds(c.dtype):
             yield Form(COPY)
             if problem.accumulator.kind is not Kind.COMPLEX:

@@ -13,7 +13,7 @@ from gemmule.kernels.simt.rates import SimtRates
 
 from .config import Complex64Config, Complex128Config
 
-#: What predicted times of complex128 were fitted to, whose elements are never moved by halves; as of float64.
+#: Rates of the fit of complex128, whose elements are never moved by halves; as of float64.
 RATES = float64_limits.Float64Rates(
     products=4.927,
     products_of_8=0.9048,
@@ -48,7 +48,7 @@ FACTORS: dict[tuple[int, ...], float] = {
 }
 #: Microseconds beside for each tile of an SM, which computes nothing else while the tile is written.
 WRITTEN_ALONE: dict[tuple[int, ...], float] = {(128, 64, 8, 8, 0, 8): 3.0}
-#: What predicted times of complex64 were fitted to, with the factors below: rates of float32 as they were then.
+#: Rates of the fit of complex64, with the factors below: those of float32 at that time.
 COMPLEX64_RATES = SimtRates(
     launch=2.348,
     exchange=1.094,

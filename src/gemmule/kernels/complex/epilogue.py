@@ -29,7 +29,7 @@ class ComplexEpilogue:
         # Type of the parts of C and D.
         self.stored = cute_type(PARTS[types["d"]]) if "d" in types else part
         self.conjugate = types["conj"] in ("b", "ab")
-        # What is written above the block diagonal of a symmetric result: its transpose, or its adjoint.
+        # Written above the block diagonal of a symmetric result: the transpose, or the adjoint.
         self.above = types.get("above")
 
     @cute.jit

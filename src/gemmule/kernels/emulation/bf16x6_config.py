@@ -20,7 +20,7 @@ ASIDE = 16
 
 @dataclass(frozen=True)
 class SplitConfig(Config):
-    """How the operands are split."""
+    """Config of the split of operands."""
 
     threads: int = 256  #: Threads of a CTA, a multiple of 32.
     runs: int = 1  #: Vectors of 8 contiguous elements that each of them splits.

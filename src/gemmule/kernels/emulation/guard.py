@@ -21,16 +21,16 @@ CHOICES = {FLOAT64: GUARDED_PRODUCTS, FLOAT32: GUARDED_COMPLEX64}
 MODULI_CHOICES, SCALE_STEPS = GUARDED_PRODUCTS, (0, 3, 7)
 #: Contiguous elements along K that are sampled; samples that are enough, and one of how many runs is one at least.
 SAMPLE_RUN, FEWEST_SAMPLES, LARGEST_PERIOD = 16, 256, 16
-#: What float8_e5m2 holds of an element is the integer for the fewest moduli, shifted: 2**15 at most.
+#: float8_e5m2 holds the integer of an element for the fewest moduli, shifted: 2**15 at most.
 MAGNITUDE_SHIFTS = {FLOAT64: 40, FLOAT32: 13}
 #: The scale of a line of zeros, whose products are exact. Its sampled magnitudes are large, so that they pass.
 ZERO_LINE = 2000
 #: Bits of an infinite float32, from which lower bounds are subtracted: the least bound has the largest shortfall. And
 #: the shortfall of what is never emulated.
 INFINITE_BITS, NEVER = 0x7F800000, 0x7FFFFFFF
-#: What the roundings of the bound itself may take of it.
+#: Margin for the roundings of the bound itself.
 _SPARE = 17 / 16
-#: What the roundings of norms and of a sum of magnitudes in float64 may take.
+#: Margin for the roundings of norms and of a sum of magnitudes in float64.
 _ROUNDED = 2.0**-16
 
 #: Magnitudes of float32, other than 0, whose parts in bfloat16 hold all bits, and no sum of whose products overflows:

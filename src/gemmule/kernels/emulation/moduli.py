@@ -1,4 +1,4 @@
-"""How many moduli the kernels of Ozaki scheme II are specialised for, and device code for a number of them."""
+"""Numbers of moduli that the kernels of Ozaki scheme II are specialised for, and device code for a number of them."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def emulation(problem: GemmProblem, names: Sequence[str], native: NextKernel | N
     problem : GemmProblem
         A product with a row-major result, of real numbers, or a complex result of the parts of A and B (`planes_of`).
     names : sequence of str
-        What its A and B are.
+        Its operands A and B.
     native : NextKernel or None
         The native kernel for where the guard decides so; None without a guard.
     """

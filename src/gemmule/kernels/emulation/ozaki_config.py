@@ -1,4 +1,4 @@
-"""The configs of the kernels of Ozaki scheme II, and what they agree on: how residues and scales lie in memory."""
+"""The configs of the kernels of Ozaki scheme II, and the common layout of residues and scales in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLICE, GROUP = K_BYTES, 64
 THREADS, RUN = 256, 4
 #: MN-major lines that a CTA converts together.
 LINES = 32
-#: Elements from one line to the next in shared memory: an odd number, so that columns lie in different banks.
+#: Stride of lines in shared memory, in elements: an odd number, so that columns are in different banks.
 PITCH = SLICE + 1
 #: CTAs, one cluster, and threads that compare lines of A and of B, and how many of each a CTA compares.
 PAIR_CTAS, PAIR_THREADS, PAIR_LINES = 8, 1024, 4
@@ -31,7 +31,7 @@ NOT_FINITE = 2**20
 
 @dataclass(frozen=True)
 class ScalesConfig(Config):
-    """How lines are measured."""
+    """Config of the measurement of lines."""
 
     ahead: int = 8  #: Elements that a thread loads at once.
     #: across, together: MN-major lines that a CTA measures, a power of two up to 16, and K-major ones, up to 8.
@@ -42,7 +42,7 @@ class ScalesConfig(Config):
 
 @dataclass(frozen=True)
 class ResiduesConfig(Config):
-    """How lines are converted."""
+    """Config of the conversion of lines."""
 
     runs: int = 2  #: K-tiles of K-major lines that a warp converts.
 

@@ -11,8 +11,8 @@ import math
 
 #: Moduli up to 256, no two of which have a common factor: the largest such that 16 can be chosen.
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197, 193)
-#: Of the limit of squared norms what is left for how their sums are rounded: 2**-20 of it. And of norms, what is left
-#: for how integers are rounded: up to a half each, by which norms grow by up to 2**15 for the longest lines, of 2**32.
+#: Margin in the limit of squared norms for the rounding of their sums: 2**-20 of it. And in norms, the margin
+#: for rounded integers: up to a half each, by which norms grow by up to 2**15 for the longest lines, of 2**32.
 _SPARE, _SPARE_NORM = 20, 2**16
 #: Bits of the parts of a weight but the last: with residues of 8 bits, of up to 16 moduli, sums of float64 are exact.
 _PART = 42
@@ -20,14 +20,14 @@ _PART = 42
 BLOCK_BYTES = 1 << 30
 #: K whose products of residues, up to 2**14 each, stay below 2**30.
 MOST_K = 2**16
-#: What a quotient is shifted by behind a product's upper half.
+#: Shift of a quotient after a product's upper half.
 SHIFT = 7
 #: A float32 to which integers up to 2**22 can be added in its last bits: 1.5 * 2**23.
 FLOAT_BASE, FLOAT_BITS = 12582912.0, 0x4B400000
 
 
 def product(count: int) -> int:
-    """Return the product of the first `count` moduli: how many integers their residues tell apart."""
+    """Return the product of the first `count` moduli: the number of integers that their residues distinguish."""
     return math.prod(MODULI[:count])
 
 

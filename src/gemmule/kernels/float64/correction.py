@@ -36,7 +36,7 @@ def _networks() -> tuple[Networks, Numbers]:
 
 @cache_for_configs
 def _given(configs: Sequence[Float64Config], layout: Layout, chip: str) -> Given:
-    """Return what configs, the chip and how a product lies give."""
+    """Return the terms of configs, chip and layout."""
     (nets, _), of = _networks(), tiles_of(configs, RATES)
     first = of.features.T @ nets.first["config"] + layout_features(of, layout).T @ nets.first["lies"]
     return nets.given(first, chip)
@@ -63,9 +63,9 @@ def is_whole(problem: GemmProblem) -> bool:
 
 
 def layout_features(of: Tiles, layout: Layout) -> Numbers:
-    """Return the features of how a product lies: a column for each config."""
+    """Return the features of a product's layout: a column for each config."""
     (lines_a, sectors_a), (lines_b, sectors_b) = begins_inside(layout.begin_a), begins_inside(layout.begin_b)
-    # Where lines begin matters to copies of lines along K.
+    # Alignment matters to copies of lines along K.
     inside_a, inside_b, log_k = lines_a * layout.along_a, lines_b * layout.along_b, of.features[2]
     alike = (
         inside_a,

@@ -72,9 +72,9 @@ FACTORS: dict[tuple[int, ...], float] = {
     (80, 64, 16, 8, 1, 4): 1.07,
     (64, 32, 16, 8, 1, 4): 0.97,
 }
-#: How much longer products take with each doubling of their operations beyond so many, at most so many times these.
+#: Addition for each doubling of a product's operations beyond so many, at most so many times these.
 _SLOWER, _FROM, _MOST = 0.012, 2**30, 2**10
-#: How much longer products take in tiles of fewer elements than so many, with each doubling of their operations beyond
+#: Addition for products in tiles of fewer elements than so many, for each doubling of their operations beyond
 #: so many, where B is MN-major and where it is K-major, and the most: of 30 products of H200s, of 2**37 to 2**40.5
 #: operations.
 _LARGE_TILE, _LONGER, _LONGER_FROM, _LONGEST = 128 * 128, 0.027, (2**38.5, 2**37), 0.1
@@ -107,7 +107,7 @@ def _large_tiles(configs: Sequence[Float64Config]) -> Numbers:
 def power(problem: GemmProblem, configs: Sequence[Float64Config]) -> float | Numbers:
     """Return how much longer a product takes since the power that it needs lowers the clock, in each config or in all.
 
-    Of large products it does so most where tiles are not large.
+    It does so most for large products in small tiles.
     """
     operations = 2 * problem.m * problem.n * problem.k * max((problem.batch or (1,))[0], 1)
     every = 1 + _SLOWER * math.log2(min(max(operations / _FROM, 1.0), _MOST))

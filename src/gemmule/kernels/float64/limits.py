@@ -43,7 +43,7 @@ class Float64Rates:
     #: reduction, partials: A cluster's reduction, and that of 64 x 64 partial sums.
     reduction: float
     partials: float
-    tail: float  #: How long the last CTAs run alone.
+    tail: float  #: Time that the last CTAs run alone.
     #: odd_copies, odd_writes: Factors of copies and of results where lines of A or B, or rows of D, are odd: single
     #: elements are moved.
     odd_copies: float
@@ -88,7 +88,7 @@ _FIXUP = 2.5
 
 
 class Layout(NamedTuple):
-    """How operands and result of a product lie, whose result is row-major.
+    """Layouts of operands and result of a product with a row-major result.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class Layout(NamedTuple):
 
 @cache_last_call
 def layout_of(oriented: GemmProblem) -> Layout:
-    """Return how operands and result lie, of a product whose result is row-major."""
+    """Return the layouts of operands and result of a product with a row-major result."""
     a, b, item = oriented.a, oriented.b, oriented.a.dtype.itemsize
     begin_a, begin_b = _begin(a), _begin(b)
     odd = begin_a == item or begin_b == item
@@ -155,7 +155,7 @@ class _Moving(NamedTuple):
     many : array
         Fourth power of a CTA's k-tile where more CTAs than fit alternate.
     fewer : array
-        What that is more where all run at the same time, but for the part that does not depend on their number.
+        Addition where all run at the same time, except the part that does not depend on their number.
     written : array
         Microseconds that each CTA's result takes.
     """
@@ -246,7 +246,7 @@ class Tiles:
         for number, config, _ in self.divided:
             self.reached[number] = config.running / (config.ctas * config.resident)
         logs = [np.log2(x) for x in (self.m, self.n, self.tile_k, self.shared, self.threads)]
-        #: What the correction reads of configs.
+        #: Features of configs for the correction.
         kinds = self.mma_k == 16, self.mma_k == 4, split, self.shared == 2, self.stream_k
         self.features = np.stack([*logs, *kinds, self.resident])
         self._rates = rates
@@ -266,7 +266,7 @@ class Tiles:
             (self.copies_b, layout.begin_b, layout.along_b),
         ):
             lines, sectors = begins_inside(begin)
-            # How much longer copies of 128 bytes take of lines that begin inside a cache line, or a sector.
+            # Factor of copies of 128 bytes of lines that begin inside a cache line, or a sector.
             slower = rates.lines * lines + rates.sectors * sectors
             copies += each * (1 + slower / (self.along_k if along else 1.0))
         copies *= rates.odd_copies if layout.odd_copies else 1.0
@@ -339,7 +339,7 @@ def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, r
         # Each writes its part of a tile, and one reads those of all that have parts of it, one after the other.
         moved_parts = persistent + np.maximum(persistent / tiles_of_each, persistent)
         time[numbers] += tiles_of_each * again + part * moved_parts + _FIXUP
-        # Of a wave nothing is lost.
+        # One wave loses nothing.
         each[numbers] = tiles_each
     for number, fixup in fixups:
         time[number] += fixup

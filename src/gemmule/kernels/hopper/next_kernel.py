@@ -218,7 +218,7 @@ def choose_next(
     spec, config
         The kernel and its config.
     cost : float or None
-        What it is expected to cost; None of a kernel that predicts nothing.
+        Predicted cost; None of a kernel without a prediction.
 
     Raises
     ------

@@ -76,7 +76,7 @@ def operand_copy(
     """
     rows, dtype = matrix.has_contiguous_rows if rows is None else rows, dtype or matrix.dtype
     lines, length = (matrix.rows, matrix.cols) if rows else (matrix.cols, matrix.rows)
-    # What a thread writes of a vector does not pass the end of a line.
+    # A thread's writes of a vector do not pass the end of a line.
     unit = max(REPACKED_BYTES // dtype.itemsize, PAIR * MAP_ALIGNMENT // matrix.dtype.itemsize)
     ld = max(-(-length // unit), 1) * unit
     between = (matrix.batch_strides or (0,))[0]
@@ -147,7 +147,7 @@ def are_strided(copies: Sequence[OperandCopy]) -> bool:
 
 
 def read_bytes(copy: OperandCopy, itemsize: int) -> float:
-    """Return roughly the bytes that a copy reads of such elements: whole sectors of those that are apart."""
+    """Return roughly the bytes that a copy reads of such elements: whole sectors if they are strided."""
     nearest = min(max(abs(stride), 1) for stride in (copy.step, copy.strides[0]))
     elements = copy.length * copy.lines * copy.matrices
     return elements * min(nearest * itemsize, max(_SECTOR, itemsize))

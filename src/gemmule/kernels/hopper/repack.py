@@ -63,7 +63,7 @@ class PackedLines:
     def gather(self, gS: cute.Tensor, gD: cute.Tensor, cta):
         """Copy this CTA's vectors, element by element; neighbouring threads read what is nearer in memory.
 
-        That are elements of a line, or the same elements of neighbouring lines: then pairs of threads write sectors.
+        Vectors of a line, or the same elements of neighbouring lines: then pairs of threads write sectors.
         """
         tid, _, _ = cute.arch.thread_idx()
         per_line, count = Uint32(self.per_line(gS)), self.count(gS)
@@ -133,7 +133,7 @@ class PackedLines:
 
     @cute.jit
     def is_inside(self, gS: cute.Tensor, i, offset):
-        """Return whether both vectors around the elements from i on lie in the line."""
+        """Return whether both vectors around the elements from i on are inside the line."""
         before = Int32(offset // self.item)
         return i >= before and i - before + 2 * self.per_vector <= gS.shape[0]
 
@@ -147,7 +147,7 @@ class PackedLines:
 
     @cute.jit
     def read_elements(self, gS: cute.Tensor, i, line, words: cute.Tensor):
-        """Read the elements from i on one by one; what lies beyond the line is zero."""
+        """Read the elements from i on one by one; those beyond the line are zero."""
         words.fill(Uint32(0))
         elements = cute.recast_tensor(words, gS.element_type)
         for e in cutlass.range_constexpr(self.per_vector):
@@ -161,7 +161,7 @@ class LineCopies:
     Parameters
     ----------
     lines : sequence of PackedLines
-        What copies each, by as many threads and vectors.
+        Copies of each operand, with as many threads and vectors.
     """
 
     def __init__(self, lines: Sequence[PackedLines]) -> None:
@@ -189,7 +189,7 @@ class LineCopies:
         """Copy this CTA's vectors of operand `number` or later ones; CTAs `before` are earlier ones'."""
         (source, target), (cta, batch) = pairs[number], place
         if cutlass.const_expr(number == len(pairs) - 1):
-            # Of a batch one operand may be one matrix for all.
+            # One operand of a batch may be one matrix for all.
             if batch < source.shape[2]:
                 self.lines[number].pack(source[None, None, batch], target[None, None, batch], cta - before)
         else:

@@ -26,7 +26,7 @@ def scales_of_rows(lines_a: int, tile_m: int) -> int:
 
 
 def thread_columns(tile_n: int) -> int:
-    """Return the place for the scales of a thread's columns, which lie one behind another.
+    """Return the place for the scales of a thread's columns, which are contiguous.
 
     An odd number of vectors: so the four threads of a row read from different banks.
     """
@@ -44,6 +44,6 @@ def stage_scales(lines: tuple[int, int], tile_m: int, tile_n: int) -> int:
 
 
 def scale_bytes(lines: tuple[int, int], tile_m: int, tile_n: int, stages: int) -> int:
-    """Return the shared memory of a CTA for scales, beyond that for barriers: both lie in front of the operands."""
+    """Return the shared memory of a CTA for scales, beyond that for barriers: both precede the operands."""
     needed = _FRONT_BYTES + stages * stage_scales(lines, tile_m, tile_n) * _BYTES
     return -(-needed // BARRIER_BYTES) * BARRIER_BYTES - BARRIER_BYTES

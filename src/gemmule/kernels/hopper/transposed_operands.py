@@ -20,7 +20,7 @@ from .operand_copies import REPACKED_BYTES, OperandCopy, are_alike, copied_lines
 from .repack_config import RepackConfig
 from .tma_tiles import why_not_tma
 
-#: How operands of the right major are repacked.
+#: Repacking of operands that have the required major.
 _PACKING = RepackConfig()
 #: Microseconds on an H200 between one launch and the next.
 _LAUNCH = 1.3
@@ -153,7 +153,7 @@ class TransposedOperands:
         if (packed := self.packed(problem)) and (reason := why_not_copied(packed, _PACKING, "repack")):
             return reason
         for one in self.transposed(problem):
-            # What transposes refuse whatever their config, no operand has.
+            # No operand has what every config of the transpose refuses.
             if reason := config.why_not(one.problem):
                 return reason
         return None

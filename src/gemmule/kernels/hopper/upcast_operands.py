@@ -55,7 +55,7 @@ _ENOUGH = 4
 def common_type(problem: GemmProblem) -> DType:
     """Return the type that A and B are multiplied in: the narrowest that holds both and has a kernel.
 
-    Of two types with which 16 bits do not decide it is the result's.
+    If 16 bits hold neither of two types, it is the result's.
     """
     a, b = problem.a.dtype, problem.b.dtype
     if (sums := accumulator(a, b)) != FLOAT32 or FLOAT32 in (a, b):
@@ -124,7 +124,7 @@ def _prepared(problem: GemmProblem) -> Prepared:
 
 
 class UpcastOperands:
-    """What a spec says of operands that are copied as their common type.
+    """A spec's answers for operands that are copied as their common type.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class UpcastOperands:
 
         def conversion(config: RepackConfig) -> float:
             ctas = sum(one.ctas(config) * one.matrices for one in copies)
-            # Where few CTAs leave SMs idle, fewer vectors for each of them are better.
+            # If few CTAs leave SMs idle, fewer vectors for each of them are better.
             few = max(1.0, _ENOUGH * gpu.multiprocessors / max(ctas, 1))
             return moved * few if config.vectors > 1 else moved * 1.01
 

@@ -56,7 +56,7 @@ def _refuses(dtype: DType, problem: GemmProblem, arch: Arch) -> str | None:
 
 
 def _refuses_types(dtype: DType, types: OperandTypes, arch: Arch) -> str | None:
-    # Of A only: its strides count before the types of others.
+    # A's strides are checked before the types of the others.
     return why_not_types(dtype, types._replace(b=dtype, c=dtype, d=dtype), arch)
 
 

@@ -19,7 +19,7 @@ VECTOR, LANES_I, LANES_J = 4, 8, 4
 class BlockConfig(Config):
     """Threads of a CTA."""
 
-    #: block_x, block_y: Threads along x, in which consecutive threads of a warp lie, and along y.
+    #: block_x, block_y: Threads along x, the direction of consecutive threads, and along y.
     block_x: int = 32
     block_y: int = 16
 
@@ -45,7 +45,7 @@ class BlockConfig(Config):
 
 @dataclass(frozen=True)
 class UnrolledConfig(BlockConfig):
-    """Threads of a CTA, each of which moves 4 elements, block_x apart."""
+    """Threads of a CTA; each moves 4 elements with a stride of block_x."""
 
     @property
     def covers(self) -> tuple[int, int]:

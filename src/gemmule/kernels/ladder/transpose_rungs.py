@@ -37,7 +37,7 @@ def _rung(
     name, summary, configs
         As of `KernelSpec`.
     x : str
-        The index along which consecutive threads lie: ``i``, along the source's rows, or ``j``, along the target's.
+        The index that consecutive threads follow: ``i``, along the source's rows, or ``j``, along the target's.
     copies : bool
         Whether the kernel copies: its target then lies in memory as its source does.
     wide : tuple of int, optional

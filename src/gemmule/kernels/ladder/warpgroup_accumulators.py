@@ -45,7 +45,7 @@ def write_accumulators(matrices, accumulators: cute.Tensor, place, block, scale)
 def _settled(accumulators: cute.Tensor):
     """Return accumulators after a wait for their wgmma group, flat, in registers that no wgmma writes.
 
-    The compiler knows of no dependence of these registers on the wait, so that it may move arithmetic on them before
+    The compiler sees no dependence of these registers on the wait, so that it may move arithmetic on them before
     it; the assembler then serialises every wgmma. It moves nothing before this.
     """
     out = cute.make_rmem_tensor(cute.make_layout(cute.size(accumulators)), cutlass.Float32)

@@ -22,27 +22,27 @@ from .tf32_cost import least_us as tf32_least_us
 
 #: K-tiles are of 128 bytes of K; microseconds are those of an H200.
 _K_BYTES = 128
-#: Where A and B are K-major or of 16 bits: a launch; writing 64 x 64 of 16 bits, and where rows of D begin anywhere.
-#: What C or an epilogue add is not measured: it is assumed to be that of `hopper_gemm`.
+#: A and B K-major or of 16 bits: a launch; writing 64 x 64 of 16 bits, aligned and with unaligned rows of D.
+#: The cost of C or an epilogue is not measured: it is assumed to be that of `hopper_gemm`.
 _LAUNCH, _WRITE, _WRITE_UNALIGNED, _FINISH = 2.31, 0.14, 1.41, 5.0 / 8
-#: A k-tile of 64 rows or columns, by the bytes that an operand's lines let a copy have, and the share of that where a
-#: tile has hardly any of its lines; what tiles of later waves take, as so many run at once; bytes to and from memory
+#: A k-tile of 64 rows or columns, by the bytes of a copy that an operand's lines permit, and the share of that where a
+#: tile has hardly any of its lines; the factor of tiles of later, concurrent waves; bytes to and from memory
 #: in a microsecond.
 _READ, _READ_EMPTY, _LATER, _BYTES = {8: 0.169, 4: 0.249, 1: 0.601}, 0.57, 0.623, 2.72e6
-#: Where elements of 8 bits are MN-major: a launch; a k-tile of tiles of so many rows and columns, as long as SMs have
-#: one each, and the factor of that where copies are of single bytes; the factor where SMs have more tiles; writing
-#: 64 x 64 of 32 bits, and where rows of D begin anywhere; bytes to and from memory in a microsecond. Fitted to products
+#: Elements of 8 bits, MN-major: a launch; a k-tile of tiles of so many rows and columns, as long as SMs have
+#: one each, and its factor with copies of single bytes; the factor where SMs have more tiles; writing
+#: 64 x 64 of 32 bits, with aligned and unaligned D; bytes to and from memory in a microsecond. Fitted to products
 #: of records 20261122T190626 and 20261122T190657 and of the draws 20261123T050414 (an H100) and 20261123T051914.
 _INT8_LAUNCH, _INT8_TILES, _INT8_BYTEWISE, _INT8_MORE = 1.88, ((128, 0.846), (64, 0.398)), 5.33, 0.713
 _INT8_WRITE, _INT8_UNALIGNED, _INT8_BYTES = 0.407, 1.53, 1.82e6
-#: With clusters: adding the partial sums of 64 x 64, and more for each CTA; how much longer each round after the first
-#: takes, by the CTAs of a cluster; and the factor of K-major k-tiles. Fitted to records
+#: With clusters: adding the partial sums of 64 x 64, and more for each CTA; the factor of each round after the first,
+#: by the CTAs of a cluster; and the factor of K-major k-tiles. Fitted to records
 #: 20261124T201921 to 20261124T202103, 20261124T231318 and 20261124T231501.
 _REDUCTION, _PARTIALS = 1.5, 0.2
 _MORE_ROUNDS, _SPLIT = {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
-#: Less than a k-tile of 64 x 64 of MN-major elements of 8 bits takes in any config, where all SMs have many of them.
+#: Lower bound of a k-tile of 64 x 64 of MN-major elements of 8 bits in any config, with many on every SM.
 _LEAST = 0.14
-#: Of configs that differ in tiles alone, what the next best is expected to take longer.
+#: Microseconds added for each further config that differs in tiles alone, to break ties.
 _NEXT = 1e-4
 
 

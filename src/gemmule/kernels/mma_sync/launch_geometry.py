@@ -1,4 +1,4 @@
-"""How a product is divided into tiles and copies: what its launch recipe and its predicted time have in common."""
+"""Division of a product into tiles and copies, for its launch recipe and its predicted time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_VECTOR = 8
 #: Shared memory and registers of an SM, bytes of the former that each CTA takes besides its own, and registers besides
 #: accumulators of a thread.
 _SHARED_BYTES, _REGISTERS, _RESERVED, _BESIDE = 227 << 10, 1 << 16, 1 << 10, 96
-#: Where several clusters share a tile: k-tiles that each CTA has at least, that it takes the time of to begin and to
+#: With several clusters a tile: least k-tiles of a CTA, k-tiles that take the time of its begin and
 #: end, and most waves.
 _LEAST_K_TILES, _BEGIN_K_TILES, _WAVES = 4, 6, 3
 #: Bytes of a register, and most registers of a thread for accumulators, fragments and elements that are copied.

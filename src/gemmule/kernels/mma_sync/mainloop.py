@@ -43,7 +43,7 @@ class MmaSyncMainloop(WarpTileMainloop):
     config : MmaSyncConfig
         Tiles and stages.
     num_b : int
-        How many B share the tile: 2 in a gated activation.
+        Number of matrices B: 2 for a gated activation.
     """
 
     index_first = True
@@ -64,7 +64,7 @@ class MmaSyncMainloop(WarpTileMainloop):
         # The last step waits for an older k-tile.
         super().__init__(config.stages, self.stageA.bytes + num_b * self.stageB.bytes, steps, steps - 1)
         self.copyA, self.copyB = (
-            # A piece of one element is inside the matrix, or is not: a bit says which.
+            # A piece of one element is inside the matrix or not: one bit.
             MaskedCopies(stage, itemsize, self.threads, self.copy_steps, whole, chained=True)
             if int(types[size]) == itemsize == 4
             else StageCopies(stage, int(types[size]), self.threads, self.copy_steps, whole)
@@ -84,7 +84,7 @@ class MmaSyncMainloop(WarpTileMainloop):
         `part` is which part of K they are of, and how many there are. `second` is the second B of a gated activation
         (N, K, L), else None, and its matrix of the batch.
 
-        Where alpha is 0 the accumulators are zeros, and nothing is read.
+        With alpha = 0 the accumulators are zeros, and nothing is read.
         """
         smem = SmemAllocator().allocate(self.stages * self.stride, 1024)
         row, col = self.corner()

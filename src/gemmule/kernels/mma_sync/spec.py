@@ -170,7 +170,7 @@ def launch(problem: GemmProblem, config: MmaSyncConfig) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch."""
     problem, first, second = row_result(aligned_with_second(problem))
     if problem.epilogue is not None and problem.epilogue.expression.names_c:
-        # Where beta is 0, C is not read.
+        # With beta = 0, C is not read.
         problem = dataclasses.replace(problem, beta=1)
     batch = (problem.batch or (1,))[0]
     lds = tuple(leading_dimension(x, COPIES).stride for x in (problem.a, problem.b))

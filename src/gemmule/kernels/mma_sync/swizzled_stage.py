@@ -110,7 +110,7 @@ class SwizzledStage(StageLayout):
         start : Int32
             Address of the stage, a multiple of 128, plus this thread's offset in it.
         i, step : int
-            Which fragment of the warp, and of which 32 bytes of K.
+            Index of the warp's fragment, and of its 32 bytes of K.
         """
         if cutlass.const_expr(self.itemsize == 4 and not self.k_major):
             for word in cutlass.range_constexpr(4):

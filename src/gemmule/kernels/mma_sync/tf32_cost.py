@@ -54,7 +54,7 @@ class Tf32Rates(NamedTuple):
     l2, memory : float
         Bytes a microsecond from the L2 cache, and the share of the memory's rate.
     narrow : float
-        How much longer memory takes where tiles have 64 rows or columns.
+        Factor of memory's time for tiles of 64 rows or columns.
     """
 
     launch: float
@@ -100,7 +100,7 @@ RATES = Tf32Rates(
     memory=0.6857,
     narrow=0.4275,
 )
-#: Where lines begin at any word, fitted to the products of records 20261130T005152 and 20261130T010817; `fewer_warps`
+#: Lines that begin at any word, fitted to the products of records 20261130T005152 and 20261130T010817; `fewer_warps`
 #: is more than the fit has, as the one tile of 64 threads took longer.
 UNALIGNED_RATES = Tf32Rates(
     launch=1.924,
@@ -137,8 +137,8 @@ class _Tiles:
         reads = each(lambda c: c.warps_n * c.tile_m + c.warps_m * c.tile_n) / _SIDE
         outputs, warps = self.m * self.n / _SIDE**2, each(lambda c: c.threads / 128)
         self.resident = each(resident_ctas)
-        # What does not depend on the product: a k-tile without its copies and the factor of its steps where one CTA is
-        # alone, where clusters lie, writing by how lines of D begin, and a cluster's reduction.
+        # Terms independent of the product: a k-tile without its copies and the factor of its steps where one CTA is
+        # alone, the placement of clusters, writing by the alignment of D's lines, and a cluster's reduction.
         self.steps = reads * rates.reads + outputs * rates.products
         self.alone = rates.alone / warps
         self.slower = np.where(warps > 1, rates.more_warps, np.where(warps < 1, rates.fewer_warps, 1.0))
@@ -185,7 +185,7 @@ def least_us(problem: GemmProblem, configs: Sequence[MmaSyncConfig], gpu: GpuRat
 
 
 class Lines(NamedTuple):
-    """How lines of a product's matrices begin.
+    """Alignment of the lines of a product's matrices.
 
     Attributes
     ----------
@@ -213,7 +213,7 @@ def times_us(
     gpu : GpuRates
         The GPU's.
     lines : Lines
-        How lines begin.
+        Alignment of the lines.
     rates : Tf32Rates
         Those of the kernel.
     """

@@ -35,9 +35,9 @@ def absmax_update(largest: Any, value: Any, inside: Any) -> None:
     inside : Boolean
         Whether the value is inside the result.
     """
-    kept = Float32(select_(Boolean(inside), cute.math.abs(Float32(value)), Float32(0)))
+    magnitude = Float32(select_(Boolean(inside), cute.math.abs(Float32(value)), Float32(0)))
     largest[0] = cute.arch.inline_ptx(
-        "max.NaN.f32 {$w0}, {$r0}, {$r1};", write_only_types=[Float32], read_only_args=[largest[0], kept]
+        "max.NaN.f32 {$w0}, {$r0}, {$r1};", write_only_types=[Float32], read_only_args=[largest[0], magnitude]
     )
 
 

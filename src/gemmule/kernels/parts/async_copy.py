@@ -18,7 +18,7 @@ def copy_vector_async(target: cute.Pointer, source: cute.Pointer, length: cutlas
     length : int
         Elements of the copy.
     valid : int or None
-        How many are inside the matrix, 0 to `length`; None promises that all do.
+        Elements inside the matrix, 0 to `length`; None promises all.
     """
     size = cutlass.const_expr(length * target.dtype.width // 8)
     if cutlass.const_expr(valid is None):

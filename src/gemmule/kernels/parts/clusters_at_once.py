@@ -1,4 +1,4 @@
-"""How many clusters a GPU runs at once, and the CTAs of its busiest SM, for predicted times."""
+"""Clusters that a GPU runs at once, and the CTAs of its busiest SM, for predicted times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .hopper_facts import SMS
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
-#: SMs of the GPCs of an H100 or H200 SXM that have clusters of more CTAs than a TPC has SMs: a cluster lies in one GPC.
+#: SMs of the GPCs of an H100 or H200 SXM that have clusters of more CTAs than a TPC has SMs: a cluster is in one GPC.
 #: They explain which numbers of 3 to 16 CTAs were seen to run at once, and the driver's occupancy calculator.
 _GPCS, _TPC = (16, 16, 16, 16, 16, 18, 18, 8), 2
 
@@ -26,7 +26,7 @@ def clusters_at_once(ctas: int, each: int) -> int:
 
 
 class ClusterPlaces:
-    """Where clusters of configs lie.
+    """Placement of the clusters of configs.
 
     Parameters
     ----------

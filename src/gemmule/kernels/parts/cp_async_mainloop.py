@@ -41,7 +41,7 @@ class CpAsyncMainloop:
     index_first = False
     #: Stages in shared memory beyond `stages`, which are in flight or multiplied.
     spare = 0
-    #: How often the compiler may unroll the loop over k-tiles; -1 leaves it the choice.
+    #: Unroll limit of the loop over k-tiles; -1 leaves it to the compiler.
     unroll = -1
 
     def __init__(self, stages: int, stride: int, steps: int, copy_steps: int) -> None:
@@ -61,7 +61,7 @@ class CpAsyncMainloop:
         reading = Int32(0)
         for k_tile in cutlass.range(k_tiles, unroll=self.unroll):
             following = self.next_stage(reading)
-            # What is copied in the meantime: the k-tile `stages` - 1 further.
+            # Copied meanwhile: the k-tile `stages` - 1 further.
             index = k_tile + self.stages - 1 if self.index_first else k_tile
             for step in cutlass.range_constexpr(self.steps):
                 if cutlass.const_expr(self.copies_first and step < self.copy_steps):  # noqa: SIM102, one when compiled

@@ -178,7 +178,7 @@ class StageCopies:
         row0, k0 : Int32
             First row and element of K of the k-tile.
         part : int
-            Which part.
+            Index of the part.
         """
         first, last = cutlass.const_expr(self.pieces(part))
         address = source
@@ -244,7 +244,7 @@ class MaskedCopies(StageCopies):
         for p in cutlass.range_constexpr(first, last):
             place = self.piece_target(target, p)
             address = self.piece_address(gX, source, address, p, first)
-            # Of whole tiles all bits are the same.
+            # In whole tiles all bits are equal.
             copy_masked_async(place, address, self.size, mask, 0 if self.whole else p)
 
 

@@ -38,7 +38,7 @@ def stream_16_bytes(place: cute.Pointer, words: cute.Tensor):
 
 @cute.jit
 def permuted(low, high, selector: cutlass.Constexpr[int]):
-    """Return four of the eight bytes of two words: digit k of the selector, from the right, says which is byte k."""
+    """Return four of the eight bytes of two words: digit k of the selector, from the right, selects byte k."""
     return Uint32(cute.arch.prmt(low, high, selector))
 
 

@@ -124,7 +124,7 @@ class Quantize:
 
     @cute.jit
     def load(self, mX: cute.Tensor, row, col, cols, step: cutlass.Constexpr[int]):
-        """Load this thread's vectors, `step` columns apart; what is past the edge is zero."""
+        """Load this thread's vectors, with a stride of `step` columns; elements past the edge are zero."""
         values = cute.make_rmem_tensor(cute.make_layout((VECTOR, self.vectors)), self.element)
         words = cutlass.const_expr(VECTOR * self.element.width // 32)
         values.fill(self.element(0))
@@ -187,7 +187,7 @@ class Quantize:
         if not self.exponents:
             return found
         exponent = found.bitcast(Uint32) + Uint32((1 << _MANTISSA_BITS) - 1) >> _MANTISSA_BITS
-        # Of NaN the sum carries into the sign.
+        # For NaN the addition carries into the sign.
         exponent = Uint32(select_(exponent > _LARGEST_EXPONENT, Uint32(_LARGEST_EXPONENT), exponent))
         return (exponent << _MANTISSA_BITS).bitcast(Float32)
 

@@ -25,8 +25,8 @@ _MAX_COPIES = 31
 _CARVE_OUT, _FEW_THREADS, _MANY_OUTPUTS = 44, 64, 32
 #: Elements of the largest tiles, one CTA an SM.
 LARGEST = 128 * 256
-#: Of tiles whose K-major operands are loaded by vectors, the least rows and columns; and elements that a thread copies
-#: of an operand, from which this pays for it alone.
+#: Least rows and columns of tiles whose K-major operands are loaded by vectors; and elements that a thread copies
+#: of an operand, from which vectors pay for it alone.
 _LEAST_SIDE, _MANY_COPIES = 64, 16
 #: Elements of the largest tiles whose lanes are interleaved.
 _INTERLEAVED = 64 * 128

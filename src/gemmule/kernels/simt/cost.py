@@ -19,7 +19,7 @@ from .config import LARGEST, VECTOR, VECTOR_BYTES, SimtConfig
 from .rates import RATES
 from .work import OperandLayout, SimtWork, facts_of, work_of
 
-#: How MN-major copies in workspaces lie.
+#: Layout of MN-major copies in workspaces.
 _COPY = OperandLayout(k_major=False, unaligned=False)
 #: Microseconds on an H200 that a wave of the largest tiles takes longer with C, or an input of the epilogue, that is
 #: read by element: in columns, and otherwise. Smaller tiles hide it (records 20261130T001854 and 20261130T005355).
@@ -52,7 +52,7 @@ def _limits(
 
 @cache_last_call
 def operand_layouts(problem: GemmProblem) -> tuple[OperandLayout, OperandLayout]:
-    """Return how A and B of the row-major result lie."""
+    """Return the layouts of A and B of the row-major result."""
     oriented, _, _ = row_result(problem)
     a, b = oriented.a, oriented.b
     k_bytes = oriented.k * a.dtype.itemsize
@@ -60,7 +60,7 @@ def operand_layouts(problem: GemmProblem) -> tuple[OperandLayout, OperandLayout]
 
 
 def _layout_of(matrix: StridedMatrix, k_major: bool, k_bytes: int) -> OperandLayout:
-    # Of a padded K-major operand a vector may be half outside.
+    # A vector of a padded K-major operand may be half outside.
     outside = k_major and k_bytes % VECTOR_BYTES > 0
     return OperandLayout(k_major, outside or operand_copies(matrix).copy_bytes < VECTOR_BYTES)
 

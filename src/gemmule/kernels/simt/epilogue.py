@@ -74,7 +74,7 @@ class SimtEpilogue:
         corner : tuple of Int32
             First row and column of the thread tile.
         first : int or Int32
-            Which row of the thread tile the first of `rC` is.
+            Row of the thread tile that `rC` begins with.
         scalars : tuple
             Alpha and beta.
         extras : tuple or None
@@ -149,7 +149,7 @@ class SimtEpilogue:
             for i in cutlass.range_constexpr(together):
                 for j in cutlass.range_constexpr(0, cols, VECTOR):
                     vector = cute.make_tensor(rC.iterator + (begin + i) * cols + j, cute.make_layout(VECTOR))
-                    # The vectors of a thread are apart by whole lines, or in one, where rows are swizzled.
+                    # The vectors of a thread are whole lines apart, or in one line, where rows are swizzled.
                     column = cutlass.const_expr(j * lanes_n * _ITEM)
                     address = (own + column if lanes_n == _LINE else own ^ column) + i * (warp_n * _ITEM)
                     cute.autovec_copy(vector, _shared(self.number, address, VECTOR))

@@ -19,18 +19,18 @@ class SimtRates(NamedTuple):
     cycles : float
         Cycles a microsecond; others are in cycles of a scheduler.
     copy, transposing, read, k_tile : float
-        Of a copy of 4 bytes by a warp, of an MN-major operand and of a K-major one, of its read of 16 bytes a lane from
+        Cycles of a warp's copy of 4 bytes, of an MN-major operand and of a K-major one, of its 16-byte read a lane from
         shared memory, and of a k-tile's synchronisation.
     latency, alone : float
         The least of a k-tile, and the part of a CTA's own that it cannot hide alone.
     start, epilogue : float
-        Of a CTA, and of an element of a thread tile.
+        Cycles of a CTA's start, and of an element of a thread tile.
     memory : float
         Bytes a microsecond.
     vector : float
-        Of a vector of a K-major operand, which a warp loads and stores transposed.
+        Cycles of a vector of a K-major operand, which a warp loads and stores transposed.
     loading : float
-        What the least of a k-tile is longer where vectors are loaded, by no largest tile.
+        Addition to the least time of a k-tile where vectors are loaded, except in largest tiles.
     """
 
     launch: float
@@ -217,7 +217,7 @@ def factor_of(
     k_major, unaligned : tuple of bool
         Of A and of B: whether it is K-major, and is copied by element.
     copied : str
-        How aligned K-major operands are copied: "elements", "vectors", "slots", "wide" or "wide of one".
+        Copies of aligned K-major operands: "elements", "vectors", "slots", "wide" or "wide of one".
     by_element : bool
         Whether the result is written by element.
     """

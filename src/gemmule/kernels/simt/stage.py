@@ -152,7 +152,7 @@ class VectorCopies(TransposingCopies):
     @cute.jit
     def load(self, gX: cute.Tensor, loaded: cute.Tensor, source, mask, p: cutlass.Constexpr[int]):
         """Load vector p of a k-tile: zeros where the mask leaves it out, or where tiles are whole what was there."""
-        # Of whole tiles all bits are the same.
+        # In whole tiles all bits are equal.
         bit = "mov.b32 bit, {$r1};" if self.whole else f"and.b32 bit, {{$r1}}, {1 << p};"
         found = cute.arch.inline_ptx(
             f"{{ .reg .pred inside; .reg .b32 bit; {bit} setp.ne.s32 inside, bit, 0; "
@@ -265,7 +265,7 @@ class SlotCopies(TransposingCopies):
     def target(self):
         tid, _, _ = cute.arch.thread_idx()
         panel, vector = self.first_part()
-        # Eight lanes that store at once have two places that are 4 apart, by which they meet all banks.
+        # Eight lanes that store at once have two places with a distance of 4, which cover all banks.
         place = tid // 4 % 2 * 4 + tid % _LANES // _MATRIX
         return self.stage.offset(panel * PANEL + place * 4, vector * self.stage.vector + tid % 4)
 

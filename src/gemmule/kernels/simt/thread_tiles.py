@@ -13,7 +13,7 @@ from .vectors import write_vector
 
 @cute.jit
 def spread(place, index: cutlass.Constexpr[int], places: cutlass.Constexpr[int]):
-    """Return row (or column) `index` of thread `place` of `places`: its vectors are `places` vectors apart."""
+    """Return row (or column) `index` of thread `place` of `places`: the stride of its vectors is `places` vectors."""
     return (index // VECTOR * places + place) * VECTOR + index % VECTOR
 
 

@@ -28,7 +28,7 @@ _WAITS, _TOGETHER = 2.3, 4
 
 
 class OperandLayout(NamedTuple):
-    """How an operand lies."""
+    """Layout of an operand."""
 
     k_major: bool
     unaligned: bool
@@ -53,7 +53,7 @@ class SimtFacts:
     warps : array
         Warps of a CTA for each scheduler.
     products, copies, transposed, vectors, reads, tile_elements : array
-        Of a thread: FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
+        A thread's FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
         of vectors for a k-tile; and elements of its tile.
     loads, together : array
         1 where a CTA that is alone waits for vectors, or more, or else 0; and its first k-tiles, which do not.
@@ -87,7 +87,7 @@ class SimtWork:
     Attributes
     ----------
     facts : SimtFacts
-        What it does for every product.
+        Work for every product.
     ctas : array
         CTAs of the busiest SM.
     waves, rest : array

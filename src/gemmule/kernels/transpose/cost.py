@@ -15,7 +15,7 @@ from .refusals import rows_are_aligned
 from .skinny.config import SkinnyConfig, structures_side
 from .tile_config import LONG_ROW, SECTOR, WARP, WORD, ByteTileConfig, SectorTileConfig, packed_rows
 
-# What an SM of an H200 holds at once.
+# Limits of an SM of an H200: bytes of shared memory, threads and CTAs.
 _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_CTAS = 220 << 10, 2048, 32
 # Byte tiles on an H200: bytes a second of an SM, with many CTAs and with one alone, and seconds from the first read to
 # the last write of a CTA.
@@ -23,7 +23,7 @@ _BYTES_A_SECOND, _BYTES_A_SECOND_ALONE, _LATENCY = 31e9, 50e9, 1.8e-6
 # Threads that were fastest, where the tile's rows are shorter than 256 bytes and where they are not, by the bytes of an
 # element.
 _FASTEST_THREADS = {1: (256, 256), 2: (256, 256), 4: (128, 512), 8: (128, 256), 16: (64, 256)}
-# What tiles take longer, and microseconds of a launch.
+# Factor of tiles, and microseconds of a launch.
 _SLOWER, _LAUNCH = 1.05, 1.5
 # Seconds of an H100's SM for each CTA of byte tiles at least.
 _CTA = 0.15e-6
@@ -37,11 +37,11 @@ _SPAN_BYTES_A_SECOND, _SPAN_BYTES_A_SECOND_ALONE, _SPAN_LATENCY = 29e9, 28e9, 2.
 # Seconds of an SM for the instructions of a warp, and of each unit of its threads; units of a thread beyond which its
 # loads wait for others, and what each costs: where elements are woven, and where they are gathered.
 _SPAN_WORK = {True: (0.028e-6, 0.003e-6, 10, 0.062), False: (0.016e-6, 0.0015e-6, 0, 0.0)}
-# What woven spans at both ends of the rows of a batch take longer, as a share of spans inside.
+# Addition for woven spans at both ends of the rows of a batch, as a share of spans inside.
 _ENDS = 0.9
 # Few threads of a CTA, and their factor.
 _FEW_THREADS, _OF_FEW = 128, 1.02
-# Of equal times that of words whose structures, those that are moved at once, fill whole sectors: a factor.
+# Factor of words whose structures, moved at once, fill whole sectors: breaks ties.
 _OF_WHOLE = 0.999
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
@@ -59,7 +59,7 @@ _SECTOR_RESIDENT_THREADS = {1: 1024, 2: 1536, 4: 2048, 8: 2048}
 
 
 class _TileUse(NamedTuple):
-    """What else a config of a tile decides."""
+    """Further quantities of a tile's config."""
 
     config: int  #: Its number.
     at_once: int  #: CTAs of a GPU.
@@ -68,7 +68,7 @@ class _TileUse(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """What a tile decides for every transpose of elements of a size."""
+    """Quantities of a tile for every transpose of elements of a size."""
 
     #: rows, cols: Elements of the tile's rows in the source and in the target.
     rows: int
@@ -89,7 +89,7 @@ def tile_costs(problem: TransposeProblem, configs: Sequence[ByteTileConfig], gpu
 
 
 def _launched(seconds: float) -> float:
-    """Return about the microseconds of a launch, of the seconds that its CTAs' sum says."""
+    """Return about the microseconds of a launch, from the sum of its CTAs' seconds."""
     return _SLOWER * 1e6 * seconds + _LAUNCH
 
 

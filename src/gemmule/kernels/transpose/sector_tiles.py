@@ -273,7 +273,7 @@ class SectorTile(Words):
 
     @cute.jit
     def row_of(self, sT: cute.Tensor, i, further: cutlass.Constexpr[int] = 0):
-        """Return the row `further` below i. Rows of adjacent lanes are contiguous, those of one lane far apart."""
+        """Return the row `further` below i. Rows of adjacent lanes are contiguous, those of a lane are strided."""
         if cutlass.const_expr(further % self.pack == 0):
             # The address is a sum with a constant.
             start = (i % self.pack * self.columns + i // self.pack) * self.row_words

@@ -20,7 +20,7 @@ from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
-#: Of every so many products one is left out of the fit.
+#: One of so many products is held out of the fit.
 HELD_OUT = 4
 #: Errors that differ by less are alike: predicted times are not exact to the last bit.
 _ALIKE = 1e-6

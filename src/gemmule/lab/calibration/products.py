@@ -1,4 +1,4 @@
-"""Products whose times tell a GPU's rates: for each rate those whose predicted times depend on it most."""
+"""Products that determine a GPU's rates: for each rate those whose predicted times depend on it most."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 POINTS = 72
 #: Files of a figure.
 KINDS = ("png", "svg")
-# What would make each file another one, or says nothing.
+# Metadata that would differ in each file, or carry nothing.
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
@@ -55,11 +55,11 @@ def figure_on(page: Page, *, text_as: str = "path", salt: str = "gemmule") -> It
     Parameters
     ----------
     page : Page
-        Where it will stand.
+        Page of the figure.
     text_as : str
         ``path`` draws text in SVG as outlines, which look alike everywhere; ``none`` leaves it text.
     salt : str
-        What ids in SVG are made from: the same drawing gives the same ids.
+        Salt of the ids in SVG: the same drawing gives the same ids.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def inline_svg(figure: Figure, name: str, title: str) -> str:
     figure : Figure
         Drawn with the theme `LIGHT`, text left as text.
     name : str
-        What its ids begin with, so that they are no other figure's.
+        Prefix of its ids, unique among figures.
     title : str
         Its text alternative.
     """
@@ -128,7 +128,7 @@ def inline_svg(figure: Figure, name: str, title: str) -> str:
     text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)
     for colour, variable in LIGHT.variables.items():
         text = text.replace(colour, f"var({variable})")
-    # The page says how wide it is, and in which font.
+    # Width and font are the page's.
     head, _, rest = text.partition(">")
     head = re.sub(r'\s(?:width|height|version|xmlns(?::\w+)?)="[^"]*"', "", head)
     head = f'{head} role="img" aria-labelledby="{name}-title">'
@@ -148,7 +148,7 @@ def spread_labels(
     labels : sequence of (float, float, str, str)
         Point, text and colour of each.
     page : Page
-        Where the figure stands.
+        Page of the figure.
     faint : bool
         Whether the lines to the points step back, because they are long.
     """
@@ -173,7 +173,7 @@ def _shortened(text: str, page: Page) -> str:
 
 
 def _apart(wanted: list[float], gap: float) -> list[float]:
-    """Return places near those wanted and `gap` apart, between 0 and 1 as far as there is room."""
+    """Return places near those wanted with distances of at least `gap`, between 0 and 1 as far as there is room."""
     order = sorted(range(len(wanted)), key=lambda number: wanted[number])
     # Blocks of labels that touch: each stands where its members want it on average.
     blocks: list[tuple[list[int], float]] = []

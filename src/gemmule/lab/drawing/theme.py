@@ -18,7 +18,7 @@ class Theme:
     """Colours of a figure on one kind of page."""
 
     name: str  #: ``light`` or ``dark``.
-    page: str  #: What is behind everything.
+    page: str  #: Background.
     #: ink, faint: Text and the baseline; text and lines that step back.
     ink: str
     faint: str

@@ -51,7 +51,7 @@ class Figures:
     registers: int = 0
     most_registers: int = 255
     spill_bytes: int = 0
-    occupancy: str = ""  #: How many warps run at a time and what allows no more.
+    occupancy: str = ""  #: Occupancy, and the resource that limits it.
     #: worst_access, worst_conflict: The place with the most passes beyond what is needed, and the one with the most
     #: conflicts of banks.
     worst_access: str = ""
@@ -112,15 +112,15 @@ def _relieve(figures: Figures) -> str:
     waits = figures.exposed_seconds > _WAITING * longest
     if unit == L2:
         return (
-            "Ask less of the L2 cache, which takes the longest: larger tiles of the result read each element for more "
+            "Load less from L2, which takes the longest: larger tiles of the result read each element for more "
             "multiply-adds."
             if figures.product
-            else "Ask less of the L2 cache, which takes the longest: touch each sector with one request."
+            else "Load less from L2, which takes the longest: touch each sector with one request."
         )
     if unit == MEMORY and figures.memory_bytes > (1 + _AGAIN) * figures.least_bytes:
         return (
             f"Read less from device memory, which takes the longest: {figures.memory_bytes / figures.least_bytes:.1f} "
-            "times what the operands have; let CTAs that run together lie in a block that shares rows and columns, "
+            "times the operands' bytes; let concurrent CTAs form a block that shares rows and columns, "
             "or make their tiles larger."
         )
     if waits:
@@ -155,7 +155,7 @@ def _relieve_l1(figures: Figures) -> str:
             f"most of them at {figures.worst_conflict}; change the layout there, or which elements a thread owns."
         )
     if not figures.product:
-        return "Move more bytes with each instruction: what L1 and shared memory pass on is limited by their requests."
+        return "Move more bytes with each instruction: L1 and shared memory are limited by requests."
     if figures.global_passes > figures.shared_passes:
         return (
             f"Share what is loaded: {_each(figures.global_passes, figures)} lines of L1 for one multiply-add of a "
@@ -182,18 +182,18 @@ def _hide(figures: Figures) -> str:
     where = f" ({figures.occupancy})" if figures.occupancy else ""
     if not figures.product:
         return (
-            f"Keep more requests on their way: a thread uses what it asked for after {figures.distance} instructions"
+            f"Keep more loads in flight: a thread uses a loaded value after {figures.distance} instructions"
             f"{where}; let it load several elements before it stores the first."
         )
     if figures.asynchronous:
         return (
-            f"Hide the latency: what is asked for is waited for {figures.distance} instructions later, and few warps "
-            f"can step in{where}; the copies are asynchronous already, so ask earlier, with more k-tiles on their way, "
+            f"Hide the latency: a load is waited for {figures.distance} instructions later, and few other "
+            f"warps can run{where}; the copies are asynchronous, so issue them earlier, with more k-tiles in flight, "
             "or let more warps run at a time."
         )
     return (
-        f"Hide the latency: what a k-tile loads is used {figures.distance} instructions after it was asked for, and "
-        f"few warps can step in{where}; fetch the next k-tile while this one is multiplied, with two buffers in "
+        f"Hide the latency: a k-tile is used {figures.distance} instructions after its load, and few "
+        f"other warps can run{where}; fetch the next k-tile while this one is multiplied, with two buffers in "
         "shared memory."
     )
 

@@ -38,15 +38,15 @@ class Behind:
     """Bytes between the L2 cache and device memory."""
 
     bytes: int  #: Read and written, by CTAs in step.
-    apart_bytes: int  #: The same by CTAs apart.
-    written: int  #: Of both, what is written.
+    apart_bytes: int  #: The same with CTAs not in step.
+    written: int  #: Written bytes, in either case.
     #: copied, apart_copied: Bytes that parts of L2 get from each other, in step and apart.
     copied: int
     apart_copied: int
-    how: str  #: How it was counted.
+    how: str  #: Method of counting.
 
     def hit_rates(self, asked: int, stored: int, partitions: int) -> tuple[float, float]:
-        """Return the share of the lookups in L2 that find what they ask for, by CTAs in step and apart.
+        """Return the hit rates of L2, with CTAs in step and not.
 
         Parameters
         ----------
@@ -97,12 +97,12 @@ def behind_l2(problem: Problem, choice: Choice, chip: Chip, kernel: Counted, cta
     if room is not None and least <= room:
         return once("each operand once: fits in L2")
     depth = math.lcm(k_tile_depth(choice.config, problem), _UNROLLED)
-    # What is left of K at the end stays, so that the same code runs.
+    # The remainder of K stays, so that the same code runs.
     small = resized(problem, (problem.m, problem.n, min(depth + problem.k % depth, problem.k)))
     assert isinstance(small, GemmProblem)
     if max(spanned(small.a) * small.a.dtype.itemsize, spanned(small.b) * small.b.dtype.itemsize) > _LARGEST:
         return once("least: too long to follow")
-    # What is written is not looked at: rows of the result may lie on each other, and need little memory.
+    # Stores are not replayed: rows of the result may overlap, and need little memory.
     line = _LINE // small.d.dtype.itemsize
     small = dataclasses.replace(small, d=dataclasses.replace(small.d, row_stride=small.d.row_stride % line or line))
     if choice.signature(small) != choice.signature(problem):

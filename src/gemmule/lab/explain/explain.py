@@ -36,12 +36,12 @@ _SECTOR = 32
 # Multiply-adds, or elements, that are counted at most: minutes.
 _MOST = 1 << 30
 _WARP = 32
-# Who takes what others refuse.
+# The kernels for problems that others refuse.
 _REFERENCE = {"gemm": "gemm_reference", "transpose": "transpose_reference"}
 
 
 def arch_for(chip: Chip) -> tuple[Arch, str]:
-    """Return the architecture that a chip's kernels are compiled for, and what is to be said of it."""
+    """Return the architecture that a chip's kernels are compiled for, and a remark on it."""
     if chip.capability < OLDEST.capability:
         major, minor = chip.capability
         return OLDEST, (
@@ -66,7 +66,7 @@ def explain(
     Parameters
     ----------
     problem : GemmProblem or TransposeProblem
-        What it computes; one matrix, no batch.
+        Problem; one matrix, no batch.
     compile_kernel : callable
         Gives the compiled kernel to be counted: `gemmule.vgpu.instrument.CountedKernel`.
     bandwidth : float, optional
@@ -165,9 +165,9 @@ def _why_not_sampled(choice: Choice, recipe: Launch) -> str:
             f"explain '{choice.spec.name}[{alone}]', which does not, or run it by gm.matmul.plan(..., executor='vgpu', "
             "kernel=...)"
         )
-    kept = " and ".join(one.name for one in recipe.workspaces)
+    memory = " and ".join(one.name for one in recipe.workspaces)
     return (
-        f"{choice.spec.name} ({choice.config}) keeps {kept} in device memory for this problem, which small problems do "
+        f"{choice.spec.name} ({choice.config}) has workspaces ({memory}) for this problem, which small problems do "
         "not show; give a --shape of a smaller K"
     )
 
@@ -223,7 +223,7 @@ def _check_effort(choice: Choice, chosen: tuple[Sample, ...]) -> None:
     work = sum(math.prod(extents(sample.problem)) for sample in chosen)
     if work > _MOST:
         raise UnsupportedError(
-            f"the grid of {choice.spec.name} does not tell the tile of a CTA, and the whole problem is too long to be "
+            f"the grid of {choice.spec.name} does not give the tile of a CTA, and the whole problem is too long to be "
             f"counted ({work:.2g} steps, {_MOST:.2g} at most); give a smaller --shape"
         )
 

@@ -46,7 +46,7 @@ class Before:
     """A launch that prepares operands for the one that is explained."""
 
     kernel: str  #: Its kernel.
-    bytes: int  #: What it reads and writes.
+    bytes: int  #: Bytes that it reads and writes.
     seconds: float  #: The least time, at the bandwidth of device memory.
 
 
@@ -59,7 +59,7 @@ class Explanation:
     choice: Choice
     chip: Chip
     recipe: Launch
-    arch: str  #: What the code is compiled for.
+    arch: str  #: Target of the compiled code.
     arch_note: str  #: Why that is not the chip's own, where it is not.
     toolchain: str  #: Compiler and version.
     samples: tuple[tuple[tuple[int, ...], int], ...]  #: Extents that were counted, and the factor of each.
@@ -71,14 +71,14 @@ class Explanation:
     occupancy: Occupancy  #: CTAs that an SM holds.
     totals: Totals  #: The counts.
     levels: tuple[LevelTraffic, ...]  #: Bytes by level.
-    behind_l2: Behind  #: What passes between the L2 cache and device memory.
-    bandwidth: float  #: Of device memory, bytes a second.
+    behind_l2: Behind  #: Traffic between the L2 cache and device memory.
+    bandwidth: float  #: Bandwidth of device memory, bytes a second.
     limits: tuple[Limit, ...]  #: Least times, the longest first.
     #: Why the time of a unit is not known, for each such unit. With any, nobody can say which takes the longest.
     missing: tuple[str, ...]
-    waiting: Waiting | None  #: How it waits for device memory.
+    waiting: Waiting | None  #: Waits for device memory.
     published: Published | None  #: The simple roofline of a product.
-    next: str | None  #: What to change next; None where units are missing.
+    next: str | None  #: Advice on the next change; None where units are missing.
     tiles: int = 0  #: CTAs that there would be if each computed one tile: more than there are where CTAs stay.
     #: Registers of a thread that warps ask for by themselves, giving up or taking some; none where no warp does.
     warp_registers: tuple[int, ...] = ()
@@ -135,7 +135,7 @@ class Explanation:
 
     @property
     def l2_hit_rates(self) -> tuple[float, float] | None:
-        """Share of the lookups in L2 that find what they ask for, by CTAs in step and apart; None for a transpose."""
+        """Hit rates of L2, with CTAs in step and not; None for a transpose."""
         if not isinstance(self.problem, GemmProblem):
             return None
         stored = SECTOR * self.totals.total("sectors", *_STORES)

@@ -62,7 +62,7 @@ class Run(Protocol):
     def rounds(self) -> Sequence[int]: ...
 
 
-#: What completes: its kind, where, and which time.
+#: A completion: kind, place and count.
 Token = tuple[str, int, int]
 
 

@@ -28,7 +28,7 @@ _WAVEFRONT = 128
 
 ARITHMETIC, ISSUE, L1, L2, MEMORY = "arithmetic", "instruction issue", "L1 and shared memory", "L2", "device memory"
 _PEAKS = {"f32": "fp32", "f64": "fp64", "s32": "int32"}
-# Tensor cores by the type that they multiply: another type's are no substitute, since the instruction says the type.
+# Tensor cores by the type that they multiply: another type's are no substitute: the type is part of the instruction.
 _TENSOR = {
     "float64": "fp64_tensor",
     "float32": "tf32_tensor",
@@ -46,23 +46,23 @@ class Limit:
     """The time of one unit alone."""
 
     unit: str  #: The unit.
-    amount: float  #: What passes through it, in all.
-    what: str  #: What is counted.
+    amount: float  #: Total traffic or operations.
+    what: str  #: Counted quantity.
     rate: float  #: Most of it in a second, of the whole chip.
     seconds: float  #: The least time.
     #: Factor in it: CTAs of the SM with the most, over their number on average. 1 for what all share.
     uneven: float = 1.0
-    means: str = ""  #: What the rate belongs to, of the arithmetic units.
+    means: str = ""  #: Owner of the rate, for arithmetic units.
 
 
 @dataclasses.dataclass(frozen=True)
 class Waiting:
     """Waiting for device memory."""
 
-    rounds: int  #: How often a warp waits.
-    distance: int  #: Instructions between a request and the use of what it brings, in the order of the PTX; the median.
+    rounds: int  #: Waits of a warp.
+    distance: int  #: Instructions between a load and the use of its value, in the order of the PTX; the median.
     hidden_cycles: int  #: Cycles that they take at least, with the warps that share a scheduler.
-    #: What the launch waits if all warps of an SM wait at the same time, and a request takes
+    #: Seconds that the launch waits if all warps of an SM wait at the same time, and a request takes
     #: `ASSUMED_LATENCY` cycles; None where the chip's clock is not known.
     exposed_seconds: float | None
 

@@ -48,7 +48,7 @@ EXPLAINED = tuple(spec for spec in REGISTRY if spec.name not in _UNEXPLAINED)
 _RUNG = re.compile(r"[a-z]\d\d_")
 # A size that no kernel refuses for its edges.
 _FRIENDLY = (4096, 4096, 4096)
-# Where no type is given, float32 is asked for first; of Hopper's kernels last, since they are for tensor cores.
+# Without a given type, float32 is tried first; with Hopper's kernels last, since they are for tensor cores.
 _ITEMSIZES = (4, 1, 2, 8, 16)
 _DTYPES = ("float32", *(dtype for dtype in MEASURED_DTYPES if dtype != "float32"))
 
@@ -81,8 +81,8 @@ def choice_named(word: str) -> Choice:
 def as_called(choice: Choice, problem: Problem, arch: Arch, chip: Chip) -> Choice:
     """Return a production kernel in the config that a call takes on a chip; a rung of a ladder as it is.
 
-    Of configs whose CTAs share tiles, which are not explained, the best other one is returned, with the call's as its
-    source. A kernel that takes the problem in no config stays as it is, too, and says why when it is explained.
+    Configs whose CTAs share tiles are not explained: the best other one is returned, with the call's as its
+    source. A kernel that supports the problem in no config is returned unchanged; explaining it raises its reason.
     """
     spec = choice.spec
     if spec.cost is None or _RUNG.match(spec.name):
@@ -112,7 +112,7 @@ def problem_of(
     layout: str | None,
     precision: str | None,
 ) -> Problem:
-    """Return the problem that is asked for; a type or layout that is not given is the first that the kernel takes.
+    """Return the requested problem; a type or layout that is not given is the first that the kernel supports.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def problem_of(
         whole = gemm_problem(size[0], size[1], size[2], kind, output_type(kind, output), way)
         return dataclasses.replace(whole, precision=exact)
 
-    # Of none that it takes, the kernel says why: of the first that it would take at a friendlier size or on a chip of
+    # If it supports none, the error gives the reason of the first that it would support at another size or on a chip of
     # its own, if there is one.
     ways = list(itertools.product(outputs, dtypes, layouts))
     for on, size in itertools.product((arch, *spec.archs), ((m, n, k), _FRIENDLY)):

@@ -21,7 +21,7 @@ from .sample import extents
 from .timeline_text import timeline_text, waits_text
 from .totals import LineCounts
 
-#: Characters of a line where no terminal says how many.
+#: Characters of a line without a terminal.
 WIDTH = 100
 # Extents at which a copy and a transpose differ.
 _USUAL = (4096, 8192)
@@ -73,7 +73,7 @@ def _head(explained: Explanation, width: int) -> str:
         out = f" -> {problem.d.dtype}" if problem.d.dtype != problem.a.dtype else ""
         what = f"{size}, {problem.a.dtype}{out}, {problem.layout}"
     else:
-        # Where an extent is 1, a transpose is a copy, too: what the kernel does with others tells.
+        # With an extent of 1 a transpose is a copy, too: the kernel's support of others decides.
         usual = problem_for(spec, config, Arch.parse(explained.arch), *_USUAL, problem.itemsize)
         what = f"{size}, {problem.itemsize} bytes an element, {'copied' if is_copy(usual) else 'transposed'}"
     signature = " ".join(f"{name}={value}" for name, value in explained.choice.signature(problem))
@@ -211,7 +211,7 @@ def _requests(explained: Explanation, width: int) -> str:
     share = totals.total("ideal_sectors") / max(totals.total("sectors"), 1)
     if per:
         rows.append(("sectors", f"of 32 bytes, {', '.join(per)} of a warp; {share:.1%} of them needed"))
-    # What follows is for threads that load by themselves.
+    # The rest is for kernels whose threads load.
     if explained.published is not None and explained.timeline is None:
         rows.append(("a step of k", f"{explained.published.sectors_per_warp_step:.4g} sectors read by each warp"))
     if bulk := [line for line in totals.by_line if line.bulk]:
@@ -271,7 +271,7 @@ def _limits(explained: Explanation, width: int) -> str:
         rate = explained.rate(limit.seconds)
         longest = explained.limits[0].seconds
         row = [limit.unit, _scaled(limit.amount), limit.what, f"{_scaled(limit.rate)}/s", f"{limit.seconds * 1e3:.4g}"]
-        # Where a unit is missing, it may be the one that takes the longest.
+        # A missing unit may be the one that takes the longest.
         if not explained.missing:
             row += [f"{limit.seconds / longest:.0%}", _figure(rate / scale) if rate is not None else ""]
         rows.append(row)
@@ -290,7 +290,7 @@ def _limits(explained: Explanation, width: int) -> str:
             )
         )
     if (most := explained.rate(explained.least_seconds)) is not None and explained.longest is not None:
-        # What passes L2 is estimated, and nobody publishes its rate.
+        # Traffic of L2 is estimated, and its rate is unpublished.
         is_estimate = explained.longest.unit == L2
         holds = "This is an estimate, as are the bytes of L2." if is_estimate else "This is no estimate."
         text = f"At most {_rate(most, product)}{_share(explained, most)}: {explained.longest.unit} takes longest. "

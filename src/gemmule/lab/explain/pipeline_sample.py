@@ -38,7 +38,7 @@ def sampled_timeline(
     blocks: int,
     rules: Callable[[Rules], Rules] | None = None,
 ) -> Timeline | None:
-    """Run a sample of a launch, and return its timeline; None where nothing can be said.
+    """Run a sample of a launch, and return its timeline; None where it has none.
 
     Parameters
     ----------

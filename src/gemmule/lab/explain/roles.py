@@ -22,7 +22,7 @@ class _Reader:
         for number, event in enumerate(events):
             for token in event.signals:
                 self.signalled.setdefault(token, []).append(number)
-        # Of every CTA the phases with which k-tiles came, in the order in which they were asked for.
+        # Phases of the loaded k-tiles of every CTA, in the order of the loads.
         self.k_tile_of: dict[Token, int] = {}
         self.stage_of: dict[Token, int] = {}
         self.cta_of: dict[Token, int] = {}
@@ -41,7 +41,7 @@ class _Reader:
     def role(self, event: Event) -> Role | None:
         return self.role_of.get((event.cta, event.warps[0]))
 
-    def about(self, event: Event, mine: Role) -> tuple[str, tuple[Role, ...]]:
+    def about(self, event: Event, own: Role) -> tuple[str, tuple[Role, ...]]:
         """Return the condition of a wait, and the roles that fulfil it."""
         token = event.waits[-1]
         numbers = self.signalled.get(token, [])
@@ -51,12 +51,12 @@ class _Reader:
         if token[0] == "mbarrier":
             return ("slices" if token in self.k_tile_of else "C" if copies else "free stages"), others
         if token[0] in ("products", "read", "written"):
-            return ("its products" if token[0] == "products" else "its stores"), (mine,)
+            return ("its products" if token[0] == "products" else "its stores"), (own,)
         if token[0] == "cluster":
             return "the cluster", ()
-        # Where some arrive and go on, those that wait are handed something.
+        # Where some arrive without waiting, the others wait for their data.
         giving = tuple(dict.fromkeys(self.role(self.events[n]) for n in numbers if not self.events[n].waits))
-        handed = tuple(role for role in giving if role is not None and role != mine)
+        handed = tuple(role for role in giving if role is not None and role != own)
         return ("its turn", handed) if handed else ("a barrier", others)
 
 
@@ -64,11 +64,11 @@ def _roles(events: Iterable[Event]) -> tuple[Role, ...]:
     does: dict[tuple[int, int], set[str]] = {}
     for event in events:
         for warp in event.warps:
-            mine = does.setdefault((event.cta, warp), set())
+            work = does.setdefault((event.cta, warp), set())
             if event.kind in ("copy", "products"):
-                mine.add("copies" if event.kind == "copy" else "multiplies")
+                work.add("copies" if event.kind == "copy" else "multiplies")
             if event.written or event.kind == "store":
-                mine.add("writes")
+                work.add("writes")
     found = []
     for cta, group in sorted({(cta, warp // 4) for cta, warp in does}):
         warps = [warp for warp in range(4 * group, 4 * group + 4) if does.get((cta, warp))]
@@ -88,7 +88,7 @@ def timeline(events: Sequence[Event], rules: Rules, *, tiles: int, multiprocesso
     events : sequence of Event
         Those of all CTAs of the sample.
     rules : Rules
-        How long things take.
+        Assumed durations.
     tiles : int
         Tiles that each CTA computes.
     multiprocessors : int

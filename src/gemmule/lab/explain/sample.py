@@ -75,7 +75,7 @@ def samples(spec: KernelSpec, config: Config, problem: Problem) -> tuple[Sample,
 
 
 def unfolded(spec: KernelSpec, config: Config, problem: Problem) -> int | None:
-    """Return the CTAs that a launch would have if each computed one tile; None where the grid does not tell."""
+    """Return the CTAs that a launch would have if each computed one tile; None if the grid does not determine it."""
     m, n, *k = extents(problem)
     side_m, side_n = tile_of(spec, config, problem)[:2]
     if side_m is None or side_n is None:
@@ -158,7 +158,7 @@ def k_tile_depth(config: Config, problem: Problem) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Tile:
-    """How far the tiles of a grid extend along an axis."""
+    """Extent of a grid's tiles along an axis."""
 
     first: int  #: The first tile: shorter where tiles begin at aligned addresses, and the matrix anywhere.
     side: int  #: Every other tile.
@@ -167,7 +167,7 @@ class _Tile:
 def tile_of(spec: KernelSpec, config: Config, problem: Problem) -> tuple[int | None, ...]:
     """Return how far the tile of a CTA, or of a cluster, extends along each axis but K, read off the launch recipe.
 
-    None where the grid does not tell.
+    None if the grid does not determine it.
     """
     return tuple(tile.side if tile is not None else None for tile in _tiles(spec, config, problem))
 

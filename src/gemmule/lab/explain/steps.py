@@ -1,4 +1,4 @@
-"""When the events of a pipeline happen, by rules: the virtual GPU says who waits for whom, and has no clock.
+"""Times of a pipeline's events, by rules: the virtual GPU gives the dependencies, and has no clock.
 
 Every event happens as early as what it waits for allows. A warp issues an instruction a cycle. What its loads and
 stores pass through L1 and shared memory, products on the tensor cores, and copies on the way from the L2 cache, queue
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 from .instrument import Event, Token
 
-# Events that end after those who asked for them have gone on.
+# Events that complete asynchronously.
 _ASYNCHRONOUS = ("products", "copy", "store")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How long things take, in cycles of an SM."""
+    """Assumed durations, in cycles of an SM."""
 
     flop: float  #: Operations of the tensor cores in a cycle: the chip's peak.
     shared_bytes: float = 128.0  #: Bytes that shared memory delivers in one.
@@ -79,7 +79,7 @@ def happenings(events: Sequence[Event], rules: Rules, multiprocessors: int) -> l
     events : sequence of Event
         Those of each warp in its order.
     rules : Rules
-        How long things take.
+        Assumed durations.
     multiprocessors : int
         CTA c runs on SM c modulo this.
     """
@@ -95,7 +95,7 @@ def happenings(events: Sequence[Event], rules: Rules, multiprocessors: int) -> l
     free = dict.fromkeys(queues, 0.0)
     before: dict[tuple[int, int], int | None] = dict.fromkeys(queues)
     place = dict.fromkeys(queues, 0)
-    # What can be done next, the earliest first: an event begins to be issued, is reached, or may be passed.
+    # Ready events, the earliest first: an event begins to be issued, is reached, or may be passed.
     ready: list[tuple[float, int, str]] = []
     waiting: dict[Token, list[int]] = {}
 
@@ -178,7 +178,7 @@ def chain(found: Sequence[Happening], last: int) -> list[tuple[str, int, float, 
     while number is not None:
         here = found[number]
         if asynchronous:
-            # Of what was served before only that counts for which the next had to wait.
+            # Only a service that the next one had to wait for counts.
             parts.append((here.event.kind, number, here.begun, min(here.done, limit)))
             limit = here.begun
             if here.queued is not None:

@@ -9,7 +9,7 @@ import dataclasses
 
 from .steps import Rules
 
-#: What a warp may do, in the order in which it is told.
+#: Work of a warp, in the order of its description.
 DOES = ("copies", "multiplies", "writes")
 #: The same of several warps.
 PLURAL = {"copies": "copy", "multiplies": "multiply", "writes": "write"}
@@ -37,35 +37,35 @@ class Span:
     #: ``copy``, from the request to the last byte; ``products``; ``write``, stores of threads; ``store``, of the copy
     #: engine; or ``wait``.
     what: str
-    role: Role  #: Who does it, or asked for it.
+    role: Role  #: Role that does or issued it.
     #: begin, end: In cycles.
     begin: float
     end: float
     cta: int  #: The CTA that it happens in: of a copy, one that gets the k-tile.
     k_tile: int | None = None  #: Number of the k-tile among those of the CTA that gets it.
-    stage: int | None = None  #: Where it lies.
-    about: str = ""  #: What a wait is for.
+    stage: int | None = None  #: Stage of shared memory.
+    about: str = ""  #: Awaited event of a wait.
 
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """How a role waits for others."""
+    """Waits of a role for others."""
 
-    role: Role  #: Who waits.
-    #: What for: ``slices``, ``free stages``, ``C``, ``its products``, ``its stores``, ``its turn`` (a barrier at which
-    #: those who bring it about do not wait), ``a barrier`` or ``the cluster``.
+    role: Role  #: Waiting role.
+    #: Awaited: ``slices``, ``free stages``, ``C``, ``its products``, ``its stores``, ``its turn`` (a barrier at which
+    #: the arriving roles do not wait), ``a barrier`` or ``the cluster``.
     about: str
-    by: tuple[Role, ...]  #: Who brings that about.
-    times: int  #: How often it had to wait.
-    cycles: float  #: How long, all together: the warp that waits longest.
-    critical: int  #: How many of these waits are on the longest chain of events.
+    by: tuple[Role, ...]  #: Arriving roles.
+    times: int  #: Number of waits.
+    cycles: float  #: Total duration, of the warp that waits longest.
+    critical: int  #: Number of these waits on the critical path.
 
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
     """A pipeline in steps."""
 
-    rules: Rules  #: How long things take.
+    rules: Rules  #: Assumed durations.
     step: float  #: Cycles of a step: the products of one k-tile of a CTA, on the tensor cores.
     #: tiles, k_tiles, stages: Tiles that a CTA computes in the sample, k-tiles of each, and stages in shared memory.
     tiles: int
@@ -76,8 +76,8 @@ class Timeline:
     multiprocessors: int
     persistent: bool  #: Whether a CTA computes several tiles, in the launch that is explained.
     roles: tuple[Role, ...]  #: Those of all CTAs.
-    spans: tuple[Span, ...]  #: What happened.
-    waits: tuple[Wait, ...]  #: Who waited for whom, in the first CTA.
+    spans: tuple[Span, ...]  #: Events with their durations.
+    waits: tuple[Wait, ...]  #: Waits of the first CTA, by role.
     path: dict[str, float]  #: Cycles of the longest chain of events, by what they pass with.
     #: Cycles in which the tensor cores of the first SM have nothing to do, by when: ``start``, ``tile``
     #: (where a further one begins), ``slice`` or ``end``; and by what they wait for.
@@ -97,9 +97,9 @@ class Timeline:
 
     def in_flight(self) -> tuple[int, float]:
         """Return how many k-tiles of the first CTA are on their way: the most, and on average while it multiplies."""
-        mine = [span for span in self.spans if span.cta == 0]
-        copies = [span for span in mine if span.what == "copy"]
-        products = [span for span in mine if span.what == "products"]
+        spans = [span for span in self.spans if span.cta == 0]
+        copies = [span for span in spans if span.what == "copy"]
+        products = [span for span in spans if span.what == "products"]
         most = max(sum(other.begin <= span.begin < other.end for other in copies) for span in copies)
         first, last = min(span.begin for span in products), max(span.end for span in products)
         shared = sum(max(0.0, min(span.end, last) - max(span.begin, first)) for span in copies)

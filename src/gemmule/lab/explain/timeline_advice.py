@@ -57,7 +57,7 @@ def sample_shares(found: Timeline, k_tiles: int) -> dict[str, float]:
         sums[when] += cycles
     held = found.ctas // found.multiprocessors
     tiles = found.tiles * held
-    # Where CTAs stay, a launch begins and ends once; else every tile does.
+    # A persistent launch begins and ends once; else every tile does.
     # The other CTAs of an SM can multiply then.
     alone = (sums["start"] + sums["end"]) if held == 1 else 0.0
     ends = sums["tile"] / max(found.tiles - 1, 1) / held if found.persistent else alone
@@ -68,7 +68,7 @@ def sample_shares(found: Timeline, k_tiles: int) -> dict[str, float]:
 
 def _fewer_bytes(found: Timeline) -> str:
     return (
-        f"Ask for fewer bytes: copies take {found.copying:.2g} steps for a step of products, if TMA gets "
+        f"Load fewer bytes: copies take {found.copying:.2g} steps for a step of products, if TMA gets "
         f"{found.rules.copy_bytes:g} bytes a cycle; a larger tile, or k-tiles shared by a cluster, need less."
     )
 
@@ -83,13 +83,13 @@ def _bring_earlier(found: Timeline, share: float) -> str:
         )
     if found.stages == 1:
         return (
-            f"Keep more k-tiles on their way: the tensor cores wait for copies {share:.0%} of a tile's time, and there "
+            f"Keep more k-tiles in flight: the tensor cores wait for copies {share:.0%} of a tile's time, and there "
             "is one stage; with several, copies run ahead of the products."
         )
     return (
-        f"Ask for less, or earlier: the tensor cores wait for copies {share:.0%} of a tile's time with "
+        f"Load less, or earlier: the tensor cores wait for copies {share:.0%} of a tile's time with "
         f"{found.stages} stages, at the rates that are assumed; larger tiles or k-tiles shared by a cluster need fewer "
-        "bytes for a product, further stages ask earlier."
+        "bytes for a product, further stages load earlier."
     )
 
 

@@ -34,7 +34,7 @@ def draw_timeline(path: Path, found: Timeline, title: str, *, force: bool) -> No
     path : Path
         A .png or .svg file.
     title : str
-        What stands above.
+        Title.
     force : bool
         Whether a file of that name may be replaced.
 
@@ -77,7 +77,7 @@ def draw_rows(figure: Figure, page: Page, found: Timeline, title: str) -> None:
     _legend(axes, page, rows)
 
 
-#: What is drawn in a row: kind, from, to, text, and tile.
+#: Bar of a row: kind, from, to, text, and tile.
 _Drawn = tuple[str, float, float, str, int]
 
 
@@ -85,12 +85,12 @@ def _rows(found: Timeline) -> list[tuple[str, list[_Drawn]]]:
     rows: list[tuple[str, list[_Drawn]]] = []
     shown = [cta for cta in range(found.ctas) if cta % found.multiprocessors == 0]
     for cta in shown:
-        mine = [span for span in found.spans if span.cta == cta]
+        spans = [span for span in found.spans if span.cta == cta]
         prefix = f"CTA {shown.index(cta)}, " if len(shown) > 1 else ""
         roles = [role for role in found.roles if role.cta == cta]
-        rows += [(f"{prefix}{role.name}: {', '.join(_verbs(role))}", _doing(mine, role, found)) for role in roles]
-        rows += [(f"{prefix}stage {stage}", _holding(mine, stage, found)) for stage in range(found.stages)]
-        if stores := [("store", span.begin, span.end, "", 0) for span in mine if span.what == "store"]:
+        rows += [(f"{prefix}{role.name}: {', '.join(_verbs(role))}", _doing(spans, role, found)) for role in roles]
+        rows += [(f"{prefix}stage {stage}", _holding(spans, stage, found)) for stage in range(found.stages)]
+        if stores := [("store", span.begin, span.end, "", 0) for span in spans if span.what == "store"]:
             rows.append((f"{prefix}TMA stores", stores))
     products = [span for span in found.spans if span.what == "products" and span.cta in shown]
     busy = [_of_k_tile("products", span, found) for span in products]

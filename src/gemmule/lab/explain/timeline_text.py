@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from .timeline import PLURAL, Role, Span, Timeline
 
-#: Characters of a line where no terminal says how many.
+#: Characters of a line without a terminal.
 WIDTH = 100
 #: Signs of what a role waits for.
 SHOWN_WAITS = {"its stores": "s", "its turn": "t", "slices": ".", "free stages": "."}
@@ -19,7 +19,7 @@ _ENOUGH = 0.4
 _BUSY = 0.8
 # Steps of a column, the shortest first.
 _COLUMNS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-# What the signs are, the most important first. Those of k-tiles are read again and again.
+# Meaning of the signs, the most important first. Those of k-tiles are cycled.
 _K_TILES, _WORK, _WAITING = "0123456789abcdefghijklmnopqruvxyz", "w#S=", "-.ts"
 
 
@@ -69,20 +69,20 @@ def _chart(found: Timeline, unit: float) -> list[str]:
     lines = [f"{'step':<{_LABEL}}{_ruler(unit, count)}"]
     shown = [cta for cta in range(found.ctas) if cta % found.multiprocessors == 0]
     for cta in shown:
-        mine = [span for span in found.spans if span.cta == cta]
+        spans = [span for span in found.spans if span.cta == cta]
         if len(shown) > 1:
             lines.append(f"CTA {shown.index(cta)}")
         lines += [
-            _row(_label(role), _paint(count, width, _doing(mine, role, found)))
+            _row(_label(role), _paint(count, width, _doing(spans, role, found)))
             for role in found.roles
             if role.cta == cta
         ]
         lines += [
-            _row(f"  stage {stage}", _paint(count, width, _holding(mine, stage, found)))
+            _row(f"  stage {stage}", _paint(count, width, _holding(spans, stage, found)))
             for stage in range(found.stages)
         ]
-        if any(span.what == "store" for span in mine):
-            stores = [(span, "S") for span in mine if span.what == "store"]
+        if any(span.what == "store" for span in spans):
+            stores = [(span, "S") for span in spans if span.what == "store"]
             lines.append(_row("  TMA stores", _paint(count, width, stores)))
     busy = [(span, "#") for span in found.spans if span.what == "products" and span.cta in shown]
     lines.append(_row("tensor cores", "".join(_load(share, width) for share in _shares(count, width, busy))))

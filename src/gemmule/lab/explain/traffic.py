@@ -21,9 +21,9 @@ class LevelTraffic:
 
     name: str  #: ``device memory``, ``L2``, ``L1`` or ``shared memory``.
     formula_bytes: int | None  #: By arithmetic alone.
-    formula: str  #: What the formula is.
+    formula: str  #: Formula, as text.
     bytes: int  #: Counted.
-    counted: str  #: How it was counted.
+    counted: str  #: Method of counting.
 
 
 def levels(
@@ -40,7 +40,7 @@ def levels(
     tiles : int
         CTAs that there would be if each computed one tile.
     memory : Behind
-        What passes between the L2 cache and device memory.
+        Traffic between the L2 cache and device memory.
     """
     copied = BULK_LOAD in totals.engine_bytes
     how = "once a cluster, and stores" if copied else "misses of L1, and stores"
@@ -57,7 +57,7 @@ def levels(
     return tuple(found)
 
 
-#: How the levels of shared memory are called that no thread moves.
+#: Names of shared-memory levels with asynchronous copies.
 COPIED_IN, MULTIPLIED, COPIED_OUT = "shared: loaded", "shared: products", "shared: stored"
 
 

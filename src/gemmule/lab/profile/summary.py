@@ -22,7 +22,7 @@ class Row:
 
     kind: str  #: ``range``, ``kernel``, ``call`` or ``copy``.
     name: str  #: The device function, the function of CUDA, the way of the copy, or the range.
-    durations_ns: tuple[int, ...]  #: How long each took.
+    durations_ns: tuple[int, ...]  #: Duration of each.
     share: float  #: Part of the time of all rows of this kind; 0 where they took none.
     within: str = ""  #: For a kernel the range that it was launched in: the kernel as gemmule calls it.
     shape: LaunchShape | None = None  #: For a kernel.
@@ -30,12 +30,12 @@ class Row:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Count."""
         return len(self.durations_ns)
 
     @property
     def total_ns(self) -> int:
-        """How long they took together."""
+        """Total duration, in nanoseconds."""
         return sum(self.durations_ns)
 
     @property
@@ -87,7 +87,7 @@ class RangesOf:
         call = self._calls.get(correlation)
         if call is None or call.thread not in self._ranges:
             return ""
-        # Ranges of a thread lie in one another or apart: of those that have begun, the last that is not over.
+        # Ranges of a thread are nested or disjoint: the innermost open one.
         begun = bisect.bisect_right(self._starts[call.thread], call.start_ns)
         for one in reversed(self._ranges[call.thread][:begun]):
             if call.start_ns <= one.end_ns:
@@ -131,5 +131,5 @@ def _rows(
         durations = tuple(one.duration_ns for one in group)
         row = Row(kind, group[0].name, durations, sum(durations) / total if total else 0.0)
         found.append(finish(row, group))
-    # Of equals the first that was seen stays first.
+    # Ties keep their order.
     return sorted(found, key=lambda row: -row.total_ns)

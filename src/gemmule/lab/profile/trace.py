@@ -35,7 +35,7 @@ def trace(profile: Profile, about: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     about : mapping
-        What the file says of itself, e.g. the experiment block.
+        Metadata of the file, e.g. the experiment block.
     """
     tracks = _Tracks()
     starts = [one.start_ns for one in (*profile.ranges, *profile.calls, *profile.copies, *profile.kernels)]

@@ -42,7 +42,7 @@ def named(choices: tuple[Choice, ...]) -> dict[str, Choice]:
 def check(
     device: ProfiledDevice, problem: GemmProblem, kernels: Mapping[str, Choice], inputs: dict[str, Array], seed: int
 ) -> None:
-    """Run every kernel once, so that it is compiled, loaded and known to be right.
+    """Run every kernel once, so that it is compiled, loaded and verified.
 
     Raises
     ------

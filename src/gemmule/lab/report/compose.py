@@ -22,7 +22,7 @@ from .views import Experiment, FigureView, MachineView, Section, TableView, tabl
 Record = Mapping[str, Any]
 #: Most columns of a table of ratios, and curves of a figure.
 _MOST_KERNELS = 12
-#: What the only curve of a figure shows, by its name.
+#: Caption of a figure's only curve, by its name.
 _ONE = {
     "what a call runs": "What a call runs", "fastest": "The fastest kernel of each size",
     "largest": "The largest error of all kernels",
@@ -37,7 +37,7 @@ _WORDS = {
 
 
 def machine_view(machine: Machine) -> MachineView:
-    """Return all that is said of a kind of GPU; what its records do not hold is named in a line each.
+    """Return the report on a kind of GPU; kinds of records that it lacks are named in a line each.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def _ladder(machine: Machine, name: str) -> Section | str:
 def _drawn(found: Sequence[Plot], name: str, what: str, text: str, greatest: str) -> tuple[FigureView, ...]:
     """Return the figures of plots over sizes; their captions leave out what titles say of the kernels.
 
-    Of many kernels one curve is shown, and all are folded.
+    With many kernels one curve is shown, and all are folded.
     """
     drawn = []
     for plot in found:
@@ -186,7 +186,7 @@ def _products(machine: Machine, name: str) -> Section | str:
         notes.append(f"{machine.replaced} figures are left out, because a newer file has them too.")
     paragraph = (
         "Above 1 the kernel is faster than cuBLASLt, which was timed in the same run. In brackets: the limits between "
-        "which four of five ratios of neighbouring samples lie."
+        "which four of five ratios of neighbouring samples are."
     )
     return Section(f"{name}-products", "Tables of products", (paragraph,), tables=tuple(made), notes=tuple(notes))
 
@@ -211,8 +211,8 @@ def _facts(source: Source) -> list[tuple[str, str]]:
     """Return how a file was measured: pairs of what and how."""
     block = source.experiment
     date = str(block["date"])
-    told = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)", date)
-    facts = [("date", "{}-{}-{} {}:{}:{} UTC".format(*told.groups()) if told else date)]
+    utc = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)", date)
+    facts = [("date", "{}-{}-{} {}:{}:{} UTC".format(*utc.groups()) if utc else date)]
     facts += [(_WORDS[field], _plain_fact(block[field])) for field in _WORDS if field in block]
     facts.append(("packages", ", ".join(f"{package} {version}" for package, version in block["packages"].items())))
     facts.append(("commit", str(block.get("commit", "unknown"))))

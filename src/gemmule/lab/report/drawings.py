@@ -17,7 +17,7 @@ from ..drawing.canvas import Page, check_matplotlib, figure_on, inline_svg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Given how many there are: shows how many are done, and is told of each by its name.
+#: Given the number of drawings, shows progress; it is called with each one's name.
 Watch = Callable[[int], AbstractContextManager[Callable[[str, int], None]]]
 
 #: A process takes as long to start as some of them take to draw.
@@ -36,7 +36,7 @@ class Drawing:
 
     name: str  #: Its id, which no other has.
     title: str  #: Its text alternative.
-    page: Page  #: Where it stands.
+    page: Page  #: Page that shows it.
     draw: Callable[[Figure, Page], None]  #: Draws it on a figure for a page; one that another process can be given.
 
     def svg(self) -> str:

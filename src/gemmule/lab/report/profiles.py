@@ -31,7 +31,7 @@ def profiles(machine: Machine, name: str) -> Section | str:
     files = {source.name for source, _ in profiled}
     found: list[TableView] = []
     for number, (source, product) in enumerate(profiled):
-        found += _tables(source, product, f"{name}-profile-{number}", told=len(files) > 1)
+        found += _tables(source, product, f"{name}-profile-{number}", named=len(files) > 1)
     return Section(f"{name}-profile", "Profiles", (_PARAGRAPH,), tables=tuple(found))
 
 
@@ -39,13 +39,13 @@ def _product(record: Record) -> tuple[int, int, int, str]:
     return record["m"], record["n"], record["k"], record["dtype"]
 
 
-def _tables(source: Source, product: tuple[int, int, int, str], name: str, *, told: bool) -> list[TableView]:
+def _tables(source: Source, product: tuple[int, int, int, str], name: str, *, named: bool) -> list[TableView]:
     """Return the tables of one product; where several files have profiles, they name theirs."""
     of_product: Sequence[Record] = [
         one for one in source.records if one["record"] == "profile" and _product(one) == product
     ]
     m, n, k, dtype = product
-    head, file = f"{m} x {n} x {k}, {dtype}", f" ({source.name})" if told else ""
+    head, file = f"{m} x {n} x {k}, {dtype}", f" ({source.name})" if named else ""
     found = [
         table_view(f"{name}-{kind}", f"{head}: {title}{file}", table, texts=texts, folded=kind in _FOLDED)
         for kind, title, texts in TIME_TABLES

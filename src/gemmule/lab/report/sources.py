@@ -35,7 +35,7 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "profile": {"kind": str, "name": str, "dtype": str, "m": int, "n": int, "k": int, "count": int, "share": _NUMBER,
                 **{f"{name}_us": _NUMBER for name in ("total", "average", "median", "min", "max")}},
 }  # fmt: skip
-#: What a profile's record must have besides, by the kind of what was recorded.
+#: Further fields of a profile's record, by the kind of the recorded work.
 _OF_PROFILE: dict[str, dict[str, type | tuple[type, ...]]] = {
     "range": {},
     "kernel": {"range": str, "grid": list, "block": list},
@@ -133,7 +133,7 @@ def _problem(record: Record) -> str | None:
 def _broken_rule(record: Record, kind: str) -> str | None:
     wanted = dict(_FIELDS[kind])
     if kind in ("skipped", "failed", "check") and "m" in record:
-        # Of a product or a transpose, not of a test.
+        # A product's or a transpose's, not a test's.
         wanted |= {"kernel": str, "n": int, "reason": str} if "library" not in record else {"n": int, "reason": str}
         wanted |= {"itemsize": int} if "itemsize" in record else {"dtype": str, "layout": str, "k": int}
     if kind == "profile":
@@ -150,7 +150,7 @@ def _broken_rule(record: Record, kind: str) -> str | None:
         if field in record and not _is(record[field], _NUMBER):
             return f"{field}={record[field]!r} of a {kind} record is not a number"
     for field in _POSITIVE:
-        # What a profile saw may have taken no time.
+        # A profiled range may have taken no time.
         if field in wanted and not (record[field] > 0 or (kind == "profile" and field.endswith("_us"))):
             return f"{field}={record[field]!r} of a {kind} record is not positive"
     for field, value in record.get("config", {}).items() if isinstance(record.get("config", {}), dict) else [("", [])]:

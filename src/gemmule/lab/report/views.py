@@ -13,7 +13,7 @@ class TableView:
     """A table."""
 
     name: str  #: Its id.
-    caption: str  #: What it shows.
+    caption: str  #: Caption.
     header: tuple[str, ...]  #: Heads of the columns.
     rows: tuple[tuple[str, ...], ...]  #: Cells; the first of each row is its head.
     texts: int = 1  #: Columns of text, flush left; the others hold numbers.
@@ -44,8 +44,8 @@ class FigureView:
     """A figure, drawn for wide and for narrow screens."""
 
     name: str  #: Its id.
-    title: str  #: What it shows, in words: the text alternative begins with it.
-    caption: str  #: How it is to be read.
+    title: str  #: Title, which the text alternative begins with.
+    caption: str  #: Legend.
     #: wide, narrow: How each is drawn.
     wide: Drawing
     narrow: Drawing
@@ -55,7 +55,7 @@ class FigureView:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of what is said of a machine: paragraphs, then figures, then tables, then notes."""
+    """A section on a machine: paragraphs, then figures, then tables, then notes."""
 
     name: str
     title: str
@@ -67,7 +67,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """How a file was measured: its name, and pairs of what and how."""
+    """Conditions of a file's measurement: its name, and pairs of quantity and value."""
 
     file: str
     facts: tuple[tuple[str, str], ...]
@@ -75,15 +75,15 @@ class Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class MachineView:
-    """All that is said of one kind of GPU."""
+    """The report on one kind of GPU."""
 
     #: name, title: Its id, and its name.
     name: str
     title: str
-    sections: tuple[Section, ...]  #: What the records hold.
+    sections: tuple[Section, ...]  #: Sections, by kind of record.
     absent: tuple[str, ...]  #: A line for each section that they do not hold.
-    common: tuple[tuple[str, str], ...]  #: How all files were measured.
-    experiments: tuple[Experiment, ...]  #: How each file was measured besides.
+    common: tuple[tuple[str, str], ...]  #: Conditions common to all files.
+    experiments: tuple[Experiment, ...]  #: Further conditions of each file.
 
 
 def drawings(machines: Iterable[MachineView]) -> list[Drawing]:

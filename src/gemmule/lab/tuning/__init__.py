@@ -1,1 +1,1 @@
-"""Searching the fastest kernel and config of products: which, what is tried, how it is timed, what is kept."""
+"""Searching the fastest kernel and config of products: shapes, candidates, timing, results."""

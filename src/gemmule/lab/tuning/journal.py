@@ -53,7 +53,7 @@ class TuningJournal:
     def add(self, keys: Iterable[ProblemKey]) -> None:
         """Note products as done."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # What was torn ends before: a line of its own is whole.
+        # A torn write ends before: this line is whole.
         text = "".join(f"\n{json.dumps(key.as_dict())}\n" for key in keys)
         descriptor = open_or_create_own(str(self.path), os.O_WRONLY | os.O_APPEND)
         with os.fdopen(descriptor, "ab", buffering=0) as file:

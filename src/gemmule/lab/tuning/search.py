@@ -12,7 +12,7 @@ from gemmule.core.spec import Choice, KernelSpec
 
 #: Configs whose predicted time is so many times the best one's are left out, and of the others all beyond so many.
 FACTOR, MOST = 1.5, 12
-# Of configs that are not registered: how many are looked through, and how many of a shape are tried.
+# Unregistered configs: limit of those considered, and of those tried of a shape.
 _MANY, _OF_A_SHAPE = 4, 2
 
 
@@ -37,7 +37,7 @@ def candidates(
         Names of the only kernels to try. Without it the first that takes the product and, where that one packs operands
         for another, the first that takes them as they are.
     factor : float
-        Of a kernel that predicts costs, configs up to this many times the least one are tried.
+        Configs with a predicted time up to this many times the least one are tried.
     most : int
         Most configs of one kernel that are registered; and as many of those that only a search takes into account.
     extra_configs : bool

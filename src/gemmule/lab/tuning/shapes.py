@@ -28,7 +28,7 @@ def read_shapes(path: Path, dtype: str, layout: str) -> tuple[GemmProblem, ...]:
         A file of JSON lines or, where its name ends in ``.csv``, a table with a header: m, n, k, and perhaps dtype,
         out_dtype and layout. Lines that ``GEMMULE_RECORD`` wrote have all fields of a product.
     dtype, layout : str
-        What lines without them mean.
+        Defaults of lines without them.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def why_not_measured(problem: GemmProblem) -> str | None:
     if problem.c is not None:
         return "it adds C, which the laboratory does not measure"
     if not problem.d.is_row_major:
-        return "its result lies in columns; the laboratory measures results in rows"
+        return "its result is column-major; row-major results are measured"
     if not (problem.m and problem.n and problem.k):
         return "an extent is 0"
     # The laboratory's matrices are compact, and all as aligned as each other.

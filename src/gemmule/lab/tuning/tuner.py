@@ -36,8 +36,8 @@ class Search:
 
     problem: GemmProblem  #: The product.
     candidates: tuple[Choice, ...]  #: Kernels and configs to survey.
-    taken: Choice  #: What the cost model would take.
-    present: Choice | None = None  #: What a table has.
+    taken: Choice  #: Choice of the cost model.
+    present: Choice | None = None  #: Choice of a table.
 
     def choices(self) -> tuple[Choice, ...]:
         """Return all that is tried, each once."""
@@ -82,7 +82,7 @@ class Tuner(GemmBench):
     searches : sequence of Search
         Products, and what is tried for each.
     plan : BenchPlan
-        How they are measured; its choices are the load before the first figure, its problems are not used.
+        Plan of the measurement; its choices are the load before the first figure, its problems are not used.
     device, chip, baseline
         As of `Bench`.
     keep : int
@@ -104,23 +104,23 @@ class Tuner(GemmBench):
         self._searches, self._keep = searches, keep
         self._search: Search | None = None
 
-    def cells(self, tell: Callable[[str], None] = lambda _: None) -> Iterator[Cell]:
+    def cells(self, report: Callable[[str], None] = lambda _: None) -> Iterator[Cell]:
         """Search product after product, and yield each as soon as it is done.
 
         Raises
         ------
         CompilerMissingError, DriverError
-            As of `Bench.records`; what was measured of the last product is yielded before.
+            As of `Bench.records`; finished measurements of the last product are yielded before.
         """
         try:
-            self._warm_up(tell)
+            self._warm_up(report)
         except BrokenError as broken:
             raise broken.error from broken
         for search in self._searches:
             self._search = search
             records: list[Record] = []
             try:
-                records.extend(self._of_problem(search.problem, tell))
+                records.extend(self._of_problem(search.problem, report))
             except BrokenError as broken:
                 yield Cell(search, (*records, broken.record))
                 raise broken.error from broken
@@ -141,17 +141,19 @@ class Tuner(GemmBench):
         return "dispatch" if same else "search"
 
     def _kernel_records(
-        self, taken: Sequence[tuple[GemmProblem, Choice]], point: GemmPoint, tell: Callable[[str], None]
+        self, taken: Sequence[tuple[GemmProblem, Choice]], point: GemmPoint, report: Callable[[str], None]
     ) -> Iterator[Record]:
         assert self._search is not None
-        kept, choices = list(taken), [choice for _, choice in taken]
+        finalists, choices = list(taken), [choice for _, choice in taken]
         if len(choices) > self._keep:
-            tell(f"survey of {len(choices)} candidates")
+            report(f"survey of {len(choices)} candidates")
             times, failing = self._survey(point, choices)
             ordered = sorted(times, key=times.__getitem__)
             fastest = set(ordered[: self._keep])
-            # What failed is told of when it is its turn.
-            kept = [one for n, one in enumerate(taken) if n in fastest or n in failing or self._search.must(one[1])]
+            # Failures are reported in their turn.
+            finalists = [
+                one for n, one in enumerate(taken) if n in fastest or n in failing or self._search.must(one[1])
+            ]
             yield {
                 "record": "survey",
                 **named(self._search.problem),
@@ -164,7 +166,7 @@ class Tuner(GemmBench):
                     for number in ordered
                 ],
             }
-        yield from super()._kernel_records(kept, point, tell)
+        yield from super()._kernel_records(finalists, point, report)
 
     def _survey(self, point: GemmPoint, choices: Sequence[Choice]) -> tuple[dict[int, float], set[int]]:
         """Return rough times in seconds of those candidates that run, by their numbers, and those that do not."""

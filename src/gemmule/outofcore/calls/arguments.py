@@ -42,7 +42,7 @@ class Options(TypedDict, total=False):
     precision : {'ieee', 'tf32', 'bf16x6', 'ozaki', 'ozaki-14', 'ozaki-15', 'ozaki-16', 'float8'}
         Arithmetic for float32 and float64 operands, or 8-bit floats, as in `gemmule.matmul`.
     executor : {'gpu', 'cpu', 'vgpu'}
-        Where to compute; by default a GPU that supports the types, if there is one.
+        Executor; by default a GPU that supports the types, if there is one.
     resume : bool
         Whether to resume the unfinished work of an interrupted process; otherwise it is deleted.
     force : bool
@@ -213,7 +213,7 @@ def _strategy(name: str, given: Any) -> str | None:
     return None if text is None else STRATEGIES.get(text, text)
 
 
-#: How arguments are checked, but those of what opens or plans, by name.
+#: Checks of arguments by name, except those checked when opening or planning.
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "alpha": scalar_number,
     **dict.fromkeys(("transpose_a", "transpose_b", "conj_a", "conj_b", "resume", "force", "verify"), flag),

@@ -64,7 +64,7 @@ class DeviceReport(Report):
     predicted_s: float  #: Predicted time of the plan.
     #: The same at the fastest and the slowest measured bandwidths of sources and sinks.
     predicted_between_s: tuple[float, float]
-    bottleneck: str  #: What works longest: ``compute``, ``H2D``, ``D2H``, or reading and writing the matrices.
+    bottleneck: str  #: The longest part: ``compute``, ``H2D``, ``D2H``, or reading and writing the matrices.
     rates_measured: bool  #: Whether all rates of the prediction were measured; some are usual ones otherwise.
     bound_share: float  #: Time of the bottleneck, if it never waited, as a share of the time that was taken.
     staged: tuple[str, ...]  #: Matrices that went through pinned buffers.
@@ -75,7 +75,7 @@ class DeviceReport(Report):
 
     @property
     def summary(self) -> str:
-        """How good it was, in a line."""
+        """The plan's efficiency, in a line."""
         bound = f": {self.bound_share:.1%} of what {self.bottleneck} allows" if self.rates_measured else ""
         return (
             f"{self.gflops / 1e3:.3g} TFLOP/s by {self.strategy}{bound}; nothing was computed in "
@@ -104,7 +104,7 @@ class DeviceEngine:
     settings: Settings  #: Threads and pinned memory of the host.
     precision: Precision  #: Precision that operands may be rounded to.
     ordinals: tuple[int, ...] = (0,)  #: The GPUs, which are of one kind.
-    activity: list[Transfer] = dataclasses.field(default_factory=list)  #: What ran when, once it ran.
+    activity: list[Transfer] = dataclasses.field(default_factory=list)  #: Times of operations, after the run.
 
     @property
     def plan(self) -> DevicePlan:

@@ -228,7 +228,7 @@ def _gpu_rates(
         stated = _stated_rates(device.device, precision, choices)
         compute, added, split, join = probes.figures(key, 4, product_rates, stated)
         large = large_product(operands)
-        # Of a result that is needed as a whole no kernel for parts is looked up.
+        # A result needed as a whole uses no kernel for parts.
         waves, stairs = device.waves(large), device.stairs(large) if is_transpose(a, b) else 0
         direct = [array is not None and device.direct(array) for array in (memory_of(a), memory_of(b), to)]
     found = Rates(

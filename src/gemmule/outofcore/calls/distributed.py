@@ -28,10 +28,10 @@ from ..tiles.report import Report
 from .host_engine import HostEngine, chosen_executor
 from .request import Request, open_inputs
 
-#: How often a band is tried again after an error on a worker, for instance a file system that is away for a moment.
+#: Retries of a band after an error on a worker, for instance a file system that is briefly unavailable.
 RETRIES = 2
 
-#: How long a scheduler may take to have a worker, in seconds: workers that are started together with it come later.
+#: Seconds that a scheduler may take to have a worker: workers started together with it come later.
 WORKERS_WITHIN_S = 10.0
 
 
@@ -231,14 +231,14 @@ def run_distributed(
     work : Work
         The result, opened here.
     engine : HostEngine
-        What the workers compute with; its limit of memory holds for each.
+        Options of the workers; the limit of memory holds for each.
     progress : callable, optional
         Called after every band with the multiply-adds done and the total.
 
     Returns
     -------
     Report
-        Of all workers together.
+        Sums over all workers.
 
     Raises
     ------

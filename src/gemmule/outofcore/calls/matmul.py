@@ -111,7 +111,7 @@ def matmul(
     memory : int or str, optional
         Limit for all buffers together: bytes, or text like ``"2GB"``. The default is half of the free memory.
     **options : Options
-        How operands are read, the result is written, and where and how it is computed.
+        Options of reading, writing, executor and plan.
 
     Returns
     -------
@@ -132,12 +132,12 @@ def matmul(
     UnsupportedError
         If a package is not installed, or an executor not available.
     WrongResultError
-        If the result fails the check. It is kept unless an element is proved wrong; the message says so.
+        If the result fails the check. It is deleted only if an element is proved wrong; the message says so.
 
     Warns
     -----
     RuntimeWarning
-        If some elements could not be checked, for instance where partial sums may overflow. The result is kept.
+        If some elements could not be checked, for instance where partial sums may overflow. The result stays.
 
     Examples
     --------

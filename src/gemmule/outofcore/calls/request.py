@@ -27,7 +27,7 @@ from ..tiles.result_rules import output_dtype
 
 @dataclass(frozen=True)
 class Request:
-    """A product as the caller wants it; `gemmule.outofcore.matmul` says what the fields are."""
+    """A requested product; `gemmule.outofcore.matmul` documents the fields."""
 
     a: Any
     b: Any
@@ -136,7 +136,7 @@ def _refuse_inputs(request: Request, inputs: Mapping[str, MatrixSource]) -> None
         if name == "c" and request.beta == 0:
             continue
         if isinstance(out, np.ndarray) and isinstance(matrix, np.ndarray):
-            # Of one file, different parts may be read and written.
+            # Different parts of one file may be read and written.
             if _overlap(out, matrix):
                 raise OverlapError(f"out shares memory with {name}; an input is not overwritten; pass another array")
         elif _same_place(place, source.path) or same_array(out, matrix):

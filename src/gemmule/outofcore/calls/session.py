@@ -53,13 +53,13 @@ class StreamSession:
     problem : StreamProblem
         The open matrices.
     engine : HostEngine or DeviceEngine
-        What computes.
+        Engine that computes.
     plan : StreamPlan or DevicePlan
         How: the plan of a run before, where there was one.
     sink : MatrixSink or None
-        Where tiles go; None before `open_result` where the result is a file.
+        Destination of tiles; None before `open_result` where the result is a file.
     finished : callable or None
-        Which tiles were there already.
+        Tiles of an interrupted run.
     limit : int
         Bytes of host memory that the caller allows.
     work : Work or None
@@ -68,7 +68,7 @@ class StreamSession:
     Raises
     ------
     GemmuleError
-        If the product cannot be computed as it is wanted; the message says why.
+        If the product cannot be computed with these options; the message gives the reason.
     OSError
         If a file cannot be read or written.
     """
@@ -209,7 +209,7 @@ class StreamSession:
         self.sink.commit()
 
     def reject(self) -> None:
-        """Delete a result that is wrong, unless an input was changed meanwhile: that says why it is."""
+        """Delete a wrong result, unless an input was changed meanwhile, which explains it."""
         assert self.sink is not None
         if self.work is not None:
             self.work.check_inputs()
@@ -224,29 +224,29 @@ class StreamSession:
 
 
 def device_of(request: Request, problem: StreamProblem) -> str | None:
-    """Return the device that a product passes through: a GPU, or, where somebody asks for one, the host as one."""
+    """Return the device that a product passes through: a GPU or, on request, the host as one."""
     given = {name: getattr(request, name) for name in ("device_memory", "pinned_memory", "strategy", "devices")}
-    asked = [f"{name}={shown(value)}" for name, value in given.items() if value is not None]
-    asked += ["a timeline"] if request.traced else []
+    options = [f"{name}={shown(value)}" for name, value in given.items() if value is not None]
+    options += ["a timeline"] if request.traced else []
     for name in ("device_memory", "pinned_memory"):
         if given[name] is not None:
             given_bytes(given[name], name)
     if request.scheduler is not None:
-        if asked:
+        if options:
             raise ArgumentError("the workers of a scheduler choose for themselves; leave out what is for one device")
         return None
     executor = wanted_executor(request.executor)
     name, reason = host_arrays_executor(executor, *problem.dtype_names, None)
-    if name == "vgpu" and asked:
+    if name == "vgpu" and options:
         raise ArgumentError("executor='vgpu' computes tile by tile and has no streams; give 'gpu' or 'cpu'")
     if request.devices is not None:
         check_devices(request.devices, name)
-    if asked and name == "cpu" and executor is None:
+    if options and name == "cpu" and executor is None:
         raise ArgumentError(
-            f"{asked[0]} is for a product through a GPU, and this one runs on the host: {reason}; leave it out, or "
+            f"{options[0]} is for a product through a GPU, and this one runs on the host: {reason}; leave it out, or "
             "give executor='cpu' to stream through host memory as a GPU"
         )
-    return name if asked or name == "gpu" else None
+    return name if options or name == "gpu" else None
 
 
 def _bytes(amount: int | str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""How often each element of a result was computed."""
+"""Number of times that each element of a result was computed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def coverage_flaw(shape: tuple[int, int], found: Sequence[Rectangle], written: S
     shape : tuple of int
         Rows and columns of the result.
     found : sequence of tuple
-        What runs before have left; these may overlap each other.
+        Pieces of earlier runs; these may overlap each other.
     written : sequence of tuple
-        What was written since, every time that it was.
+        Pieces written since, each write counted.
     """
     if not math.prod(shape):
         return None

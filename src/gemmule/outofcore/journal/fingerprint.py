@@ -1,4 +1,4 @@
-"""Fingerprints that tell a matrix from one that was changed, without reading all of a large file."""
+"""Fingerprints that detect a changed matrix, without reading all of a large file."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def mapped_file(array: Array) -> str | None:
 
 
 def whole_checksum(array: Array) -> int:
-    """Return a CRC-32 of all items of an array, in the order in which they lie in memory; several threads look."""
+    """Return a CRC-32 of all items of an array in memory order, computed by several threads."""
     lines = array if abs(array.strides[0]) >= abs(array.strides[1]) else array.T
     if not lines.size:
         return 0

@@ -37,7 +37,7 @@ class FinishedTiles:
         shape = rows.stop - rows.start, cols.stop - cols.start
         first_piece = self._whole.get((rows.start, cols.start))
         if first_piece is None or first_piece == shape:
-            # Of pieces that lie within a tile, one begins at its corner.
+            # One of the pieces within a tile begins at its corner.
             return first_piece is not None
         # A tile may have been written in pieces.
         first, last = (bisect.bisect_left(self._sorted, (edge,)) for edge in (rows.start, rows.stop))
@@ -52,7 +52,7 @@ class FinishedTiles:
 
 
 def _cover(pieces: Sequence[Rectangle], rows: slice, cols: slice) -> bool:
-    """Return whether pieces that lie within a tile leave nothing of it out."""
+    """Return whether pieces cover their tile."""
     row_edges = sorted({rows.start, rows.stop}.union(*((row, row + height) for row, _, height, _ in pieces)))
     col_edges = sorted({cols.start, cols.stop}.union(*((col, col + width) for _, col, _, width in pieces)))
     # Between neighbouring edges a tile is covered wholly or not at all.
@@ -65,7 +65,7 @@ def _cover(pieces: Sequence[Rectangle], rows: slice, cols: slice) -> bool:
 
 
 def sound_tiles(sink: UnfinishedSink, tiles: Mapping[Rectangle, int]) -> list[Rectangle]:
-    """Return the tiles whose items still have the CRC-32 that the journal noted."""
+    """Return the tiles whose items still have the journal's CRC-32."""
     written = sink.written()
     try:
         with ThreadPoolExecutor(min(_THREADS, usable_cpus()), "gemmule-check") as threads:

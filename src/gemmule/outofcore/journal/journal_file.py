@@ -23,7 +23,7 @@ from .temporary_files import store_folder
 #: First row, first column, rows and columns of what was written at once.
 Rectangle = tuple[int, int, int, int]
 
-#: What the name of a band's journal has after that of the product's: row and column of its first tile.
+#: Suffix of the name of a band's journal: row and column of its first tile.
 _BAND = re.compile(r"\.\d+-\d+")
 
 
@@ -40,7 +40,7 @@ class Journal:
     Attributes
     ----------
     header : dict or None
-        What the product is; None in a new journal.
+        Description of the product; None in a new journal.
     tiles : dict
         CRC-32 of each rectangle that was stored.
 
@@ -88,7 +88,7 @@ class Journal:
         Parameters
         ----------
         shape : tuple of int, optional
-            Rows and columns of the result, which tiles lie in.
+            Rows and columns of the result that contains the tiles.
 
         Raises
         ------
@@ -126,9 +126,9 @@ class Journal:
 
     def append(self, tiles: Iterable[tuple[Rectangle, int]]) -> None:
         """Note that rectangles with these CRC-32 are stored; return when the notes are stored, too."""
-        noted = dict(tiles)
-        self.tiles |= noted
-        lines = b"".join(_line({"tile": list(tile), "crc32": crc}) for tile, crc in noted.items())
+        written = dict(tiles)
+        self.tiles |= written
+        lines = b"".join(_line({"tile": list(tile), "crc32": crc}) for tile, crc in written.items())
         self._put(lines, os.fstat(self._fd).st_size)
 
     def remove(self) -> None:
@@ -167,7 +167,7 @@ def band_journals(path: str) -> list[str]:
 def remove_band_journals(path: str, name: str) -> None:
     """Delete the journals of the bands of a product that is finished, but for those of processes that are at them."""
     for found in band_journals(path):
-        # What cannot be deleted, or is damaged, stays.
+        # Files that cannot be deleted, or are damaged, stay.
         with contextlib.suppress(ArgumentError, FileFormatError, FileAccessError):
             band = Journal(found, name)
             try:

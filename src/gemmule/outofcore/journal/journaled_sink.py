@@ -25,17 +25,17 @@ class UnfinishedSink(MatrixSink, Protocol):
 
 
 class JournaledSink:
-    """A sink that notes in a journal what is stored. Leaving the block without a commit keeps the noted tiles.
+    """A sink that journals the stored tiles. Leaving the block without a commit keeps the journaled tiles.
 
-    Tiles are stored and noted by a thread of its own, several at once where they come faster than the disk takes them:
+    Tiles are stored and journaled by a thread of its own, several at once where they come faster than the disk writes:
     write, store the data, write the lines, store the lines.
 
     Parameters
     ----------
     sink : UnfinishedSink
-        Where tiles go.
+        Destination of tiles.
     journal : Journal
-        Where it is noted; both belong to this object from now on.
+        The journal; this object owns both from now on.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class JournaledSink:
         self._noted += len(tiles)
 
     def hold(self) -> None:
-        """Keep what is there when the block is left, though nothing may be noted here: others are writing."""
+        """Keep the stored tiles when the block is left, though nothing may be journaled here: others are writing."""
         self._noted = max(self._noted, 1)
 
     def leave(self) -> dict[Rectangle, int]:
@@ -96,7 +96,7 @@ class JournaledSink:
         return self._journal.tiles
 
     def flush(self) -> None:
-        """Return when everything that was written is stored, and noted."""
+        """Wait until everything that was written is stored and journaled."""
         with self._lock:
             storing = self._storing
         if storing is not None:
@@ -126,7 +126,7 @@ class JournaledSink:
         self._close()
         # A journal that outlives its result does no harm: it has no data any more.
         self._journal.remove()
-        # Workers of a client that was killed may have written on, and noted it.
+        # Workers of a killed client may have written and journaled more.
         remove_band_journals(self._journal.path, self.name)
 
     def abort(self) -> None:
@@ -143,7 +143,7 @@ class JournaledSink:
     ) -> None:
         if not self._open:
             return
-        # What is on its way is let through, so that no finished tile is lost.
+        # Writes in flight complete, so that no finished tile is lost.
         self._storer.shutdown()
         if not self._noted:
             self.abort()

@@ -75,11 +75,11 @@ class Work(Generic[PlanT]):
 
     target: Target  #: Its place.
     dtype: AnyDType  #: Its element type.
-    sink: JournaledSink  #: Where tiles go.
-    plan: PlanT  #: How to compute: the plan of the run before where there was one.
-    finished: FinishedTiles  #: What is there already.
-    inputs: Mapping[str, MatrixSource]  #: What is multiplied and added, by role.
-    fingerprints: Mapping[str, Mapping[str, Any]]  #: What they were when the work began.
+    sink: JournaledSink  #: Destination of tiles.
+    plan: PlanT  #: The plan: that of the interrupted run, if any.
+    finished: FinishedTiles  #: Tiles of the interrupted run.
+    inputs: Mapping[str, MatrixSource]  #: Operands and addend, by role.
+    fingerprints: Mapping[str, Mapping[str, Any]]  #: Fingerprints of the inputs when the work began.
     blas_threads: int | None = None  #: Threads of the host's BLAS that the work began with, where they decide bits.
 
     def check_inputs(self) -> None:
@@ -118,12 +118,12 @@ def open_work(
     dtype : dtype
         Element type.
     plan : Plan
-        How to compute it if nothing is there.
+        Plan of a new run.
     product : mapping
-        What else decides the bits of the result, by name and in values that JSON has: scalars, precision, executor,
+        Other parameters that determine the bits of the result, by name, in JSON values: scalars, precision, executor,
         and `_BLAS_THREADS`, which a resumed run adopts, as it does the plan.
     inputs : mapping
-        What is multiplied and added, by role.
+        Operands and addend, by role.
     memory : int
         Limit in bytes that a plan must keep.
     force : bool
@@ -194,7 +194,7 @@ def open_work(
                 side.remove()
             sink = target.open(shape, dtype, force=force, inputs=list(inputs.values()), again=False)
             stack.callback(sink.abort)
-            # What the header says can be relied on once the place is there.
+            # The header is valid once the place exists.
             journal.start({**header, "inputs": prints, "plan": _record(plan)})
             threads = header.get(_BLAS_THREADS)
             finished = []
@@ -241,7 +241,7 @@ def _of_whole_tiles(plan: Plan, stored: Sequence[Rectangle]) -> list[Rectangle]:
 
 def _sweep(target: Target) -> None:
     """Delete the journals of a result that was finished, but killed before it could do so."""
-    # What cannot be deleted, or is damaged, stays: the caller says what is wrong with the output.
+    # Files that cannot be deleted, or are damaged, stay: the caller reports the output's fault.
     with contextlib.suppress(ArgumentError, FileFormatError, FileAccessError):
         if target.unfinished():
             return
@@ -340,11 +340,11 @@ def _check_same(
             f"one reads format {now['format']}; finish {target.name} with that version, or start afresh with "
             "resume=False"
         )
-    # What only the earlier header has, such as a device, counts too.
+    # Fields of the earlier header alone, such as a device, count too.
     for name in dict.fromkeys((*now, *before)):
         if name not in ("output", "inputs", "plan", _BLAS_THREADS) and before.get(name) != now.get(name):
             raise ArgumentError(
-                f"{target.name}: unfinished work lies there whose {name} is {before.get(name)}, not {now.get(name)}; "
+                f"{target.name}: there is unfinished work whose {name} is {before.get(name)}, not {now.get(name)}; "
                 "repeat the command that began it, or start afresh with resume=False"
             )
     known = before.get("inputs")
@@ -355,7 +355,7 @@ def _check_same(
             continue
         if fingerprint is None or not isinstance(earlier, dict):
             raise ArgumentError(
-                f"{target.name}: unfinished work lies there whose inputs are {', '.join(known) or 'not known'}, not "
+                f"{target.name}: there is unfinished work whose inputs are {', '.join(known) or 'not known'}, not "
                 f"{', '.join(prints)}; repeat the command that began it, or start afresh with resume=False"
             )
         raise ArgumentError(

@@ -76,7 +76,7 @@ def check_output(
     folder : bool
         Whether the output is a folder rather than a file.
     name : str, optional
-        What the caller calls it, if not `path`.
+        Name in messages, if not `path`.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from .matrix import AnyDType, Array, native
 
 
 def file_range(array: Array) -> tuple[int, int] | None:
-    """Return where in its file the items of a memory-mapped array lie: first and last byte; None for other arrays."""
+    """Return the first and last byte of a memory-mapped array in its file; None for other arrays."""
     base: Any = array
     while base is not None and not (isinstance(base, np.memmap) and not isinstance(base.base, np.memmap)):
         base = getattr(base, "base", None)
@@ -25,7 +25,7 @@ def file_range(array: Array) -> tuple[int, int] | None:
 
 
 def _matrix_shape(name: str, array: Array) -> tuple[int, int]:
-    # NumPy imports masked arrays when they are first asked for, which takes a while.
+    # NumPy imports masked arrays at first access, which takes a while.
     if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
         raise ArgumentError(f"{name} is a masked array, which would lose its mask; pass {name}.filled(value)")
     if array.ndim != 2:
@@ -39,9 +39,9 @@ class ArraySource:
     Parameters
     ----------
     array : ndarray
-        Two-dimensional, any strides and byte order; kept under that name, for copies to run from it.
+        Two-dimensional, any strides and byte order; an attribute of that name, for copies from it.
     name : str
-        What messages call it.
+        Name in messages.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class ArraySource:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of this array: of all elements where it is in memory only."""
-        # Bytes in their order in memory tell nothing of how they are looked at.
+        # The bytes in memory order do not determine the view.
         look: dict[str, Any] = {"stored_in": self.array.dtype.str, "strides": list(self.array.strides)}
         if self.path is None:
             return {"kind": "array", "items": whole_checksum(self.array), **look}
@@ -83,9 +83,9 @@ class ArraySink:
     Parameters
     ----------
     array : ndarray
-        Two-dimensional and writable, any strides and byte order; kept under that name, for copies to run into it.
+        Two-dimensional and writable, any strides and byte order; an attribute of that name, for copies into it.
     name : str
-        What messages call it.
+        Name in messages.
 
     Attributes
     ----------

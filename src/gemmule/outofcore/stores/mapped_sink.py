@@ -12,7 +12,7 @@ from .arrays import ArraySink, ArraySource
 from .mapped_source import array_source, backing_file
 from .matrix import Array
 
-#: Bytes that are put in order in memory before they are written, where items lie otherwise in the file.
+#: Bytes reordered in memory before they are written, where the file has another order.
 _BLOCK_BYTES = 1 << 20
 #: Bytes of a line from which on runs to the file are faster than pages of the map: a run that begins or ends within a
 #: page makes the system read that page first (benchmarks/records/stream_maps.py).
@@ -20,21 +20,21 @@ LONG = 64 << 10
 
 
 class MappedSink(ArraySink):
-    """A writable array whose items lie in a file that is mapped into memory.
+    """A writable array in a memory-mapped file.
 
-    What is written to the file is found in the array at once, as both are the same pages of the system. Short lines are
+    Writes to the file are visible in the array at once: both are the same pages of the page cache. Short lines are
     assigned to the array.
 
     Parameters
     ----------
     array : ndarray
-        The array; `array_sink` says which ones can be.
+        The array; `array_sink` defines which are supported.
     name : str
-        What messages call it.
+        Name in messages.
     descriptor : int
         The file, which is closed with the sink.
     offset : int
-        Where its items begin.
+        Offset of its first item, in bytes.
     long, block_bytes : int, optional
         Bytes of a line from which on it is written to the file, `LONG` by default, and bytes that are put in order at a
         time.
@@ -53,7 +53,7 @@ class MappedSink(ArraySink):
         super().__init__(array, name)
         self._long, self._block_bytes = LONG if long is None else long, block_bytes
         self._fd, self._offset = descriptor, offset
-        # Nobody tells a sink of the caller's memory that it is not needed any more.
+        # A sink of the caller's memory gets no close call.
         weakref.finalize(self, os.close, descriptor)
         self._columns = abs(array.strides[1]) > abs(array.strides[0])
         self._pitch = array.strides[1] if self._columns else array.strides[0]

@@ -17,20 +17,20 @@ _MAPS = "/proc/self/maps"
 
 
 class MappedSource(ArraySource):
-    """An array whose items lie in a file that is mapped into memory; close it.
+    """An array in a memory-mapped file; close it.
 
-    What was written to the array is found in the file at once, as both are the same pages of the system.
+    Writes to the array are visible in the file at once: both are the same pages of the page cache.
 
     Parameters
     ----------
     array : ndarray
-        The array; `open_mapped` says which ones can be.
+        The array; `open_mapped` defines which are supported.
     name : str
-        What messages call it.
+        Name in messages.
     descriptor : int
         The file, which is closed with the source.
     offset : int
-        Where its items begin.
+        Offset of its first item, in bytes.
     """
 
     def __init__(self, array: Array, name: str, descriptor: int, offset: int) -> None:

@@ -68,7 +68,7 @@ class MatrixSource(Protocol):
 
     @property
     def path(self) -> str | None:
-        """File or folder that holds it; None where it lies in memory only."""
+        """File or folder that holds it; None where it is in memory only."""
 
     def read(self, rows: slice, cols: slice, out: Array) -> int:
         """Fill `out` with that piece and return the bytes read; threads may read at once.

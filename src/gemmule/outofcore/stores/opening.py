@@ -34,7 +34,7 @@ def open_source(
     matrix : str, path or array
         A file, folder or URI such as ``data.h5::/group/x``; or an array of NumPy, a zarr.Array or an h5py.Dataset.
     name : str
-        What messages call an array.
+        Name of an array in messages.
     dtype : str, optional
         Type of raw items, which their store cannot name.
     compute_dtype : dtype, optional
@@ -55,7 +55,7 @@ def open_source(
         if dtype and source.dtype.name != dtype:
             numpy_dtype(dtype)  # A name that is none gets its own error.
             raise DTypeError(
-                f"{source.name}: the file says {source.dtype}, not {dtype}; leave its type out, or give another "
+                f"{source.name}: the file has {source.dtype}, not {dtype}; leave its type out, or give another "
                 "file's type with a_dtype, b_dtype or c_dtype"
             )
         if compute_dtype is None or compute_dtype == source.dtype:

@@ -1,4 +1,4 @@
-"""A matrix whose items lie one after another in a file: long positioned reads into the caller's memory."""
+"""A matrix whose items are contiguous in a file: long positioned reads into the caller's memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class RawMatrix:
     """Items of a matrix in an open file."""
 
     descriptor: int  #: The file; it is not closed here.
-    name: str  #: What messages call it.
-    offset: int  #: Where the items begin.
+    name: str  #: Name in messages.
+    offset: int  #: Offset of the first item, in bytes.
     shape: tuple[int, int]  #: Rows and columns.
     fortran_order: bool = False  #: Whether columns are contiguous.
     swapped: bool = False  #: Whether the items have the other byte order.
@@ -50,7 +50,7 @@ class RawMatrix:
         return out.nbytes
 
     def _fill_lines(self, raw: Array, offset: int, step: int) -> None:
-        """Fill lines that lie `step` bytes apart; the time goes into calls, one for each line."""
+        """Fill lines with a stride of `step` bytes, one call for each line."""
         wanted = raw.shape[1]
         with errors_name(self.name):
             for line in raw:

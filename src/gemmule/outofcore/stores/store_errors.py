@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ...core.errors import FileFormatError, GemmuleError, MemoryLimitError
 from ...files.file_errors import file_error
 
-#: What h5py makes of HDF5's error numbers, and what NumPy raises for the types and shapes that HDF5 returns.
+#: Errors of h5py for HDF5's error numbers, and of NumPy for types and shapes that HDF5 returns.
 _HDF5_ERRORS = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 #: Numbers that a request beyond the end of a file has: the address is wrong, not the disk.
 _BAD_ADDRESS = (errno.EINVAL, errno.EOVERFLOW)

@@ -22,7 +22,7 @@ Tile = tuple[int, int]
 def cut_into_bands(plan: StreamPlan, finished: Finished | None, workers: int) -> list[tuple[Tile, ...]]:
     """Return the tiles to compute, in bands of adjacent ones: some for each worker, so that none waits long.
 
-    A band lies within one row of tiles (or column, as the plan goes), whose slices its worker reads once.
+    A band is part of one row of tiles (or column, by the plan's order), whose slices its worker reads once.
     """
     tiles = list(plan.order(finished))
     longest = max(-(-len(tiles) // (4 * max(workers, 1))), 1)
@@ -93,7 +93,7 @@ class Band:
     def leave(self) -> None:
         """Store what was written, and leave the journal to the process that has opened the product.
 
-        Where that was finished meanwhile, by a process that took over from it, nobody would collect the journal.
+        If another process took over and finished it meanwhile, nobody would collect the journal.
         """
         self.sink.leave()
         if not os.path.lexists(self._product):

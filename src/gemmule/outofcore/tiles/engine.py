@@ -41,7 +41,7 @@ def plan_tiles(
     ShapeError, DTypeError, ArgumentError
         If the matrices or scalars do not fit together.
     MemoryLimitError
-        If `memory` is too small, or so small that most of the time would go into small tiles; the message says what
+        If `memory` is too small, or so small that most of the time would go into small tiles; the message gives what
         would do.
     """
     product = problem.product(block_shape)
@@ -73,7 +73,7 @@ def stream_tiles(
     Parameters
     ----------
     executor : TileExecutor
-        What computes the tiles.
+        Executor of the tiles.
     plan : StreamPlan
         What `plan_tiles` returned for the product.
     finished : callable, optional
@@ -152,16 +152,16 @@ def stream_tiles(
 def _ahead(
     plan: StreamPlan, a: SliceReader, b: SliceReader, finished: Finished | None
 ) -> Iterator[tuple[Future[Array], Future[Array]]]:
-    """Yield the slices of every step, those of the next step being asked for already."""
+    """Yield the slices of every step, those of the next step requested already."""
     waiting: tuple[Future[Array], Future[Array]] | None = None
     for step in plan.steps(finished):
         inner = plan.inner(step.s)
-        asked = (
+        requested = (
             a.ask((step.i, step.s), plan.rows(step.i), inner),
             b.ask((step.s, step.j), inner, plan.cols(step.j)),
         )
         if waiting:
             yield waiting
-        waiting = asked
+        waiting = requested
     if waiting:
         yield waiting

@@ -1,4 +1,4 @@
-"""Amounts of memory: read from text, written for people, and asked of the system."""
+"""Amounts of memory: parsed, formatted, and queried from the system."""
 
 from __future__ import annotations
 
@@ -115,5 +115,5 @@ def resident_memory() -> int:
 
 
 def memory_limit(memory: str | int | None) -> int:
-    """Return the bytes that are asked for, or half of what is available where nothing is said."""
+    """Return the requested bytes, or half of the available memory by default."""
     return available_memory() // 2 if memory is None else given_bytes(memory, "memory")

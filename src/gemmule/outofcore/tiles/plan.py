@@ -66,9 +66,9 @@ class Step:
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How a product is streamed: each tile of the result stays in memory while slices of A and B pass by."""
+    """A streamed product: each tile of the result stays in memory while slices of A and B are read."""
 
-    product: Product  #: What is computed.
+    product: Product  #: The product.
     #: tile_m, tile_n, tile_k: Extents of a tile of the result, and depth of a slice. The last ones may be smaller.
     tile_m: int
     tile_n: int
@@ -105,7 +105,7 @@ class StreamPlan:
     def flaw(self, current: StreamPlan) -> str | None:
         """Say why no planner gives this plan for its product; None where it may. `current` is one for it.
 
-        That a symmetric plan suits the inputs is not looked at.
+        Whether a symmetric plan suits the inputs is not checked.
         """
         del current
         product = self.product
@@ -137,7 +137,7 @@ class StreamPlan:
     def order(self, finished: Finished | None = None) -> Iterator[tuple[int, int]]:
         """Yield the tiles (i, j) in the order of computing: back and forth, so that turns find slices in memory.
 
-        Tiles of which `finished` says that they are there are left out.
+        Tiles in `finished` are left out.
         """
         rows, cols, _ = self.grid
         outer, inner = (rows, cols) if self.by_rows else (cols, rows)
@@ -215,9 +215,9 @@ def _slots(grid: tuple[int, int, int], by_rows: bool, keep: bool) -> tuple[int, 
     """Return the slots of A and B: one spare slot takes the next slice while the current one is used."""
     rows, cols, depth = grid
     outer, inner = (rows, cols) if by_rows else (cols, rows)
-    kept = min(outer * depth, depth + 1) if keep else min(outer * depth, 2)
+    retained = min(outer * depth, depth + 1) if keep else min(outer * depth, 2)
     streamed = min(inner * depth, 2)
-    return (kept, streamed) if by_rows else (streamed, kept)
+    return (retained, streamed) if by_rows else (streamed, retained)
 
 
 def parts(extent: int, part: int) -> int:

@@ -37,7 +37,7 @@ class Report:
     bytes_read, bytes_written : int
         Bytes read from and written to files and arrays.
     verified : Verdict or None
-        What the check found, if one was asked for.
+        Result of the check, if requested.
     """
 
     executor: str
@@ -59,8 +59,8 @@ class Report:
 
     def __str__(self) -> str:
         """Say in a line what was done and how fast."""
-        kept = self.tiles - self.tiles_computed
-        done = f"{self.tiles_computed} of {self.tiles} tiles computed" + (f", {kept} there already" if kept else "")
+        old = self.tiles - self.tiles_computed
+        done = f"{self.tiles_computed} of {self.tiles} tiles computed" + (f", {old} there already" if old else "")
         rate = flop_rate(self.gflops * 1e9)
         checked = ""
         if self.verified is not None:

@@ -18,7 +18,7 @@ DEEP = 256
 CALL_BYTES = 16384
 #: Bytes moved in memory, for each element of a tile, by adding one more slice to its sum.
 ADD_BYTES = 12
-#: How much dearer the first reads and the last write are, which no computing hides.
+#: Factor on the first reads and the last write, which no computing hides.
 EXPOSED = 4
 #: Budgets below this cut a product into many tiles and slices: then each tile, which is synced and journaled, and each
 #: slice, which threads hand over, costs as much as moving so many bytes.
@@ -40,14 +40,14 @@ def plan_product(product: Product, memory: int, tile_bytes: TileBytes, *, symmet
     memory : int
         Limit for all buffers together, in bytes.
     tile_bytes : callable
-        What the executor takes for a sum over (m, k) and (k, n) slices.
+        Scratch of the executor for a sum over (m, k) and (k, n) slices, in bytes.
     symmetric : bool
         Whether B is the transpose of A, and no matrix is added: then half of it is computed, if that fits.
 
     Raises
     ------
     MemoryLimitError
-        If not even the smallest tiles fit; it says what they take.
+        If not even the smallest tiles fit; the message gives their bytes.
     """
     search = _Search(product, memory, tile_bytes, symmetric)
     for tile_k in _depths(product.k):
@@ -76,7 +76,7 @@ def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetr
     ------
     MemoryLimitError
         If not even the smallest tiles fit, or if the time would go into their number: twice the time of a larger
-        budget. It says what would do.
+        budget. The message gives the least sufficient one.
     """
 
     def plan_for(budget: int) -> StreamPlan:

@@ -17,13 +17,13 @@ class SliceReader:
     Parameters
     ----------
     source : MatrixSource
-        Where slices are read from.
+        Source of the slices.
     slots : int
         Slices that are in memory together.
     elements : int
         Elements of the largest slice.
     thread : Executor
-        What reads: one thread, so that slices arrive in the order in which they were asked for.
+        Executor of the reads: one thread, so that slices arrive in the order of the requests.
     """
 
     def __init__(self, source: MatrixSource, slots: int, elements: int, thread: Executor) -> None:
@@ -37,7 +37,7 @@ class SliceReader:
     def ask(self, key: Hashable, rows: slice, cols: slice) -> Future[Array]:
         """Return the slice called `key`, which is read if it is not in memory.
 
-        It stays valid until as many other slices as there are slots were asked for.
+        It stays valid until as many other slices as there are slots have been requested.
         """
         slot, held = self._slots.claim(key)
         if not held:

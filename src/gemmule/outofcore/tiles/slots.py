@@ -1,4 +1,4 @@
-"""Which slices are held in memory: a fixed number of slots, the least recently used one given up first."""
+"""An LRU cache of slices: a fixed number of slots in memory."""
 
 from __future__ import annotations
 

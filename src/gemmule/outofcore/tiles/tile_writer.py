@@ -28,7 +28,7 @@ class TileWriter:
         return buffer, buffer[: m * n].reshape(m, n)
 
     def put(self, row: int, col: int, buffer: Array, tile: Array) -> None:
-        """Write `tile`, which lies in `buffer`, to (row, col) as soon as possible."""
+        """Write `tile`, held in `buffer`, to (row, col) as soon as possible."""
         self._pending.append((self._thread.submit(self._write, row, col, tile), buffer))
 
     def finish(self) -> None:

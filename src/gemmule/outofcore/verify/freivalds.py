@@ -105,11 +105,11 @@ def verify(
     Parameters
     ----------
     result : MatrixSource
-        What was written.
+        The written result.
     memory : int
         Limit in bytes for what the check holds in memory.
     precision : Precision
-        What the inputs may have been rounded to.
+        Type that the inputs may have been rounded to.
     vectors : int
         Random vectors to try.
     seed : int, optional
@@ -157,7 +157,7 @@ def verify(
     compared = suspects.copy()
     compared[np.argsort(-ratios, kind="stable")[:ROWS]] = True
     found = compare_rows(a, b, result, added, np.flatnonzero(compared), bound, memory=memory)
-    # What element by element is right is right, whatever random vectors say of its row.
+    # A row that is right element by element is right, whatever the random vectors find.
     others = _largest(np.where(compared, 0.0, ratios))
     within = np.where(compared & (ratios > 1.0), 1.0, ratios)
     worst = max(found.worst, others, _largest(within))
@@ -175,7 +175,7 @@ def vectors_at_a_time(a: tuple[int, int], b: tuple[int, int], memory: int, vecto
     Raises
     ------
     MemoryLimitError
-        If not even one does; the message says what would do.
+        If not even one does; the message names the least sufficient value.
     """
     each = 8 * (3 * a[0] + a[1] + 2 * b[1])
     rest = 8 * (5 * a[0] + a[1] + b[1])

@@ -1,4 +1,4 @@
-"""How far a correct product of floats may be from the exact one: a bound for every row.
+"""Bound of the rounding errors of a correct product of floats, for every row.
 
 An element of C is off by at most
 

@@ -73,7 +73,7 @@ def compare_rows(
                     if bound.norms:
                         norm_a = np.hypot(norm_a, np.hypot.reduce(a_part, axis=1, keepdims=True))
                         norm_b = np.hypot(norm_b, np.hypot.reduce(b_part, axis=0))
-                    # What is not finite follows IEEE's rules, unless the finite terms of its sum overflow.
+                    # Non-finite values follow IEEE's rules, unless the finite terms of the sum overflow.
                     a_size, b_size = np.where(finite_a, a_size, 0.0), np.where(finite_b, b_size, 0.0)
                     magnitude += a_size @ b_size
                     in_range &= (a_size < bound.input_top).all(axis=1, keepdims=True)

@@ -100,7 +100,7 @@ class CupyArrays:
         pa, pb = da.ptr, db.ptr
         addresses: tuple[int, ...] = (pa, pb)
         low = pa | pb
-        # What is decided where A and B are the same memory holds only where they are.
+        # A decision for A and B in the same memory holds for such pairs only.
         key: tuple[Any, ...] = (options, device, a.dtype, b.dtype, a.shape, b.shape, a.strides, b.strides, pa == pb)
         c = others[0]
         for place, x in enumerate(others):
@@ -168,5 +168,5 @@ class _Handle:
 def external_stream(cupy: Any, stream: int, device: int) -> Any:
     """Return CuPy's object for a stream; `device` is its GPU, and the current one."""
     from_external = getattr(cupy.cuda.Stream, "from_external", None)
-    # CuPy 14 brings the protocol, and warns of what was there before.
+    # CuPy 14 has the protocol, and deprecates its predecessor.
     return cupy.cuda.ExternalStream(stream, device) if from_external is None else from_external(_Handle(stream))

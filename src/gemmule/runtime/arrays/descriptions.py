@@ -1,4 +1,4 @@
-"""Descriptions of a call's arrays: as few questions as tell one product from another."""
+"""Descriptions of a call's arrays: the least reads that distinguish one product from another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .view import HostArray
 Described = tuple[Any, tuple[Any, ...], int | None]
 
 _EXECUTOR = "GEMMULE_EXECUTOR"
-# What lies behind `os.environ` in CPython: to look up a missing name through that takes as long as a 4 x 4 product.
+# The dict inside CPython's `os.environ`, whose own lookup of a missing name takes as long as a 4 x 4 product.
 _data, _encoded = getattr(os.environ, "_data", None), getattr(os.environ, "encodekey", None)
 
 
@@ -42,7 +42,7 @@ class Repeatable(Protocol):
 
     @property
     def no_overlap(self) -> NoOverlap:
-        """Whether the output surely overlaps no input; C may be the output itself."""
+        """Return whether the output certainly overlaps no input; C may be the output itself."""
 
 
 class CallArrays(Protocol):
@@ -54,11 +54,11 @@ class CallArrays(Protocol):
 
     @property
     def guarded(self) -> bool:
-        """Whether there are guards, so that calls with arrays on a GPU are replayed."""
+        """Return whether guards exist, so that calls with arrays on a GPU are replayed."""
 
     @property
     def guards_kinds(self) -> bool:
-        """Whether a guard lets all arrays of a kind through, or only those that it was made of."""
+        """Return whether a guard accepts all arrays of a kind, or only those that it was made from."""
 
     @property
     def wrote(self) -> Callable[[Any], None] | None:
@@ -67,7 +67,7 @@ class CallArrays(Protocol):
     def describe(self, a: Any, b: Any, others: tuple[Any, ...], options: tuple[Any, ...]) -> Described | None:
         """Return the description of a product of these arrays; None where it is unusual.
 
-        Of the others, some of which may be None, the first is C and the last the output.
+        The first of the others is C and the last the output; each may be None.
         """
 
 

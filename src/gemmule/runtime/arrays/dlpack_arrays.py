@@ -19,12 +19,12 @@ from .view import ArrayView, NewArray
 # DLPack's device types.
 _HOST = (1, 3)
 _CUDA = (2, 13)
-# What producers raise of arrays that they do not hand over: BufferError by the standard, and others by custom.
+# Errors of producers that do not export an array: BufferError by the standard, others in practice.
 _REFUSALS = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, KeyError, NotImplementedError)
 
 
 class DlpackLibrary:
-    """A library known by its protocols only. Results are handed back through its own ``from_dlpack``."""
+    """A library used through protocols only; results are returned through its own ``from_dlpack``."""
 
     name = "dlpack"
     orders_reuse = False
@@ -129,7 +129,7 @@ def _order(ordinal: int, first: int, then: int) -> None:
 
 
 class DeviceResult:
-    """A new array in device memory that hands itself over by DLPack, in order with the stream that writes it.
+    """A new array in device memory, exported by DLPack in order with the stream that writes it.
 
     A type that NumPy does not have is handed over as the unsigned integer of its size.
 

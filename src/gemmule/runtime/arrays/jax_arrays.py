@@ -48,7 +48,7 @@ class JaxLibrary(DlpackLibrary):
             )
         devices = x.devices()
         if len(devices) != 1:
-            raise ArgumentError(f"{role} lies on {len(devices)} devices; gather it on one first")
+            raise ArgumentError(f"{role} is sharded over {len(devices)} devices; gather it on one first")
         (device,) = devices
         return int(device.local_hardware_id) if device.platform in ("gpu", "cuda") else None
 

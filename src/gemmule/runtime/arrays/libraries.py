@@ -23,7 +23,7 @@ _NUMPY, _TORCH, _CUPY, _JAX, _DLPACK = NumpyLibrary(), TorchLibrary(), CupyLibra
 
 
 def _converts(x: Any) -> bool:
-    """Whether NumPy makes an array of it, which would be a copy that the caller may not want unasked."""
+    """Return whether NumPy converts it to an array: a copy, which the caller should request explicitly."""
     return isinstance(x, list | tuple) or hasattr(x, "__array__") or hasattr(x, "__array_interface__")
 
 
@@ -33,7 +33,7 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
     Parameters
     ----------
     x : array
-        What the caller passed.
+        Argument of the caller.
     role : str
         Its name in messages.
 

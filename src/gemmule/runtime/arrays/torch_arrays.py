@@ -137,7 +137,7 @@ class TorchLibrary:
             except RuntimeError as error:
                 if like.is_cuda:
                     raise
-                # What NumPy raises where memory is short.
+                # As NumPy, when memory is short.
                 raise MemoryError(str(error).partition("\n")[0]) from error
         # With arrays that can be read it is one: there is nothing to check.
         return NewArray(self._view_of(tensor, dtype_name, tensor.data_ptr()), lambda: tensor)
@@ -188,7 +188,7 @@ def _check_readable(torch: Any, x: Any, role: str) -> None:
 
 
 def _is_traced(torch: Any) -> bool:
-    """Whether operators are recorded, instead of or besides being computed: what writes memory itself is left out."""
+    """Return whether operators are recorded (traced), computed or not: direct writes to memory would be missed."""
     mode, keys = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey
     return torch._C._get_tracing_state() is not None or (
         torch._C._len_torch_dispatch_stack() > 0

@@ -70,7 +70,7 @@ class TorchArrays:
                 # It has its array as A, and is of a copy.
                 return None
             pa, pb = a.data_ptr(), b.data_ptr()
-            # What is decided where A and B are the same memory holds only where they are.
+            # A decision for A and B in the same memory holds for such pairs only.
             key: tuple[Any, ...] = (
                 options, device, a.dtype, b.dtype, a.shape, b.shape, a.stride(), b.stride(), pa == pb
             )  # fmt: skip
@@ -155,7 +155,7 @@ class TorchArrays:
         if quick is not None:
             return quick
         if result.dtype == a.dtype:
-            # Of the public ways this is the quickest.
+            # The quickest public way.
             return operator.methodcaller("new_empty", tuple(result.shape))
         return lambda _: call.new()
 

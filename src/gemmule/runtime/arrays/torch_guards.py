@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-#: Given tensors, returns what tells whether others are of their types, devices, shapes, strides and kinds.
+#: Returns, for tensors, a guard: a predicate that compares types, devices, shapes, strides and kinds with theirs.
 Guards = Callable[..., Callable[..., bool]]
 
 
@@ -36,7 +36,7 @@ def tensor_guards(torch: Any) -> Guards | None:
         with torch.utils._python_dispatch._disable_current_modes():
             return made if _tells_tensors_apart(torch, tried) else None
     except (TypeError, ValueError, AttributeError, RuntimeError, SystemError):
-        # It is not there, is called otherwise, or cannot be asked now.
+        # It is missing, has another signature, or cannot be evaluated now.
         return None
 
 

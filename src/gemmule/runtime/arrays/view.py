@@ -12,7 +12,7 @@ from gemmule.core.dataclass import dataclass
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
 
-#: Roles of arrays whose conjugates kernels read as they lie.
+#: Roles of arrays whose conjugates kernels read in place.
 FACTORS = ("a", "b")
 #: Roles of arrays that a call writes.
 WRITTEN = ("out", "absmax")
@@ -31,12 +31,12 @@ class ArrayView:
     host: HostArray | None = None  #: The memory as a NumPy array, for host memory.
     address: int = 0  #: Address of the first element, for device memory.
     strides: tuple[int, ...] = ()  #: Elements from one index to the next, for device memory.
-    readonly: bool = False  #: Whether the memory must not be written.
+    readonly: bool = False  #: The memory must not be written.
     keepalive: object = None  #: Object. What must live as long as the memory is used.
     #: Makes the memory ready, each time before a plan reads or writes it on a stream: fills what is a copy, and refuses
     #: memory that is not there any more.
     refresh: Callable[[int | None], None] | None = dataclasses.field(default=None, compare=False)
-    conj: bool = False  #: Whether the array is the complex conjugate of what is in memory.
+    conj: bool = False  #: The array is the complex conjugate of its memory.
 
     @property
     def alignment(self) -> int:
@@ -61,7 +61,7 @@ class ArrayLibrary(Protocol):
 
     @property
     def orders_reuse(self) -> bool:
-        """Whether freed memory is reused only after the work on the library's current stream."""
+        """Return whether freed memory is reused only after the work on the library's current stream."""
 
     def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
         """Return the memory of an array of this library.

@@ -23,7 +23,7 @@ _DOES = {
     "wgmma": "wgmma reads",
 }
 
-#: What orders a write after reads of TMA and wgmma, and a TMA load after those of warps.
+#: Ordering of a write after reads of TMA and wgmma, and of a TMA load after those of warps.
 WAIT_FOR_READER = (
     "a wait for it (cp_async_bulk_wait_group with read=True, wgmma.wait_group), or for the stage's empty mbarrier,"
 )
@@ -56,7 +56,7 @@ class AgentRaces:
     clocks : Clocks
         The warps' clocks.
     shadow : Shadow
-        What ordinary instructions did.
+        Accesses of ordinary instructions.
     """
 
     def __init__(self, batch: Batch, collected: Collected, clocks: Clocks, shadow: Shadow) -> None:

@@ -30,7 +30,7 @@ class BarrierUse(Check):
             and "warp" not in instruction.modifiers
             and len(instruction.operands) == 2
         ]
-        # Of a reduction the destination stands in front, and the predicate behind.
+        # A reduction has its destination first, and its predicate last.
         waits += [
             instruction.operands[1]
             for instruction in kernel.instructions

@@ -265,12 +265,12 @@ class Clocks(Observer):
             self.fenced |= np.isin(self.init_warp, warps) & (self.init_clock > 0)
             if not shared:
                 self._init_fence[warps] = self.epoch(warps)
-                # What the warp initialises from now on is not fenced.
+                # Barriers that the warp initialises later are not fenced.
                 self.known[warps, self.columns.own[warps]] += 1
         if shared and self._asynchronous:
             part = slice(0, 2 * self.columns.generic)
             self.visible[warps, part] = self.known[warps, part]
-            # What the warp writes from now on is not fenced.
+            # Later writes of the warp are not fenced.
             self.known[warps, self.columns.own[warps]] += 1
 
     def mbarrier_initialised(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:

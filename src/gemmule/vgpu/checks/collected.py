@@ -28,7 +28,7 @@ class Collected:
     Attributes
     ----------
     notes : list of Finding
-        What was noted only.
+        Remarks, which are no findings.
     """
 
     def __init__(self, compiled: bool = False) -> None:

@@ -13,7 +13,7 @@ from .collected import Collected
 
 
 class Gaps(Observer):
-    """Looks for stores to bytes that lie between the first and the last element of an operand and belong to none.
+    """Looks for stores to bytes between the first and the last element of an operand that belong to none.
 
     Loads there do no harm, and wide ones are common.
 

@@ -102,7 +102,7 @@ class GlobalRaces(ClockCheck):
                 self._access(part)
 
     def tma_global_access(self, access: TmaGlobalAccess) -> None:
-        """See copies of boxes: of each row the pieces that lie wholly within it."""
+        """See copies of boxes: the pieces wholly inside each row."""
         granule, batch = self._granule, access.batch
         memory = batch.memory
         first = -(-access.start // granule) * granule
@@ -182,7 +182,7 @@ class GlobalRaces(ClockCheck):
             several = (known != 0) & (known != cta[:, None])
             shadow.reader_cta[piece] = np.where(several, _SEVERAL, cta[:, None])
             shadow.read_mark[piece] = mark[:, None]
-            # Of lanes that read the same piece together the last one has written: the others may be of another CTA.
+            # The last of the lanes that read the same piece together is stored: the others may be of another CTA.
             others = (shadow.reader_cta[piece] != cta[:, None]) & (shadow.reader_cta[piece] != _SEVERAL)
             shadow.reader_cta[piece[others]] = _SEVERAL
 

@@ -179,8 +179,8 @@ class LaneRaces(Check):
         near, number = self._neighbours, access.instruction.index
         self._noted = self._top
         before = self._write_blocks if number in near.after_write else _NO_BLOCKS
-        noted = self._read_blocks if number in near.before_write else _NO_BLOCKS
-        if self._touch(access.address, base, _BLOCK, before, noted):
+        readers = self._read_blocks if number in near.before_write else _NO_BLOCKS
+        if self._touch(access.address, base, _BLOCK, before, readers):
             self._note_waiting()
             return False
         if number in near.before_write:
@@ -210,8 +210,8 @@ class LaneRaces(Check):
         clocks = self._known, self._now, self._floor, self._count - 1
         written = self._written if number in near.after_write else _NONE
         if not access.write:
-            noted = self._read if number in near.before_write else _NONE
-            return bool(passes(*place, (written, noted), clocks))
+            readers = self._read if number in near.before_write else _NONE
+            return bool(passes(*place, (written, readers), clocks))
         read = self._read if after_read else _NONE
         if not all(passes(*place, (before, _NONE), clocks) for before in (written, read) if before is not _NONE):
             return False
@@ -228,13 +228,13 @@ class LaneRaces(Check):
         found = self._late(times, pieces, index // WARP, *_takers(index, access.instruction))
         return found if found.any() else None
 
-    def _late(self, times: Array, pieces: Array, warps: Array, *asks: Array) -> Array:
+    def _late(self, times: Array, pieces: Array, warps: Array, *queries: Array) -> Array:
         found = np.zeros(pieces.shape, np.bool_)
         for time in times:
             marks = time.take(pieces)
             lane = marks & (self._count - 1)
             late = (marks > self._known[lane]) & (lane // WARP == warps)
-            for asking in asks:
+            for asking in queries:
                 late &= lane != asking
             found |= late
         return found
@@ -248,10 +248,10 @@ class LaneRaces(Check):
         before = times[0].take(pieces)
         if (before > self._floor).any():
             lane = before & (self._count - 1)
-            kept = (before > self._known[lane]) & (lane != index)
-            times[1][pieces[kept]] = before[kept]
+            later = (before > self._known[lane]) & (lane != index)
+            times[1][pieces[later]] = before[later]
         times[0][pieces] = now
-        # Of several lanes at once one writes last, and another is stored as the second.
+        # One of several concurrent lanes counts as the last writer, another as the second.
         lost = times[0].take(pieces) != now
         if lost.any():
             times[1][pieces[lost]] = now[lost]

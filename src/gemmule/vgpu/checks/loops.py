@@ -49,17 +49,17 @@ def pass_shared_read(
     seen = np.full(_PLACES, -1, np.int64)
     for lane in range(address.size):
         start = (address[lane] + base[lane]) >> shift
-        mine = warp[lane]
-        place, slot = (start << _WARP_BITS) + mine, (start ^ start >> 2) & _PLACES - 1
+        own_warp = warp[lane]
+        place, slot = (start << _WARP_BITS) + own_warp, (start ^ start >> 2) & _PLACES - 1
         if seen[slot] == place:
             continue
         seen[slot] = place
-        column = own[mine]
-        clock = known[mine, column]
+        column = own[own_warp]
+        clock = known[own_warp, column]
         before = 0
         for piece in range(start, start + many):
             mark = written[piece] & ~_ATOMIC
-            if mark == 0 or (mark != before and known[mine, mark & low] < mark >> bits):
+            if mark == 0 or (mark != before and known[own_warp, mark & low] < mark >> bits):
                 return False
             before = mark
             reads[piece, column] = clock

@@ -82,13 +82,13 @@ class Messages(Observer):
                 elif all(one is not message for one in self._found.setdefault(warp, [])):
                     self._found[warp].append(message)
             if access.write:
-                told = self._tell(warp) if modifiers & _RELEASES else self._fenced.get(warp)
+                sent = self._tell(warp) if modifiers & _RELEASES else self._fenced.get(warp)
                 if access.read and message is not None:
-                    told = message if told is None else _both(message, told)
-                if told is None:
+                    sent = message if sent is None else _both(message, sent)
+                if sent is None:
                     self._left.pop(place, None)
                 else:
-                    self._left[place] = told
+                    self._left[place] = sent
 
     def knows(self, warps: Array, cta: Array, column: Array, clock: Array) -> Array:
         """Return whether accesses by other clusters happened before those of warps.
@@ -100,7 +100,7 @@ class Messages(Observer):
         cta : array of int
             For each the first CTA of another cluster, counted from 1.
         column, clock : array of int
-            Who of that cluster, and when.
+            Warps of that cluster, and times.
         """
         known = np.zeros(len(warps), np.bool_)
         if not self._used:

@@ -32,7 +32,7 @@ class UninitialisedRegisters(Check):
     def begin(self, kernel: Kernel) -> None:
         self._uses, self._code = uses_of(kernel), kernel.instructions
         self._followed: set[Register] = set()
-        # Of each block the instructions that touch a register that is followed.
+        # Instructions of each block that access a tracked register.
         self._touching: dict[int, list[Instruction]] = {}
         self._follow(self._uses.unwritten | self._results_of({*self._uses.unwritten}))
 
@@ -82,7 +82,7 @@ class UninitialisedRegisters(Check):
         self, batch: Batch, instruction: Instruction, targets: tuple[Register, ...], index: Array, what: str
     ) -> None:
         """See an instruction write uninitialised values into registers of those lanes."""
-        # What it writes was written, but for these.
+        # Its results are defined, except these.
         self._advance(batch, instruction.index + 1)
         self._follow({*targets} | self._results_of({*targets}))
         for register in targets:

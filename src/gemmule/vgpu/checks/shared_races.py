@@ -102,8 +102,8 @@ class SharedRaces(ClockCheck):
         """See the values of loads needed that were seen before, when each piece had the mark that is given."""
         rows, many = self._rows(access)
         now = self.marks(access)
-        told = self._clocks.columns.is_told(self._clocks.columns.parts(now)[0])
-        overtaken = (now != marks) & told
+        is_message = self._clocks.columns.is_told(self._clocks.columns.parts(now)[0])
+        overtaken = (now != marks) & is_message
         if overtaken.any():
             bad = np.asarray(overtaken.any(axis=1))
             self._race(access, bad, rows * many + overtaken.argmax(axis=1), late=True)
@@ -167,7 +167,7 @@ class SharedRaces(ClockCheck):
         self._written.reshape(-1, many)[rows] = mark[:, None]
         self._writer.reshape(-1, many)[rows] = number
         if not access.atomic:
-            # Of several warps that write the same piece in one step, one has the last word.
+            # One of several warps that write the same piece in one step is the last writer.
             lost = self._written.reshape(-1, many)[rows, 0] != mark
             if lost.any():
                 self._report(access, lost, f"another warp writes it at the same time; {ONE_WRITER}")
@@ -213,7 +213,7 @@ class SharedRaces(ClockCheck):
         """
         instruction, batch = access.instruction, access.batch
         if access.atomic and "exch" not in instruction.modifiers:
-            # What was there goes into what is there then: that is a use.
+            # The old value contributes to the new one: a use.
             bad = np.asarray(unwritten.any(axis=1))
             address = int(access.address[bad][0])
             self._collected.add(

@@ -46,21 +46,23 @@ class UnfinishedCopies(ClockCheck):
         open_warps = warps[self._clocks.known[warps, column] < self._last_group[warps]]
         if len(open_warps):
             warp = int(open_warps[0])
-            mine = lanes.index[lanes.pick(batch.warp_of_lane) == warp]
+            own_lanes = lanes.index[lanes.pick(batch.warp_of_lane) == warp]
             self._collected.add(
                 batch,
                 "unfinished",
                 "the warp ends without waiting for copies that it issued",
                 self._issued[warp],
-                mine,
+                own_lanes,
             )
         if self._stored:
             self._look_at_stores(batch, warps, lanes)
 
     def _look_at_stores(self, batch: Batch, warps: Array, lanes: Lanes) -> None:
         """Look for bulk copies that may still read the shared memory of a CTA that is gone."""
-        asked = warps[self._last_store[warps] > 0]
-        open_warps = asked[self._clocks.known[asked, self._clocks.columns.read(asked)] < self._last_store[asked]]
+        storing = warps[self._last_store[warps] > 0]
+        open_warps = storing[
+            self._clocks.known[storing, self._clocks.columns.read(storing)] < self._last_store[storing]
+        ]
         # The lane that issued it may have ended before.
         open_warps = open_warps[~batch.alive.reshape(-1, 32)[open_warps].any(axis=1)]
         if len(open_warps):

@@ -48,7 +48,7 @@ class PipelineEvent:
     signals: tuple[Token, ...] = ()
     bytes: int = 0  #: Bytes that a copy reads from global memory, or a store writes there.
     shared_bytes: int = 0  #: Bytes that a copy writes into shared memory of all CTAs, or a product or a store reads.
-    flop: int = 0  #: Of products.
+    flop: int = 0  #: Floating-point operations of products.
     reads: tuple[Token, ...] = ()  #: The mbarriers' phases that loaded the k-tiles of products.
 
 
@@ -124,8 +124,8 @@ class Pipeline(Observer):
             return
         batch = access.batch
         for lane in np.unique(access.lanes).tolist():
-            mine = access.lanes == lane
-            rows, warp = access.rows[mine], lane // _WARP
+            own = access.lanes == lane
+            rows, warp = access.rows[own], lane // _WARP
             size = {"bytes": self._fetched.get(lane, 0), "shared_bytes": rows.size * _ROW}
             if access.agent != "load":
                 group = int(BulkCopies.of(batch).committed[lane])
@@ -133,7 +133,7 @@ class Pipeline(Observer):
                 self._add("store", (warp,), signals=(("read", lane, group), ("written", lane, group)), **size)
                 continue
             assert access.barriers is not None
-            places = access.barriers[mine]
+            places = access.barriers[own]
             tokens = [_phase_of(batch, place) for place in places.tolist()]
             for token, target in zip(tokens, rows, strict=True):
                 self._loaded_with[target] = len(self._tokens)
@@ -177,14 +177,14 @@ class Pipeline(Observer):
     ) -> None:
         del instruction, releases
         for warp in _warps(lanes):
-            mine = np.unique(places[lanes.index // _WARP == warp])
-            self._add("arrive", (warp,), signals=tuple(_phase_of(batch, place) for place in mine.tolist()))
+            own = np.unique(places[lanes.index // _WARP == warp])
+            self._add("arrive", (warp,), signals=tuple(_phase_of(batch, place) for place in own.tolist()))
 
     def mbarrier_awaited(self, batch: Batch, instruction: Instruction, lanes: Lanes, places: Array) -> None:
         del instruction
         for warp in _warps(lanes):
-            mine = np.unique(places[lanes.index // _WARP == warp])
-            phases = [("mbarrier", place, int(MBarriers.of(batch).phase[place]) - 1) for place in mine.tolist()]
+            own = np.unique(places[lanes.index // _WARP == warp])
+            phases = [("mbarrier", place, int(MBarriers.of(batch).phase[place]) - 1) for place in own.tolist()]
             self._add("wait", (warp,), waits=tuple(token for token in phases if token[2] >= 0))
 
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:

@@ -72,8 +72,8 @@ class _Walk:
     def step(self, instruction: Instruction) -> None:
         kind = class_of(instruction)
         for register in read(instruction):
-            if (asked := self._pending.pop(register, None)) is not None:
-                self._waits(asked)
+            if (issued := self._pending.pop(register, None)) is not None:
+                self._waits(issued)
         if kind == "barrier":
             self.end_round()
         elif kind == "async copy":
@@ -105,8 +105,8 @@ class _Walk:
             self._waits(done[-1])
             self._groups = self._groups[len(done) :]
 
-    def _waits(self, asked: int) -> None:
-        distance = self._position - asked - 1
+    def _waits(self, issued: int) -> None:
+        distance = self._position - issued - 1
         self._shortest = distance if self._shortest is None else min(self._shortest, distance)
 
     def end_round(self) -> None:

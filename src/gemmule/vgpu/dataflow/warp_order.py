@@ -15,7 +15,7 @@ _OTHERS = frozenset(("global", "local", "param", "const"))
 
 @dataclasses.dataclass(frozen=True)
 class Neighbours:
-    """Numbers of the instructions next to an access of some kind: no barrier of the warp lies between."""
+    """Numbers of the instructions next to an access of some kind: no barrier of the warp is between."""
 
     #: before_write, before_access: A write to shared memory, or any access, may follow.
     before_write: frozenset[int]

@@ -19,7 +19,7 @@ from .binder import Binder
 from .lanes import WARP, Lanes
 from .registers import RegisterFile
 
-#: What shared memory holds before it is written.
+#: Content of unwritten shared memory.
 _POISON = 0xFF
 
 
@@ -91,7 +91,7 @@ class LaunchState:
     seed : int
         Seed of the random schedule.
     mma : str
-        How the tensor core adds: ``exact`` or ``hopper``.
+        Rounding of the tensor core's sums: ``exact`` or ``hopper``.
     maps : mapping of int to TensorMap
         Tensor maps by the place of their parameter.
     tiles : tuple of SharedTile
@@ -120,7 +120,7 @@ class Batch:
     Parameters
     ----------
     launch_state : LaunchState
-        What all batches share.
+        State shared by all batches.
     ctas : sequence of int
         Positions of the CTAs in the grid, cluster by cluster: whole clusters.
 
@@ -169,12 +169,12 @@ class Batch:
         self.units: dict[type[Any], Any] = {}
 
     def tile_at(self, address: int) -> SharedTile | None:
-        """Return the named part of shared memory that an address lies in."""
+        """Return the named part of shared memory that contains an address."""
         tiles = self.launch_state.tiles
         return next((tile for tile in tiles if tile.start <= address < tile.start + tile.size), None)
 
     def shared_place(self, address: int) -> str:
-        """Say where an address of shared memory lies: in which part, where that has a name."""
+        """Describe an address of shared memory, by the named part that contains it, if any."""
         address %= self.shared_stride
         tile = self.tile_at(address)
         if tile is None:

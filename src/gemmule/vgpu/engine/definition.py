@@ -40,7 +40,7 @@ Gate = Callable[[Frame, Array | None], Array | None]
 #: Says what lanes wait for that a gate holds back.
 WaitText = Callable[[RunningBatch, Lanes], str]
 
-#: What each opcode does, by its first part.
+#: Definitions of opcodes, by their first part.
 DEFINITIONS: dict[str, Definition] = {}
 
 

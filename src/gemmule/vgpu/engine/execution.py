@@ -26,11 +26,11 @@ class BoundBlock:
     """A block whose instructions have become steps."""
 
     block: Block  #: The instructions.
-    steps: tuple[Step, ...]  #: What they do.
+    steps: tuple[Step, ...]  #: Executable steps.
     uses: RegisterUse  #: Registers that they need.
     gate: Gate | None  #: Returns which lanes can begin, where the instruction may have to wait for others.
     waits_for: WaitText | None  #: Says what lanes wait for that the gate holds back.
-    next: int | None  #: Where lanes continue; None where the last step sends them.
+    next: int | None  #: Next block of the lanes; None where the last step branches.
 
     def admit(self, batch: RunningBatch, lanes: Lanes) -> Lanes | None:
         """Return the lanes that can begin, and park the others."""

@@ -26,7 +26,7 @@ class Lanes:
     Attributes
     ----------
     count : int
-        How many they are.
+        Number of lanes.
     run : slice or None
         Their range, where they are contiguous.
     whole : array of int or None
@@ -103,7 +103,7 @@ class Warps:
     Attributes
     ----------
     active : array of bool, (warps, 32)
-        Which of each warp's lanes they are.
+        Indices in their warp.
     """
 
     def __init__(self, lanes: Lanes) -> None:

@@ -71,7 +71,7 @@ class AgentAccess:
     barriers: Array | None = None  #: Array of int or None. For each load the mbarrier at which it completes.
     size: int = 0  #: Bytes of each copy.
     #: (array of int, array of int) or None. For each store the bytes, from the first to the last, of each row of its
-    #: box that lie within the tensor.
+    #: box that are inside the tensor.
     valid_bytes: tuple[Array, Array] | None = None
     #: Array of int or None. For each asynchronous store of less than 16 bytes, its first byte within its row.
     start: Array | None = None
@@ -101,7 +101,7 @@ class TmaGlobalAccess:
 
 
 class Observer:
-    """Sees a run; every method does nothing unless a subclass says otherwise."""
+    """Sees a run; methods do nothing unless overridden."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse methods by their former names."""

@@ -12,7 +12,7 @@ from gemmule.vgpu.types import Array
 
 from .lanes import WARP, Lanes
 
-#: What registers hold before they are written: a pattern that is easy to see, and a NaN in every float type.
+#: Content of unwritten registers: a pattern that is easy to see, and a NaN in every float type.
 POISON = {1: 0, 2: 0x7FBD, 4: 0x7FBDBEEF, 8: 0x7FFBDEADDEADBEEF}
 
 #: Copies of rows by width in bytes.

@@ -65,7 +65,7 @@ class AsyncUnit(Unit):
     Attributes
     ----------
     chance : float
-        That an operation completes at once in the random schedule.
+        Probability that an operation completes at once in the random schedule.
     """
 
     chance = 0.5
@@ -135,7 +135,7 @@ class RunningBatch(Batch):
     Parameters
     ----------
     launch_state : LaunchState
-        What all batches of the launch share.
+        State shared by all batches of the launch.
     ctas : sequence of int
         Positions of the CTAs in the grid, cluster by cluster: whole clusters.
     units : sequence of type of Unit

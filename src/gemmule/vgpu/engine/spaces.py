@@ -20,7 +20,7 @@ from .binder import SHARED_START
 from .definition import Build
 from .running_batch import Frame
 
-#: Where each space begins among generic addresses; global addresses are generic ones unchanged.
+#: First generic address of each space; global addresses are generic ones unchanged.
 WINDOWS = {"shared": 1 << 44, "local": 1 << 45, "param": 1 << 46}
 _WINDOW_SIZE = 1 << 32
 _SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster", "param::entry")
@@ -67,7 +67,7 @@ def locator(build: Build, space: str, operand: Address, size: int) -> Locator:
         if space == "generic":
             space = symbol_space
         if symbol_space != space:
-            raise build.error(f"{base.name} lies in {symbol_space or 'no'} memory that the virtual GPU has")
+            raise build.error(f"{base.name} is in {symbol_space or 'no'} memory that the virtual GPU has")
     kind = "u32" if isinstance(base, Register) and TYPE_BYTES[base.type] == 4 else "u64"
     if isinstance(base, Immediate | Symbol):
         kind = "s64"

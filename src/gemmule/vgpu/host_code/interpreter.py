@@ -291,7 +291,7 @@ class Interpreter:
 
     def _intr_trap(self, step: _Step) -> None:
         del step
-        raise KernelFailedError("the host code stops itself; what it printed says why")
+        raise KernelFailedError("the host code stops itself; its output gives the reason")
 
     _unreachable = _intr_trap
 

@@ -84,7 +84,7 @@ def block_sums(
     smallest : tuple of int
         Exponents of the smallest normal numbers of a's, b's and c's formats.
     fraction_bits : int
-        Bits kept below the largest exponent.
+        Bits retained below the largest exponent.
     floor : int
         The largest exponent is taken to be at least this.
 

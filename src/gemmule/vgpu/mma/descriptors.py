@@ -35,7 +35,7 @@ def fields(descriptor: Words) -> tuple[Words, Words, Words, Words, Words]:
 
 @functools.lru_cache(maxsize=512)
 def chunk_offsets(extent: int, along_k: bool, leading: int, stride: int, swizzle: int) -> Words:
-    """Return where the chunks of 16 bytes of a matrix lie from its start, before the swizzle.
+    """Return the offsets of a matrix's chunks of 16 bytes, before the swizzle.
 
     Returns
     -------

@@ -16,7 +16,7 @@ class Format:
 
     name: str  #: Its name in PTX.
     kind: str  #: ``float``, ``int`` or ``double``: which arithmetic multiplies it.
-    stored: np.dtype[Any]  #: What a register is cut into; bfloat16 is left as bits.
+    stored: np.dtype[Any]  #: Type of a register's elements; bfloat16 stays as bits.
     #: Exponent of the smallest normal number, which subnormal ones have too: where they are aligned. An 8-bit float is
     #: given that of float16, into which Hopper unpacks it.
     min_exponent: int = 0

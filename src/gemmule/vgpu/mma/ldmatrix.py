@@ -23,7 +23,7 @@ def row_lanes(matrices: int) -> NDArray[np.bool_]:
 
 
 def word_addresses(rows: Addresses, matrices: int) -> Addresses:
-    """Return where the 4-byte word of each register lies, without .trans.
+    """Return the address of each register's 4-byte word, without .trans.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def word_addresses(rows: Addresses, matrices: int) -> Addresses:
 
 
 def half_addresses(rows: Addresses, matrices: int) -> Addresses:
-    """Return where the two 2-byte halves of each register lie, with .trans.
+    """Return the addresses of each register's two 2-byte halves, with .trans.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ class Cache:
     size : int
         Bytes of one cache; what is over a whole number of sets is not used.
     count : int
-        How many there are.
+        Number of caches.
     ways : int
         Lines of a set.
     write_back : bool
@@ -75,7 +75,7 @@ class Cache:
         Parameters
         ----------
         caches : numpy.ndarray of int64 or int
-            Which of the caches each goes to.
+            Cache index of each access.
         sectors : numpy.ndarray of int64
             Sector of each: its byte address div 32.
         writes : numpy.ndarray of bool
@@ -198,7 +198,7 @@ class Memory:
     Parameters
     ----------
     multiprocessors : int
-        How many L1 caches there are.
+        Number of L1 caches.
     l1_bytes : int
         Bytes of one, without what its SM sets aside for shared memory.
     l2_bytes : int
@@ -231,7 +231,7 @@ class Memory:
         Returns
         -------
         l1_hits, l2_hits : numpy.ndarray of bool
-            Where it was found; False in the cache that it did not ask. A store's hit in L1 saves nothing.
+            Hits; False in caches that were not looked up. A store's hit in L1 saves nothing.
         """
         l1_hits, l2_hits = np.zeros(len(sectors), bool), np.zeros(len(sectors), bool)
         asks_l1 = np.flatnonzero(~np.broadcast_to(past_l1, len(sectors)))
@@ -242,10 +242,10 @@ class Memory:
         traffic, loads = self.traffic, ~writes
         traffic.l1_loads += int(np.count_nonzero(loads[asks_l1]))
         traffic.l1_load_hits += int(np.count_nonzero(l1_hits & loads))
-        traffic.l2_loads += (asked := int(np.count_nonzero(loads[onward])))
+        traffic.l2_loads += (lookups := int(np.count_nonzero(loads[onward])))
         traffic.l2_load_hits += (found := int(np.count_nonzero(l2_hits & loads)))
         traffic.l2_stores += int(np.count_nonzero(writes))
-        traffic.memory_loads += asked - found
+        traffic.memory_loads += lookups - found
         traffic.memory_stores += written_back
         return l1_hits, l2_hits
 

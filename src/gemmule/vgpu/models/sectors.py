@@ -99,7 +99,7 @@ def touched_sectors(
     Returns
     -------
     requests : numpy.ndarray of intp
-        Which request each access belongs to, ascending.
+        Request of each access, ascending.
     sectors : numpy.ndarray of int64
         Sector of each access, its byte address div 32, ascending within a request.
     """

@@ -24,7 +24,7 @@ def zero_sign(result: Array, total: Array, mode: str, first: Array, second: Arra
 def directed(high: Array, low: Array, mode: str) -> Array:
     """Round ``high + low``, a float64 rounded to nearest and its error, in a direction instead.
 
-    Of an infinity, `low` is 0 where it is exact, and points to the finite numbers where it is an overflow.
+    For an infinity, `low` is 0 if it is exact, and points to the finite numbers if it is an overflow.
     """
     low = np.where(np.isnan(high), 0, low)
     towards = {"rz": np.where(high > 0, low < 0, low > 0), "rm": low < 0, "rp": low > 0}[mode]

@@ -39,7 +39,7 @@ def round_to(kind: str, high: Array, low: Array | float, mode: str, *, saturate:
     high : array of float64
         The value, rounded to float64.
     low : array of float64
-        What that rounding took away: at most half a unit in the last place of `high`.
+        Rounding error: at most half a unit in the last place of `high`.
     mode : str
         ``rn`` to nearest, ties to even; ``rna`` ties away from zero; ``rz``, ``rm``, ``rp`` towards zero, down, up.
     saturate : bool

@@ -15,7 +15,7 @@ _TYPES: dict[str, np.dtype[Any]] = {
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
-#: What the hardware gives for a result that is no number.
+#: The hardware's NaN.
 NAN_BITS = {"f16": 0x7FFF, "bf16": 0x7FFF, "e4m3": 0x7F, "e5m2": 0x7F}
 
 

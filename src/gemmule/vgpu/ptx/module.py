@@ -170,7 +170,7 @@ class Kernel:
     name: str  #: Entry point.
     target: str  #: Architecture that the text is for.
     params: tuple[Variable, ...]  #: Parameters in order.
-    variables: tuple[Variable, ...]  #: Everything else that lies in memory.
+    variables: tuple[Variable, ...]  #: All other variables in memory.
     registers: tuple[Register, ...]  #: All registers that instructions name.
     instructions: tuple[Instruction, ...]  #: The code in order.
     directives: dict[str, str]  #: Performance directives such as ``reqntid``.

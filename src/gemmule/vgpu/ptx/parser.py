@@ -176,7 +176,7 @@ class _Parser:
         if word == ".reg":
             scope.declare_registers(item.text, item.line)
         elif word == ".param":
-            # Of a call: a thread's own, like local memory.
+            # A call's parameters: a thread's own, like local memory.
             variable = scope.declare_variable(item.text.replace(".param", ".local", 1), item.line)
             self._variables.append(variable)
             self._of_calls.add(variable.name)

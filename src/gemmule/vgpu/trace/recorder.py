@@ -87,7 +87,7 @@ class Trace(Observer):
         self.launches.append(self._launch)
 
     def batch_begins(self, batch: Batch) -> None:
-        # Of the first batch the first CTA.
+        # The first CTA of the first batch.
         self._open = "cta" not in self._launch
         if self._open:
             self._launch |= {
@@ -132,7 +132,7 @@ class Trace(Observer):
         second = own[0]
         others = [step for step in touching if self._conflicts(number, steps[step], steps[second], finding)]
         before, after = [step for step in others if step < second], [step for step in others if step > second]
-        # Of two that write at the same time, either is the first.
+        # Either of two concurrent writers counts as the first.
         first = before[-1] if before else after[0] if after else None
         race: dict[str, Any] = {"first": first, "second": second, "space": finding.space, "address": finding.address}
         if finding.space == "global":
@@ -244,7 +244,7 @@ class Trace(Observer):
             self._step("box", access.instruction, warp, (place, size), size=size, write=access.write, **what)
 
     def _elements(self, positions: Array) -> dict[str, Any]:
-        """Return the operand that positions in the arena lie in, and their rows and columns."""
+        """Return the operand that contains positions of the arena, and their rows and columns."""
         addresses = self._device.addresses
         for number, (name, array) in enumerate(self._device.arrays.items()):
             offset = positions - (addresses[name] - GLOBAL_BASE)

@@ -70,7 +70,7 @@ def assert_boxes_fill_a_stage(config, out, layout):
     problem = gemm_problem(1000, 520, 1032, "bfloat16", out, layout)
     refused = SPEC.why_not(problem, HOPPER, config)
     if config.side_by_side and layout[0 if config.swap_ab else 1] != ("n" if config.swap_ab else "t"):
-        assert refused.endswith("warpgroups lie side by side where B is K-major and of 16 bits")
+        assert refused.endswith("warpgroups are side by side only if B is K-major and of 16 bits")
         return
     assert refused is None
     params = SPEC.launch(problem, config).params

@@ -46,13 +46,13 @@ def slowest(unit, **changes):
         (slowest(L1, shared_passes=80, tensor_cores=True), "Keep more in registers: 1 wavefronts of shared memory for "
          "one matrix instruction; let each warp"),
         (slowest(L1, product=False, shared_passes=80), "Move more bytes with each instruction"),
-        (slowest(L2), "Ask less of the L2 cache"),
-        (slowest(L2, product=False), "Ask less of the L2 cache"),
+        (slowest(L2), "Load less from L2"),
+        (slowest(L2, product=False), "Load less from L2"),
         (slowest(MEMORY, memory_bytes=30), "Read less from device memory, which takes the longest: 3.0 times"),
         (slowest(MEMORY), "Nothing in the kernel"),
         (slowest(MEMORY, product=False, exposed_seconds=1.0, distance=4),
-         "Keep more requests on their way: a thread uses what it asked for after 4"),
-        (slowest(ISSUE, exposed_seconds=1.0, distance=7), "Hide the latency: what a k-tile loads is used 7"),
+         "Keep more loads in flight: a thread uses a loaded value after 4"),
+        (slowest(ISSUE, exposed_seconds=1.0, distance=7), "Hide the latency: a k-tile is used 7"),
         (slowest(ISSUE, multiply_adds=30), "Spend fewer instructions on what does not multiply, which is 70%"),
         (slowest(ISSUE, registers_between=True), "Take the copies out of the instruction stream: 80%"),
         (slowest(ISSUE, registers_between=True, asynchronous=True), "Little is left on these units: 80%"),
@@ -63,7 +63,7 @@ def slowest(unit, **changes):
          "SMs idle"),
         (dataclasses.replace(PLAIN, ctas=1), "Give every SM work: 1 CTA leaves 131 of 132"),
         (slowest(ARITHMETIC, tensor_cores=True), "Little is left: the tensor cores take the longest"),
-        (slowest(ISSUE, exposed_seconds=1.0, distance=7, asynchronous=True), "Hide the latency: what is asked for is "
+        (slowest(ISSUE, exposed_seconds=1.0, distance=7, asynchronous=True), "Hide the latency: a load is "
          "waited for 7 instructions later"),
         (slowest(L1, shared_passes=160, registers=220), "Load less from shared memory: 2 wavefronts of shared memory "
          "for one multiply-add of a warp, and 220 of 255 registers per thread leave no room"),

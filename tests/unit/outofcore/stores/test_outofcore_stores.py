@@ -377,10 +377,10 @@ def test_what_was_made_meanwhile_is_not_replaced(tmp_path):
         with opened(uri) as sink:
             store, _, inner = made.partition("::")
             zarr.create_array(tmp_path / store, name=inner or None, data=precious)
-            with pytest.raises(ArgumentError, match="the finished result lies in") as error:
+            with pytest.raises(ArgumentError, match="the finished result is in") as error:
                 sink.commit()
         np.testing.assert_array_equal(read_all(open_source(f"{tmp_path}/{made}", "a")), precious)
-        kept = str(error.value).partition("lies in ")[2].partition(";")[0]
+        kept = str(error.value).partition("result is in ")[2].partition(";")[0]
         np.testing.assert_array_equal(read_all(open_source(kept, "a")), x)
     # What was there in the beginning is.
     with opened("n.zarr::g/precious") as sink:

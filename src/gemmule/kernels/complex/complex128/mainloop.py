@@ -12,7 +12,7 @@ from gemmule.kernels.float64.mainloop import Float64Mainloop, registers
 
 from .stage import Complex128Stage
 
-#: What changes the address of a part into that of the other one.
+#: XOR mask between the addresses of the two parts.
 _OTHER = 8
 _SIGN_BIT = 63
 
@@ -21,8 +21,8 @@ class Complex128Mainloop(Float64Mainloop):
     """The loop over K, where real and imaginary parts are successive elements of real matrices.
 
     Rows (Ar, -Ai) of A times columns (Br, Bi) of B are the real parts of the product, rows (Ai, Ar) its imaginary ones.
-    Where one of the operands is conjugated, rows are (Ar, Ai) and (-Ai, Ar): then conj(A) B is computed, and A conj(B)
-    is its conjugate. Both forms of A are read from the same elements, and B is as it lies.
+    If one operand is conjugated, rows are (Ar, Ai) and (-Ai, Ar): then conj(A) B is computed, and A conj(B)
+    is its conjugate. Both forms of A are read from the same elements, and B in place.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from gemmule.kernels.simt.gemm.mainloop import SimtGemmMainloop
 class Complex64Mainloop(SimtGemmMainloop):
     """The loop over K; a step is one k. A vector is (real, imaginary, real, imaginary).
 
-    Where one of the operands is conjugated, conj(A) B is computed; A conj(B) is its conjugate.
+    If one operand is conjugated, conj(A) B is computed; A conj(B) is its conjugate.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ def _signature(problem: GemmProblem, config: SixProductsConfig) -> Signature:
 
 
 def _launch(problem: GemmProblem, config: SixProductsConfig) -> Launch:
-    """Return the launch recipe: as many CTAs as share the tiles, maps of the parts, and C and D as they lie."""
+    """Return the launch recipe: as many CTAs as share the tiles, tensor maps of the parts, and C and D in place."""
     problem, first, second = row_result(problem)
     batch = problem.batch or (1,)
     # The one place where B turns from (K, N), as the API has it, to (N, K), as CuTe has it.

@@ -1,7 +1,7 @@
 """The guard's decision: how many products emulate the native one, or none of them.
 
 Idea
-    What the guard measured is one number, the shortfall. Later launches read the decision and return at once where they
+    The guard's measurement is one number, the shortfall. Later launches read the decision and return at once where they
     are not needed, so that the host need not wait.
 Change from the rung before
     One thread.

@@ -38,7 +38,7 @@ class _Guarded:
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
         # The kernels of the emulation are behind this one: where they are not needed, they return before it ends.
         overlap_predecessor()
-        # Where CTAs share tiles, all of them return, and none waits for another.
+        # If CTAs share tiles, all of them return, and none waits for another.
         if first[-1][0] == 0:
             own = first[:-1] if cutlass.const_expr(len(first) > 1) else None
             self.compute_tile(mA, mB, mC, mD, alpha, beta, own)

@@ -4,7 +4,7 @@ Idea
     Real and imaginary parts are successive elements of K. Of each column of B there is (Br, -Bi), and of a row of A
     (Ar, Ai): three products of their residues, and of those of a sum and a difference, replace four (3M).
 Change from the rung before
-    Nothing is computed: columns are written with signs. A K-major A is a real matrix as it lies.
+    Nothing is computed: columns are written with signs. A K-major A is a real matrix in place.
 Data movement
     Each element of B, and of an A that is not K-major, is read and written.
 Limits
@@ -47,7 +47,7 @@ class RealForms:
     def kernel(self, mB: cute.Tensor, rB: cute.Tensor, sign, mA=None, rA=None):
         cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
-        # One element more from k to k, so that columns lie in different banks.
+        # One element more from k to k, so that columns are in different banks.
         tile = cute.make_layout((2, SIDE, SIDE), stride=(1, 2, 2 * (SIDE + 1)))
         block = SmemAllocator().allocate_tensor(self.part, tile, 16)
         cta, _, _ = cute.arch.block_idx()

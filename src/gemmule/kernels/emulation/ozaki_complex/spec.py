@@ -38,7 +38,7 @@ ROWS, COLUMNS = "real form of rows", "real form of columns"
 def real_problem(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
     """Return the product of the real forms, and the names of its A and B.
 
-    D and C are complex, as they lie. A says whether it is to be conjugated.
+    D and C are complex, in place. A carries its conjugation.
     """
     oriented, first, _ = row_result(problem)
     m, n, k = oriented.m, oriented.n, PARTS * oriented.k
@@ -67,7 +67,7 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     for one in reversed([NextKernel(PAIRS, PAIRS.default, real, {}, {}), *every.chain()]):
         operands = names | {name: names.get(given, given) for name, given in one.operands.items()}
         if one.problem is problem:
-            # The native kernel takes the operands as they lie.
+            # The native kernel reads the operands in place.
             operands = {}
         then = dataclasses.replace(one, operands=operands, then=then)
     assert then is not None

@@ -52,7 +52,7 @@ class Magnitudes:
         first_line : Int32
             The first of the `lines`.
         period : Int32
-            Of how many runs along K one is sampled.
+            Period of the sampled runs along K.
         """
         mS, mE = matrices
         tid, _, _ = cute.arch.thread_idx()
@@ -90,7 +90,7 @@ class Magnitudes:
                 bits = cutlass.min(cutlass.max(Int32(upper >> (FRACTION - 32 - _FRACTION)) + moved, 0), _MOST)
                 # Subnormal float64 have no such exponent: they count as zeros.
                 normal = upper >= Uint32(1 << (FRACTION - 32))
-                kept = bits if normal or scale == ZERO_LINE else Int32(0)
-                four[e], largest = Uint32(kept), cutlass.max(largest, kept)
+                exponent = bits if normal or scale == ZERO_LINE else Int32(0)
+                four[e], largest = Uint32(exponent), cutlass.max(largest, exponent)
             found[w] = packed(four)
         return found, largest

@@ -3,7 +3,7 @@
 Idea
     Emulation errs by a share of the norms of a row of A and a column of B, the native product by a share of the sum of
     magnitudes |A||B|. A product of magnitudes that are rounded down, over a part of K, is a lower bound of that sum.
-    Its least element says how many moduli suffice for all.
+    Its least element determines the moduli that suffice for all.
 Change from the rung before
     The operands are float8_e5m2, and of the accumulators only the minimum leaves the CTA: one atomic a warp and tile.
 Data movement

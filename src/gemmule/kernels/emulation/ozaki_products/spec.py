@@ -22,7 +22,7 @@ from gemmule.kernels.hopper import tile_config
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_param
 
-#: Of guarded products by how many there are at most, which tells their types apart: how many ordinary numbers need, and
+#: Guarded products by their most moduli, which identify the type: those that ordinary numbers need, and
 #: of them for each modulus.
 _GUARDED_BATCHES = {
     planes * choices[-1]: (planes * choices[0], planes) for choices in CHOICES.values() for planes in (1, PLANES)
@@ -74,7 +74,7 @@ def product_grid(problem: GemmProblem, config: ProductsConfig) -> tuple[int, int
 
 
 def _launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
-    """Return the launch recipe: as many CTAs as share the tiles, maps of A and B, and D as it lies."""
+    """Return the launch recipe: as many CTAs as share the tiles, tensor maps of A and B, and D in place."""
     return Launch(
         grid=product_grid(problem, config),
         block=(tile_config.THREADS, 1, 1),

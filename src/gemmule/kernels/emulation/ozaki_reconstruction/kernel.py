@@ -85,7 +85,7 @@ class OzakiReconstruction:
         row = Int32(number // per_row)
         place = Int32(number - Uint32(row) * per_row) * RUN
         if row < matrices[1].shape[0]:
-            # Of 64 columns 16 bytes are those of lanes 0, 1, 2, 3: two contiguous elements of every 8 columns.
+            # 16 bytes of 64 columns belong to lanes 0, 1, 2, 3: two contiguous elements of every 8 columns.
             col = place // GROUP * GROUP + place % 16 * 4 + place % GROUP // 16 * 2
             words = cute.make_rmem_tensor(cute.make_layout(count * self.planes), Uint32)
             start = mR.iterator + cute.crd2idx((row, place, 0), mR.layout)
@@ -146,7 +146,7 @@ class OzakiReconstruction:
         """Return the integer that has these residues, as float64."""
         sums = []
         every, whole = cutlass.const_expr(weights(count))
-        # Of few moduli two parts are all.
+        # With few moduli two parts are all.
         used = cutlass.const_expr(3 if whole[2] else 2)
         for number in cutlass.range_constexpr(count):
             bits = cute.make_rmem_tensor(cute.make_layout(2), Uint32)

@@ -57,7 +57,7 @@ def _launch(problem: GemmProblem, config: ReconstructionConfig) -> Launch:
     del config
     m, n, planes = problem.m, problem.n, planes_of(problem)
     count = most_moduli(problem) * planes
-    # Where A is conjugated, the conjugate of its product with the conjugate of B is computed.
+    # If A is conjugated, the conjugate of its product with the conjugate of B is computed.
     sign = (ScalarParam("sign", problem.a.dtype, -1 if problem.a.conj else 1),) if planes > 1 else ()
     width = -(-n // GROUP) * GROUP
     params = (

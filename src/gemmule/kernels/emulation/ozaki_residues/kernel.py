@@ -2,7 +2,7 @@
 
 Idea
     An integer of 64 bits is 8 bytes, and a sum of its bytes times small weights, modulo p, is what it is itself: two
-    instructions for a number of 18 bits with the same residue. That lies in the last bits of a float32, and two more
+    instructions for a number of 18 bits with the same residue. That is in the last bits of a float32, and two more
     multiplications take the nearest multiple of p away. No division, no conversion.
 Change from the rung before
     15 bytes are written for 8 that are read. Lines that are MN-major are transposed in shared memory. Of a k-tile of
@@ -48,7 +48,7 @@ _WARPS = THREADS // 32
 class OzakiResidues:
     """D[:, j, l] = S[:, j] * 2**scale[j], rounded, modulo the l-th modulus, for two matrices (length, lines).
 
-    Of complex elements, whose parts are successive, D[:, j, 3 l + p] is plane p.
+    For complex elements, whose parts are successive, D[:, j, 3 l + p] is plane p.
     """
 
     def __init__(self, config: ResiduesConfig, types: dict[str, str]) -> None:

@@ -133,7 +133,7 @@ SPEC = KernelSpec(
         *(Float64Config(tile_n=32, tile_k=32, stages=3, mma_k=8, cluster_k=parts) for parts in (1, 4)),
         Float64Config(warps_n=4, mma_k=8),
         *(Float64Config(tile_k=32, warps_n=4, stages=3, mma_k=8, cluster_k=parts) for parts in (2, 4)),
-        # What does not fill the last wave, and long K, by stream-K.
+        # Partial last waves, and long K, by stream-K.
         Float64Config(stream_k=1),
         Float64Config(warps_n=4, stream_k=1),
         Float64Config(tile_n=128, warps_n=4, mma_k=8, stream_k=1),

@@ -36,7 +36,7 @@ _LAYER_COLUMNS, _LAYER_K_TILES, _LAYER_CHIP = 2048, 32, "H200"
 _FURTHER_K_TILES = 16
 #: A K-major operand whose lines begin at multiples of 128 bytes.
 _ALIGNED = OperandLayout(0, False)
-#: Numbers of a product among its features, which stand before how its operands lie.
+#: Numbers of a product among its features, before those of its operands' layouts.
 NUMBERS = 6
 #: Quantities of the limits that are read as logarithms, before others.
 _LOGARITHMS = 6
@@ -67,7 +67,7 @@ class _Network:
     def given(self, first: Numbers, chip: str) -> Numbers:
         """Return what is given of the sums of the first layer by a part of the features: a row for each config.
 
-        That is the negative biases of the first layer, those of the second layer, and the bias of the result.
+        The negative biases of the first layer, those of the second layer, and the bias of the result.
         """
         layer = first + self.first["chips"][self.chips.index(chip)]
         second = layer @ self._hidden + self._biases
@@ -148,7 +148,7 @@ def product_numbers(operation: Operation) -> tuple[float, ...]:
 
 
 def _lines(operation: Operation, swap_ab: int) -> tuple[float, ...]:
-    """Return the features of how operands and the result lie."""
+    """Return the features of the layouts of operands and result."""
     a, b = (operation.b, operation.a) if swap_ab else (operation.a, operation.b)
     result = operation.result_begin in (1, 2), operation.result_begin == 3, operation.learned_item / 2 - 1
     return *_of_lines(a), *_of_lines(b), *result
@@ -224,7 +224,7 @@ def _given_of_each(net: _Network, rates: TileRates, operation: Operation) -> Num
 
 
 def _first(net: _Network, rates: TileRates, operation: Operation) -> Numbers:
-    """Return the sums of the first layer by what configs and elements are, and by how operands and the result lie."""
+    """Return the sums of the first layer by configs and elements, and by the layouts of operands and result."""
     lines = np.array([_lines(operation, 0), _lines(operation, 1)], np.float32) @ net.first["problem"][NUMBERS:]
     found: Numbers = (
         rates.features() @ net.first["config"] + rates.of_layout(operation).features @ net.first["operands"]

@@ -25,7 +25,7 @@ def why_not_split(problem: GemmProblem, cluster_k: int) -> str | None:
 
 #: Bytes of operands that the correction knows with results of their own type only.
 _HALF_BYTES = 2
-#: How K-major copies of operands lie.
+#: Layout of K-major copies of operands.
 _COPY = OperandLayout(0, False)
 
 
@@ -59,7 +59,7 @@ def operation_of(problem: GemmProblem, *, prepares: bool = False) -> Operation:
 
 
 def _operand_layouts(oriented: GemmProblem) -> tuple[OperandLayout, OperandLayout]:
-    """Return how the operands of a result in rows lie."""
+    """Return the layouts of the operands of a row-major result."""
     a, b = oriented.a, oriented.b
     a_k_major, b_k_major = a.has_contiguous_rows, b.has_contiguous_cols
     return (

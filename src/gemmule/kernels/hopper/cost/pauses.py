@@ -63,7 +63,7 @@ _TALL_US, _LONG_US, _LONG_K = 0.05, 0.15, 32
 #: Microseconds more of a tile whose epilogue tiles have 16 columns, and of one of 256 rows whose epilogue tiles are
 #: half as wide as it is, if it has more than so many columns; of the same products.
 _NARROW_US, _HALF_US, _NARROW_N = 2.5, 1.5, 96
-#: What a pair that shares loads gains of such a k-tile where its rows divide those of the product, or loses where they
+#: Gain per such k-tile of a pair that shares loads where its rows divide those of the product, or loss where they
 #: do not: three large products on both chips, and draws on an H200 of which no rows divide.
 _TALL_PAIR_US = -0.04
 #: Bytes of loads in flight beyond which up to so many rows take longer, and the share: with 6 stages instead of 12 and

@@ -19,19 +19,19 @@ from gemmule.kernels.hopper.tile_config import K_BYTES
 Numbers = np.ndarray[Any, np.dtype[Any]]
 Value = TypeVar("Value")
 
-#: Of one k-tile: 128 x 128 multiply-adds, and columns that each wgmma costs more; 256 rows of 128 bytes from the L2
+#: A k-tile: 128 x 128 multiply-adds, and the columns that an issue of wgmma costs; 256 rows of 128 bytes from the L2
 #: cache; the latency of a load, which the stages share; the barriers.
 _MULTIPLY, _MORE_COLUMNS, _LOAD, LATENCY, _BARRIERS = 0.189, 2.2, 0.136, 0.767, 0.0302
-#: How much longer loads of rows take that begin at multiples of 128 bytes, of 64, of 32 and of 16; and how much is
-#: added where both SMs of a TPC load, which share a port to the L2 cache. How much longer latency is then.
+#: Factors of loads of rows aligned to 128, 64, 32 and 16 bytes; and the addition
+#: if both SMs of a TPC load, which share a port to the L2 cache. The latency's addition then.
 _ALIGNED, _BOTH, _LATENCY_BOTH = (1.0, 1.17, 1.17, 2.45), (0.0542, 0.396, 0.396, 0.437), 0.243
-#: How much longer such rows occupy the L2 cache, and what each further CTA of a multicast adds.
+#: Factors of the L2 cache's time for such rows, and the addition for each further CTA of a multicast.
 _CARRIED, _MULTICAST = (1.0, 2.31, 2.31, 3.61), (0.0, 0.752, 0.752, 0.0562)
-#: How much longer TMA takes for rows of less than 128 bytes in shared memory, by their bytes.
+#: Factor of TMA for rows of less than 128 bytes in shared memory, by their bytes.
 _NARROW = {64: 3.17, 32: 5.35, 16: 7.17}
 #: A launch.
 _LAUNCH = 1.9
-#: How much longer each byte beyond two of an element of the result takes to be written.
+#: Factor on writing for each byte beyond two of an element of the result.
 _WIDER = 0.344
 #: Writing 128 x 128; the start of a cluster; exchanging partial sums, and 64 x 64 of them.
 _WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902
@@ -46,7 +46,7 @@ _TPC = 2
 
 
 class OperandLayout(NamedTuple):
-    """How an operand lies in memory.
+    """Layout of an operand in memory.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class OperandLayout(NamedTuple):
 
 
 class LayoutRates(NamedTuple):
-    """Rates that follow from how operands and the result lie in memory, an array with a number for each config.
+    """Rates that follow from the layout of operands and result, an array with a number for each config.
 
     Attributes
     ----------
@@ -89,15 +89,15 @@ class Operation(NamedTuple):
     Attributes
     ----------
     rows, cols, batch : int
-        Of the result.
+        Columns of the result.
     a, b : OperandLayout
         Operands that give its rows and its columns.
     k_tiles : int
         K-tiles, of 128 bytes of K.
     last : float
-        How much of the last k-tile K fills.
+        Share of the last k-tile that K fills.
     result_begin, result_item : int
-        Where its lines begin, as of `OperandLayout`, and bytes of an element.
+        Alignment of its lines, as of `OperandLayout`, and bytes of an element.
     learned_item : int
         The same of results that the correction was fitted to with such operands: of 16-bit ones only those of 16 bits.
     read, written : int
@@ -105,9 +105,9 @@ class Operation(NamedTuple):
     tiles : sequence of int or None
         Tiles of clusters that each config computes in all, where these are not all that the result has.
     writes : float
-        How often a tile is written, to more than one place.
+        Number of places that a tile is written to.
     prepared : tuple of OperandLayout or None
-        How copies of A and B lie, of a second product that is predicted at the same time as this one.
+        Layout of copies of A and B, for a second product that is predicted at the same time.
     float8 : bool
         Whether the elements are floats of 8 bits.
     """
@@ -145,7 +145,7 @@ class TileRates:
     gpu : GpuRates
         The GPU's.
     own : int, optional
-        How many of them are a product's; those after them are for that of its prepared operands.
+        Number of a product's configs; those after them are for the product of prepared operands.
     """
 
     def __init__(self, configs: Sequence[HopperGemmConfig], gpu: GpuRates = H200_RATES, own: int | None = None) -> None:
@@ -186,7 +186,7 @@ class TileRates:
             self.cluster_k > 1, _EXCHANGE + _SUMS / 2**12 * each(lambda c: c.tile_elements) * others, 0
         )
         self.once = (exchanged + each(lambda c: _CLUSTER if c.cluster_size > c.cluster_k else 0.0)) * gpu.load
-        # Of configs with `split_k`: their places, clusters that run at once, and 64 x 64 sums of a warpgroup.
+        # Configs with `split_k`: their indices, clusters that run at once, and 64 x 64 sums of a warpgroup.
         self.split_k = np.flatnonzero(each(lambda c: getattr(c, "split_k", 0)))
         self.split_clusters = self.max_active_clusters[self.split_k]
         self.split_sums = each(lambda c: c.tile_elements / c.warpgroups_per_tile / 2**12)[self.split_k]
@@ -227,7 +227,7 @@ class TileRates:
         )
 
     def of_layout(self, operation: Operation) -> LayoutRates:
-        """Return the rates by how a product's operands and its result lie."""
+        """Return the rates by the layout of a product's operands and result."""
         key = operation.a, operation.b, operation.result_item, operation.writes, operation.prepared
         found = self._layouts.get(key)
         if found is None:

@@ -18,10 +18,10 @@ from .rates import Numbers, Operation, TileRates, parts_of_k
 
 #: Quantities that the correction reads of the limits.
 _QUANTITIES, _WAVES = 12, 3
-#: How many configs the correction is evaluated for: up to a number all, else so many, of each of two products fewer,
+#: Configs that the correction is evaluated for: up to a number all, else so many, of each of two products fewer,
 #: or half where there are not twice as many; and at least a share of all. Of 8-bit floats, promotions are added then.
 _ALL, _LEAD, _LEAD_OF_TWO, _SHARE, _SHARE_FLOAT8 = 8, 24, 16, 7, 2
-#: What `split_k` adds for each part that the last one adds, of 64 x 64 sums of a warpgroup. Fitted to record
+#: Time of `split_k` for each part that the last one adds, of 64 x 64 sums of a warpgroup. Fitted to record
 #: 20261129T054750, an H200.
 _PART_SUMS = 0.4
 

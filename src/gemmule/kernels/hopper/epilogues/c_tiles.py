@@ -54,7 +54,7 @@ class CTiles:
         wait_for_first : callable
             Waits for the first k-tile.
         num_k_tiles : Int32
-            How many k-tiles the mainloop has.
+            Number of k-tiles of the mainloop.
         writes : Boolean
             Whether this CTA writes the tile.
         """

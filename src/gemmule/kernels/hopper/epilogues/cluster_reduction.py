@@ -79,7 +79,7 @@ class ClusterReduction:
         accumulators : Tensor
             This thread's partial sums of all columns, flat, as wgmma leaves them.
         reduce_buffer : WarpgroupReduceBuffer
-            Of this warpgroup.
+            Accumulators of this warpgroup.
         phase : Int32
             0 for a CTA's first tile, then alternating.
         barrier_id : Int32

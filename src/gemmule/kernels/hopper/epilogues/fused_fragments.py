@@ -36,7 +36,7 @@ class FusedEpiTile(NamedTuple):
     #: 0.
     first: int
     up_offset: int
-    #: Callable or None. Where the absolute maximum is wanted, ``inside(v)`` says whether D has this thread's element
+    #: Callable or None. For the absolute maximum, ``inside(v)`` returns whether D has this thread's element
     #: `v`.
     inside: Any
     absmax: Any  #: Tensor or None. This thread's register of the absolute maximum.
@@ -157,7 +157,7 @@ class FragmentFusion(EpilogueInputs):
         return loaded
 
     def write(self, tile: FusedEpiTile, loaded: Any, aux_args: Any, scale: Scale) -> None:
-        """Compute an epilogue tile and write it into shared memory, where C's lies if it is read.
+        """Compute an epilogue tile and write it into shared memory, over C's if it is read.
 
         Parameters
         ----------

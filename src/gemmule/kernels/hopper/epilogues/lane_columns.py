@@ -10,7 +10,7 @@ WARP, _COL_STEP = 32, 8
 
 
 class LaneColumns:
-    """Of all columns of a warpgroup's part of a tile each lane has every 32nd, in few registers.
+    """Each lane holds every 32nd column of a warpgroup's part of a tile, in few registers.
 
     So they are loaded before the mainloop, all of them, and the epilogue waits for no load; an element comes by a
     shuffle from the lane that has it, once for an epilogue tile.

@@ -70,7 +70,7 @@ class LimitedStore:
         accumulators : Tensor
             This thread's accumulators, flat, as wgmma leaves them.
         region : Region
-            Where they go.
+            Destination.
         batch : Int32
             The matrix of D.
         rows_clipped : bool

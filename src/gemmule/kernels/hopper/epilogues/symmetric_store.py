@@ -16,7 +16,7 @@ from .linear_combination import LinearCombination
 from .unaligned_rows import element_at, write_row, write_whole_rows
 from .warp_epi_tile import Scale, WarpEpiTile, stmatrix, write_epi_tile
 
-#: Bytes of a row of 64 elements in shared memory, and 16 more: 8 rows then lie in different banks.
+#: Bytes of a row of 64 elements in shared memory, and 16 more: 8 rows are then in different banks.
 ROW_BYTES = 144
 # The same in words, and rows that a warp writes together.
 _ROW_WORDS, _TOGETHER = ROW_BYTES // 4, 4
@@ -36,7 +36,7 @@ class PaddedRowLayout(EpiTileLayout):
 class Mirrored(LinearCombination):
     """Epilogue tiles that a warpgroup writes in pairs: as they are, and mirrored at the diagonal.
 
-    An epilogue tile lies within one of the blocks of 64 x 64 elements that the matrix is made of. Those of blocks above
+    An epilogue tile is inside one of the matrix's blocks of 64 x 64 elements. Those of blocks above
     the diagonal are left to their mirror images; those of blocks on it are written as they are.
 
     Attributes

@@ -37,7 +37,7 @@ def write_row(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.
     tid, _, _ = cute.arch.thread_idx()
     lane = tid % 32
     source, target = halves_at(staged, length), halves_at(start, length)
-    # Where a row begins between two words, its first element and its last are written alone.
+    # If a row begins between two words, its first element and its last are written alone.
     odd = Int32(start.toint() // 2 % 2)
     for x in cutlass.range_constexpr(length // 64):
         e = 2 * (lane + 32 * x) - odd
@@ -54,7 +54,7 @@ def write_row(start: cute.Pointer, staged: cute.Pointer, count, length: cutlass.
 
 @cute.jit
 def write_whole_rows(starts, staged: cute.Pointer, stride: cutlass.Constexpr[int], length: cutlass.Constexpr[int]):
-    """Write, by a warp, `length` elements to each of several pointers; their rows are staged `stride` words apart."""
+    """Write, by a warp, `length` elements to each of several pointers; their rows have a stride of `stride` words."""
     tid, _, _ = cute.arch.thread_idx()
     lane = tid % 32
     steps = cutlass.const_expr(length // 64)
@@ -105,7 +105,7 @@ def write_rows(
 ):
     """Write, by a warp, the part inside a matrix of 16 staged rows, 16 bytes a lane.
 
-    What lies before a row's first multiple of 16 bytes, and from its last one on, is written element by element.
+    Elements before a row's first multiple of 16 bytes, and from its last one on, are written one by one.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def _write_ends(
     together: cutlass.Constexpr[int],
     only_last: cutlass.Constexpr[bool],
 ):
-    """Write what lies before rows' first vectors and after their last ones, as many elements as a vector has.
+    """Write the elements before rows' first vectors and after their last ones, as many as a vector has.
 
     Where columns are no multiple of that there may be more: `only_last` writes all after the last vectors.
     """
@@ -191,7 +191,7 @@ def _write_ends(
             r = (lane >> (4 - shift)) + at_once * (step + x)
             start = element_at(mX, origin[0] + r, origin[1])
             before = _bytes_before(start) >> shift
-            # Of the first `heads` lanes one for each element before the first vector, of the last for those after all.
+            # The first `heads` lanes take an element each before the first vector, the last lanes those after all.
             heads = Int32(0) if cutlass.const_expr(only_last) else -before & (per_vector - 1)
             e = place if place < heads else cols - per_vector + place
             last = place >= per_vector - (before + cols & (per_vector - 1))

@@ -1,4 +1,4 @@
-"""Columns that the tiles of hopper_gemm may have, by the type of the operands and how they lie."""
+"""Columns that the tiles of hopper_gemm may have, by the type and layout of the operands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def why_not_columns(dtype: DType, k_major: tuple[bool, bool], config: HopperGemm
     """Say why the kernel's A and B, K-major or not, have no tiles of so many columns, or None where they have."""
     if config.side_by_side and (dtype.itemsize != SIDE_BY_SIDE_BYTES or not k_major[1]):
         # Halves of an MN-major B need not be whole swizzle atoms.
-        return f"config {config}: warpgroups lie side by side where B is K-major and of 16 bits"
+        return f"config {config}: warpgroups are side by side only if B is K-major and of 16 bits"
     if dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
     if dtype == INT8 and config.tile_n > _INT8_COLUMNS and config.tile_n % 16:

@@ -36,7 +36,7 @@ _FUSED_BATCH = 4
 _CHUNK_BYTES = 16
 #: Most stages of C, whose phases are bits of a number.
 _MOST_STAGES_OF_C = 31
-#: Bytes of elements of tiles whose warpgroups lie side by side.
+#: Bytes of elements of tiles with warpgroups side by side.
 SIDE_BY_SIDE_BYTES = 2
 
 
@@ -61,7 +61,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     group: int = 8  #: Clusters' tiles that the raster goes down before it goes to the right (CUTLASS: swizzle size).
     ctas: int = SMS  #: CTAs that share all tiles: the SMs of the chip.
     split_k: int = 0  #: 1: so many clusters share a tile along K as all tiles leave, see `schedulers.split_k`.
-    #: 1: warpgroups that share a tile lie side by side, each with all of its rows and half of its columns; else each
+    #: 1: warpgroups that share a tile are side by side, each with all of its rows and half of its columns; else each
     #: has every other 64 rows and all columns.
     side_by_side: int = 0
 
@@ -73,7 +73,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     def _why_not_tile(self) -> str | None:
         if self.side_by_side and (self.pingpong or self.cluster_k > 1 or self.split_k):
             return (
-                "warpgroups lie side by side in a tile that they share, whose K is not split: with pingpong=0, "
+                "warpgroups are side by side in a tile that they share, whose K is not split: with pingpong=0, "
                 "cluster_k=1 and split_k=0"
             )
         return WarpScheduleConfig._why_not_tile(self)

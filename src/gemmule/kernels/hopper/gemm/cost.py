@@ -143,7 +143,7 @@ def _only_for_columns(config: HopperGemmConfig) -> float:
 class _Offered(NamedTuple):
     """Configs offered to a product, and to that of K-major copies if the operation has them."""
 
-    rates: TileRates  #: Of the product's configs, then of those for copies.
+    rates: TileRates  #: Rates of the product's configs, then of those for copies.
     #: For each product, the index among `rates` of every config's time; -1 where it is not offered.
     positions: tuple[Numbers, ...]
 

@@ -131,7 +131,7 @@ class HopperGemm:
         mma_tiles_m = config.mma_tiles_m
         accumulator_bytes = MMA_M * mma_tiles_m * self.mma_n * _ACC_BYTES
         stride = config.cluster_m * config.cluster_n
-        # Of a gated epilogue each CTA gets the same columns of both products.
+        # With a gated epilogue each CTA gets the same columns of both products.
         self.reduction = ClusterReduction(config.cluster_k, mma_tiles_m * self.num_b, accumulator_bytes, stride)
         itemsize = d_element.width // 8
         epi_tile_n = config.epi_tile_n(itemsize, pair)
@@ -316,7 +316,7 @@ class HopperGemm:
             coord, work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
             inputs, during = None, ()
             if cutlass.const_expr(self.epi_layout.reads_c):
-                # Of parts of K, C is added by the CTA that writes the tile.
+                # With split K, C is added by the CTA that writes the tile.
                 writes = self.scheduler.has_last_part() if cutlass.const_expr(self.scheduler.requires_fixup) else True
                 c_tiles, origin = self.epilogue.c_tiles, self.epi_origin(coord, idx)
                 wait_for_first = functools.partial(self.mainloop.wait_full, barriers, state)

@@ -1,4 +1,4 @@
-"""Which configs of hopper_gemm the cost model offers to a product, by its type, its operands and the chip."""
+"""Configs of hopper_gemm that the cost model offers to a product, by its type, its operands and the chip."""
 
 from __future__ import annotations
 

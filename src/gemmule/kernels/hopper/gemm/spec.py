@@ -281,7 +281,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         *tensors,
     )
     if epilogue is not None and epilogue.second is not None:
-        # It lies as the kernel's A with swap_ab, else as its B.
+        # Its layout is that of the kernel's A with swap_ab, else of its B.
         second, tile, ctas = epilogue.second.transposed(), config.tile_n // num_b, config.cluster_m
         if config.swap_ab:
             second, tile, ctas = epilogue.second, config.tile_m // num_a, config.cluster_n

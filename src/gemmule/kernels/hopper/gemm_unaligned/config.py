@@ -9,7 +9,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 #: Elements between two rows of D in shared memory, beyond the rows themselves: rows that a warp stores at once then lie
 #: in different banks, as far as they begin as many words from a multiple of 16 bytes: up to 3.
 PAD = 8
-#: What columns of a CTA's part of a tile, and of a tile, are multiples of: of 32 bits an element, wgmma takes 32.
+#: Granularity of the columns of a CTA's part of a tile, and of a tile: with elements of 32 bits, wgmma takes 32.
 _COLUMNS, _TILE_N = 8, 32
 
 

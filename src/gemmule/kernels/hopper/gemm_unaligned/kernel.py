@@ -196,7 +196,7 @@ class HopperGemmUnaligned:
 
     @cute.jit
     def store(self, own, starts, accumulators, mma_tile: cutlass.Constexpr[int], scale):
-        """Store a warp's 16 rows to shared memory, a thread's two from these words on, and add what lies there."""
+        """Store a warp's 16 rows to shared memory, a thread's two from these words on, and add their content."""
         alpha, beta = scale
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % 32

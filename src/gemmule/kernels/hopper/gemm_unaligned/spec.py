@@ -76,7 +76,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 
 def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
-    """Return the launch recipe: as many clusters as share the tiles, maps of A and B, and C and D as they lie."""
+    """Return the launch recipe: as many clusters as share the tiles, tensor maps of A and B, and C and D in place."""
     problem, first, second = row_result(problem)
     batch = problem.batch or (1,)
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
@@ -102,7 +102,7 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
 #: multiplying 128 x 128 of a k-tile, and columns that each wgmma costs more; loading 256 rows of it, what an MN-major
 #: operand adds, and each further CTA of a multicast; the next tile.
 _LAUNCH, _MULTIPLY, _MORE_COLUMNS, _LOAD, _MN_MAJOR, _MULTICAST, _NEXT = 1.88, 0.286, 2, 0.26, 0.121, 0.49, 0.395
-#: How much longer MN-major columns take to be loaded that are no multiple of 64: in rows of 64 bytes.
+#: Factor on loads of MN-major columns that are no multiple of 64: in rows of 64 bytes.
 _NARROW = 1.87
 #: Writing 128 x 128, by one warpgroup; by two; from more than 128 accumulators a thread, which leave registers for
 #: fewer vectors in flight; bytes of a result that are written in one.

@@ -5,7 +5,7 @@ Idea
     other floats float32 or float64. What differs from it is converted in one launch, and the kernels for operands of
     one type multiply: products are exact, or rounded as theirs, and so are accumulators.
 Compared with hopper_gemm_repacked
-    Of a vector of 16 bytes a thread makes up to eight. Lines keep their direction where kernels take both.
+    A thread converts a vector of 16 bytes to up to eight. Lines keep their direction where kernels take both.
 Data movement
     Every element is read as it is and written in the common type, which the product reads from the L2 cache as far as
     it fits.

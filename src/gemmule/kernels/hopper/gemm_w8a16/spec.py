@@ -126,7 +126,7 @@ _LAUNCH, _MEMORY, _PORT, _WAVE = 2.1, 4.25e6, 66e3, 1.0
 _K_TILE = {(16, 1): 0.3, (32, 1): 0.39, (64, 1): 0.53, (64, 2): 0.78, (128, 2): 1.42}
 #: The exchange of sums, for each KB of them, and that for each CTA of the cluster.
 _EXCHANGE, _EXCHANGE_KB, _EXCHANGE_EACH = 1.1, 0.013, 0.009
-#: How much longer clusters take that fit badly into the 16 or 18 SMs of a GPC.
+#: Factor of clusters that fit badly into the 16 or 18 SMs of a GPC.
 _UNEVEN = {4: 1.05, 5: 1.04, 8: 1.06}
 #: Rows beyond which it was not measured, and is not taken.
 _MOST_ROWS = 512
@@ -145,7 +145,7 @@ def costs(problem: GemmProblem, configs: Sequence[W8A16Config], gpu: GpuRates) -
         waves = math.ceil(ctas / at_once)
         load = (config.tile_w + config.tile_n * oriented.a.dtype.itemsize) * TILE_K / _PORT
         each = gpu.load * math.ceil(k_tiles / cluster) * max(load, _K_TILE.get((config.tile_n, config.blocks), 0.0))
-        # Where an SM has several CTAs, the first that ends makes room.
+        # With several CTAs an SM, the first that ends makes room.
         several = waves if config.residents == 1 else max(ctas / gpu.multiprocessors, 1.0)
         read = float((memory**3 + (several * each) ** 3) ** (1 / 3))
         total = gpu.launch * _LAUNCH + read + gpu.load * _WAVE * (waves - 1)

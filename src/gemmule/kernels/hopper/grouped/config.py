@@ -17,7 +17,7 @@ TABLE_BYTES = 4 * MAX_GROUPS
 COUNTER_WORDS = 2
 
 
-#: What a search tries: rows and columns of a tile and whether it is ping-pong, and clusters; with most stages.
+#: Space of a search: rows and columns of a tile and whether it is ping-pong, and clusters; with most stages.
 _TILES = (
     (128, 256, 0),
     (256, 128, 0),

@@ -26,10 +26,10 @@ _L2_BYTES, _MISSED_BYTES, _SHARP = 10.7e6, 11.4e6, 8
 #: ones; how much of that shows, and microseconds of a launch for it: without these, of 38 choices that change more
 #: lost than won on an H200.
 _LAST_DYNAMIC, _LAST_HALVES, _LAST, _LAST_SHARE, _DYNAMIC_US = 0.2, 1.4, 0.7, 0.75, 4.0
-#: What the first of these is more by for no tile at all, and the tiles of a CTA from which it is no more, where B is
+#: Addition to the first of these for no tile at all, and the tiles of a CTA from which it is 0, where B is
 #: MN-major: gradients by input of 4 and 8 groups on an H200.
 _LAST_FEW, _FEW_TILES = 1.2, 8
-#: How much longer 8-bit floats take in cooperative tiles that are promoted in halves; 8 and 64 groups on an H200.
+#: Factor of 8-bit floats in cooperative tiles that are promoted in halves; 8 and 64 groups on an H200.
 _HALVED = 1.12
 #: The same as a factor for groups along K, whose tiles differ, of CTAs by themselves and of clusters, and microseconds
 #: of a tile in which the counter is read; measured for 8 and 64 groups on an H200.

@@ -1,7 +1,7 @@
 """Grouped GEMM: products of several groups in one launch, whose sizes are in device memory.
 
 Idea
-    The groups lie one after another in a matrix: along M, as tokens of the experts of a mixture; along N; or along K,
+    The groups are contiguous in a matrix: along M, as tokens of the experts of a mixture; along N; or along K,
     for gradients of their weights. A persistent CTA reads the groups' ends and finds the group of each of
     its tiles by itself: the host neither knows nor waits for a size. TMA takes a tile from any row on, so that one
     tensor map of all rows serves every group; a tile may load rows of the next group, and does not write them.
@@ -151,7 +151,7 @@ class HopperGroupedGemm(HopperGemm):
         """
         batch = 0
         if self.axis == others:
-            # What has no matrix has no k-tile.
+            # Rows without a matrix have no k-tile.
             batch = matrix if self.by_rows else cutlass.min(matrix, operand.tensor.shape[2] - 1)
         origin = (first if self.axis == lines else 0, first if self.axis == "k" else 0)
         return TmaTensor(operand.atom, cute.domain_offset(origin, operand.tensor[None, None, batch]))
@@ -223,7 +223,7 @@ class HopperGroupedGemm(HopperGemm):
         if cutlass.const_expr(self.axis == "k"):
             self.epilogue.store_tile(ctx, accumulators, Region(row, col, rows, cols), group, True)
         elif cutlass.const_expr(self.axis == "m"):
-            # What has no matrix is zero.
+            # Rows without a matrix are zero.
             of_group = select_(Boolean(self.scheduler.has_matrix(schedule, group)), group, Int32(-1))
             self.epilogue.store_tile(ctx, accumulators, Region(start + row, col, end, cols), 0, group=of_group)
         else:

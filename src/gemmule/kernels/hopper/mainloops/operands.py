@@ -99,7 +99,7 @@ class OperandStages:
     #: it, for all of them.
     multicast_size_a: int = 1
     multicast_size_b: int = 1
-    #: num_b, num_a: Matrices B whose tiles lie side by side in a stage, or matrices A: 2 for a gated activation (dual
+    #: num_b, num_a: Matrices B whose tiles are contiguous in a stage, or matrices A: 2 for a gated activation (dual
     #: GEMM), each with half of the columns, or rows.
     num_b: int = 1
     num_a: int = 1

@@ -1,4 +1,4 @@
-"""Mainloop of products whose K ends anywhere in a k-tile: what a load brings of the next group becomes zero."""
+"""Mainloop of products whose K ends anywhere in a k-tile: loaded elements of the next group are zeroed."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class RegisterFragments(NamedTuple):
     """As `Fragments`, with A in registers."""
 
     mma: Any
-    #: Of each part of a k-tile, registers for A.
+    #: Registers for A, for each part of a k-tile.
     a: tuple[Any, ...]
     b: Any
     accumulators: Any

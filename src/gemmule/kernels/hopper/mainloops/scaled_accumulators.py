@@ -87,7 +87,7 @@ class ScaledMainloop(PromotedMainloop):
             for operand, most in ((0, BLOCK), (1, self.copied[1]))
             for first in range(0, self.copied[operand], most)
         )
-        # That of the TMA loads, and those of the warps that copy scales: of one lane or of each.
+        # Arrivals of the TMA loads, and of the warps that copy scales: of one lane or of each.
         self.producer_arrivals = 1 + len(self.copiers) * (1 if self.overlapped else _WARP)
 
     def allocate(self, smem: Any) -> Any:
@@ -154,9 +154,9 @@ class ScaledMainloop(PromotedMainloop):
             self.arrive(barriers, state[1], 0)
 
     def lane_copies(self, copier: ScaleCopier, first_line: Any, lane: Any) -> list[tuple[Any, Any]]:
-        """Return lines of blocks of A or B whose scales a lane copies, and where they lie in a stage.
+        """Return lines of blocks of A or B whose scales a lane copies, and their place in a stage.
 
-        Those of a thread's columns lie one behind another: the next two are 8 columns on.
+        Those of a thread's columns are contiguous: the next two are 8 columns on.
         """
         operand = copier.operand
         number = range(copier.first, copier.first + copier.lines, _WARP)

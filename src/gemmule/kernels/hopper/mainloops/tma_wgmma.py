@@ -89,7 +89,7 @@ class Mainloop(Pipeline):
         batch : tuple
             Coordinates after that of the k-tile.
         barriers : Barriers
-            Of the pipeline.
+            State of the pipeline.
         state : PipelineState
             The producer's.
         k_range : KTileRange
@@ -155,11 +155,11 @@ class Mainloop(Pipeline):
         fragments : Fragments
             The instruction, operands and accumulators. The first wgmma overwrites the accumulators.
         barriers : Barriers
-            Of the pipeline.
+            State of the pipeline.
         state : PipelineState
             The consumer's.
         num_k_tiles : Int32
-            How many k-tiles.
+            Number of k-tiles.
         warpgroup_idx : Int32
             The warpgroup's index.
         release : callable

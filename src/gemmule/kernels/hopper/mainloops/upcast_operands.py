@@ -70,7 +70,7 @@ def load_chunk(address):
 def line_of(group):
     """Return which of 8 lines is the row of a fragment that lanes of a group of four have.
 
-    Lanes that read at the same time have two rows: with lines that are four apart, the swizzle sends them to all banks.
+    Lanes that read at the same time have two rows: with lines four apart, the swizzle spreads them over all banks.
     """
     return group // 2 + group % 2 * 4
 
@@ -84,7 +84,7 @@ def fill_fragments(words: cute.Tensor, start, first_line, half: cutlass.Constexp
     words : Tensor
         This lane's registers: four words a step.
     start : Int32
-        Where the k-tile begins in shared memory.
+        Start of the k-tile in shared memory.
     first_line, half : int
         The first of the lines, a multiple of 16; which half of K.
     types : Upcast
@@ -108,7 +108,7 @@ def upcast_k_tile(source, target, lines: cutlass.Constexpr[int], threads, types)
     Parameters
     ----------
     source, target : Int32
-        Where the k-tile begins, and where its halves go, one after the other, in lines of 128 bytes with their swizzle.
+        Start of the k-tile, and destination of its halves, contiguous, in lines of 128 bytes with their swizzle.
     lines : int
         Lines: 8, 16, or so many that there is the same work for each thread.
     threads : tuple

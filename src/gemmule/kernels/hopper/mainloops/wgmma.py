@@ -60,7 +60,7 @@ def tiled_mma(
     b_element : type, optional
         Of B, where it is another 8-bit float.
     warpgroups_n : int
-        How many of the warpgroups lie side by side.
+        Number of warpgroups side by side.
     """
     a, b = (OperandMajorMode.K if is_k_major else OperandMajorMode.MN for is_k_major in k_major)
     layout = (warpgroups // warpgroups_n, warpgroups_n, 1)
@@ -79,7 +79,7 @@ def issue_group(mmas: Iterable[tuple[Any, Any, Any]], accumulators: Any, *, fenc
     mmas : iterable of tuple
         Instruction, A and B of each; a generator may wait for a stage before it yields those that read it.
     accumulators : Tensor
-        Of the warpgroup.
+        Accumulators of the warpgroup.
     fence : bool
         Whether the accumulators, or an operand in registers, may have been accessed since the last group.
     """

@@ -108,7 +108,7 @@ class _Grouped(PersistentScheduler):
 class GroupedScheduler(_Grouped):
     """Tiles of groups of rows (``axis`` 0) or columns (1) of D; a tile ends where its group does.
 
-    What is beyond the last group's end is one more, without k-tiles, so that D is zero there.
+    Rows beyond the last group's end are one more group, without k-tiles, so that D is zero there.
 
     Parameters
     ----------

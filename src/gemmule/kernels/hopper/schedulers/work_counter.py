@@ -1,4 +1,4 @@
-"""Dynamic tile scheduling: a counter in device memory says which work tile a CTA computes next.
+"""Dynamic tile scheduling: a counter in device memory gives a CTA's next work tile.
 
 The producer warp adds one to the counter when it has issued all loads of a work tile, and leaves the next index in a
 ring in shared memory, where the consumers read it. CTAs whose tiles are short compute more of them.

@@ -1,7 +1,7 @@
 """SYRK: a matrix times its own transpose, half of the tiles, each written twice.
 
 Idea
-    D = alpha * A @ A.T is symmetric: what lies above the diagonal is the mirror image of what lies below. Only tiles
+    D = alpha * A @ A.T is symmetric: the upper triangle mirrors the lower one. Only tiles
     that reach to the diagonal or below it are computed. A warpgroup writes its accumulators by epilogue tiles, once as
     they are and once transposed, to the mirrored place; `stmatrix` transposes on the way into shared memory, without
     bank conflicts.

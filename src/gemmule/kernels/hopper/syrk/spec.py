@@ -27,11 +27,11 @@ from .config import SyrkConfig
 DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
 #: Tiles that 32-bit numbers count, and those of a wave beyond.
 _MOST_TILES = 1 << 30
-#: Of the time of other kernels what this one must be expected to need: predictions are off by so much.
+#: Largest predicted share of other kernels' time with which this one is chosen: the error of predictions.
 _EXPECTED = 0.92
-#: How much longer tiles take in several waves for each 64 columns beyond 128: between what was measured on an H200.
+#: Addition for tiles in several waves, for each 64 columns beyond 128: between measurements on an H200.
 _WIDER = 0.08
-#: How often a tile is written, and the same for threads, which take longer than TMA.
+#: Writes of a tile by TMA, and the same time for threads, which take longer.
 _WRITES, _THREADS_WRITE = 2.0, 5.4
 
 

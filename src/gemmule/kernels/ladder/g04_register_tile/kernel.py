@@ -10,7 +10,7 @@ Data movement
     Per k-tile (128 + 128) * 8 elements for 2 * 128 * 128 * 8 operations: 32 FLOP a byte. Shared memory: 16 values read
     for 64 multiply-adds, in vectors of 4: two of a row of B, and one in each of 8 rows of A, which serves 4 steps of k.
 Limits
-    Bank conflicts: consecutive threads read vectors of B that are 32 bytes apart, so that half of the banks are used.
+    Bank conflicts: consecutive threads read vectors of B with a stride of 32 bytes, so that half of the banks are used.
     Every k-tile waits for its own loads.
 Sources
     Volkov and Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra", for accumulators in registers.

@@ -1,7 +1,7 @@
 """Hopper rung 4: warp specialisation, one producer warpgroup and two consumers.
 
 Idea
-    Who issues loads need not multiply. One warp waits for empty stages and loads into them; two warpgroups wait for
+    Warp specialisation: one producer warp waits for empty stages and loads into them; two consumer warpgroups wait for
     full ones, multiply them, and release them. No CTA-wide barrier remains.
 Change from the rung before
     Empty barriers instead of the barrier of all threads; three warpgroups. The producer gives its registers to the

@@ -1,7 +1,7 @@
 """Rung 2: a copy by columns, the lower bound.
 
 Idea
-    The worst that a transpose could do on both sides: consecutive threads read and write elements a whole row apart.
+    The worst access of a transpose, on both sides: consecutive threads read and write with a stride of a whole row.
 Change from the rung before
     The threads' x is the column.
 Data movement

@@ -1,7 +1,7 @@
 """Rung 6: the transpose by columns, 4 elements a thread.
 
 Idea
-    That of rung 5, by columns.
+    As rung 5, by columns.
 Change from the rung before
     Reads by columns, as rung 4.
 Data movement, limits

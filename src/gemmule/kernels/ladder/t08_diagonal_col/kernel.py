@@ -1,7 +1,7 @@
 """Rung 8: the naive transpose by columns, its blocks along diagonals.
 
 Idea
-    That of rung 7, by columns.
+    As rung 7, by columns.
 Change from the rung before
     Reads by columns, as rung 4.
 Data movement, limits

@@ -7,7 +7,7 @@ Change from the rung before
     A square tile in shared memory, a barrier between its halves, several elements a thread.
 Data movement
     Every access of a warp fills the sectors that it touches, on both sides. In shared memory the elements of a column
-    lie in one bank: a warp's read takes as many passes as it has lanes.
+    are in one bank: a warp's read takes as many passes as it has lanes.
 Limits
     Bank conflicts, 32 to a read for elements of 4 bytes.
 Sources

@@ -1,7 +1,7 @@
 """Rung 10: a padded tile, without bank conflicts.
 
 Idea
-    One element of padding behind each row of the tile moves the next row by one bank: the elements of a column lie in
+    One element of padding after each row of the tile moves the next row by one bank: the elements of a column are in
     different ones.
 Change from the rung before
     The tile's rows are one element longer.

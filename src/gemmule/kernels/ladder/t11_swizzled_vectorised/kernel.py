@@ -5,7 +5,7 @@ Idea
     four times as many bytes on their way from a thread.
 Change from the rung before
     Vectors of 4 elements, a tile of 64 x 64, whose rows are 256 bytes. Padding would misalign the vectors in shared
-    memory; instead the 16-byte chunks of a row are exchanged: chunk c of row i lies where chunk c XOR i / 4 would.
+    memory; instead the 16-byte chunks of a row are permuted: chunk c of row i is stored in place c XOR i / 4.
 Data movement
     A warp reads 4 rows of 128 bytes and writes 2 of 256. Its 4 writes to shared memory scatter a vector along i over
     rows i, one element each: 8 vectors meet 8 chunks, 4 rows j the 4 elements of a chunk, so all 32 banks. It reads
@@ -71,7 +71,7 @@ class SwizzledVectorised(BlockKernel):
 
     @cute.jit
     def chunk(self, i, number):
-        """Return where a 16-byte chunk of row i lies in shared memory."""
+        """Return the place of a 16-byte chunk of row i in shared memory."""
         return i * self.side + (number ^ (i // VECTOR % LANES_I)) * VECTOR
 
 

@@ -14,8 +14,8 @@ from gemmule.kernels.parts.words import permuted
 class ElementCopies(StageCopies):
     """Copies of a k-tile whose elements wait in registers, two for each word.
 
-    Lines from one piece to the next are a constant number apart, so that one limit each for the first and the second
-    element of a word, compared with constants, says which pieces are inside the matrix.
+    The stride in lines between pieces is constant, so that one limit each for the first and the second
+    element of a word, compared with constants, gives the pieces inside the matrix.
     """
 
     in_flight: int = 1  #: k-tiles in flight.

@@ -29,13 +29,13 @@ class SmallRates(NamedTuple):
     cta, front : float
         A further CTA of an SM, and a wavefront of it.
     large : float
-        How much longer a CTA of more than 256 threads takes.
+        Factor of a CTA of more than 256 threads.
     waiting : float
         Share of its time that a further CTA takes, of which an SM holds one alone.
     empty : float
         Share of an operand's wavefronts that a tile has hardly any rows or columns of.
     issued : float
-        How much longer wavefronts take where they are many, in a CTA that is alone.
+        Factor of many wavefronts, with one CTA an SM.
     round : float
         Share of its time that a further round of clusters takes.
     word, copy, step, rounding : float

@@ -59,7 +59,7 @@ class MmaSyncSmall:
             grid=self.scheduler.grid(mD),
             block=(self.threads, 1, 1),
             cluster=(self.cluster_k, 1, 1) if self.cluster_k > 1 else None,
-            # Registers for two CTAs on an SM, as far as no other limit keeps them apart; 128 a thread of 512.
+            # Registers for two CTAs on an SM, unless another limit allows one; 128 a thread of 512.
             min_blocks_per_mp=2 if self.threads <= TWO_CTAS else 1,
             # Given, so that the compiler needs no driver; the launch recipe decides.
             preferred_smem_carveout=100,

@@ -108,7 +108,7 @@ def launch(problem: GemmProblem, config: SmallMmaConfig) -> Launch:
     """Return the launch recipe: one CTA, or cluster along K, for each tile of D and matrix of the batch."""
     problem, first, second = row_result(problem)
     if problem.epilogue is not None and problem.epilogue.expression.names_c:
-        # Where beta is 0, C is not read.
+        # With beta = 0, C is not read.
         problem = dataclasses.replace(problem, beta=1)
     batch = (problem.batch or (1,))[0]
     return Launch(

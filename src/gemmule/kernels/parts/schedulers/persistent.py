@@ -33,7 +33,7 @@ class WorkTile(NamedTuple):
 
 
 class PersistentScheduler:
-    """Every cluster computes every n-th tile; its CTAs lie side by side along M and N, or split a tile's K.
+    """Every cluster computes every n-th tile; its CTAs are adjacent along M and N, or split a tile's K.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class PersistentScheduler:
         tma : Matrices
             The matrices of the launch.
         offsets, table : Tensor or None
-            Of grouped products only: the groups' ends, and what `allocate` returned.
+            For grouped products only: the groups' ends, and the result of `allocate`.
         """
         del offsets, table
         return tma.d.tensor

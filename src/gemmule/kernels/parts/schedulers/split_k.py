@@ -45,7 +45,7 @@ class SplitKScheduler(FixupScheduler):
 
     @cute.jit
     def add_or_write(self, workspaces, accumulators: cute.Tensor, ctx):
-        """Do what `fixup` says."""
+        """Run the fix-up `fixup`."""
         column, part, _ = cute.arch.block_idx()
         columns, parts, _ = cute.arch.grid_dim()
         warpgroup_idx = self.warpgroup_idx(ctx)

@@ -99,7 +99,7 @@ class StreamKScheduler(FixupScheduler):
         k_range : KTileRange
             The work tile's k-tiles.
         num_k_tiles : Int32
-            How many K has.
+            Number of k-tiles of K.
         ctx : EpilogueContext
             For the warpgroup and its named barrier.
         """

@@ -33,7 +33,7 @@ _BUSY, _GAPS = 3, 1.04
 _POWER = 8
 #: Rows or columns up to which clusters were timed; beyond, they take twice the time that is predicted here, or more.
 _FEW = 16
-#: What predicted times are multiplied by where CTAs are in clusters, and microseconds that each such CTA of an SM adds:
+#: Factor on predicted times of CTAs in clusters, and microseconds that each such CTA of an SM adds:
 #: fitted to 23 products of records 20261124T203245 and 20261124T231252 (an H100).
 _CLUSTERED = {1: (1.0, 0.0), 4: (0.91, 0.56), 8: (0.87, 0.66), 16: (0.81, 0.97)}
 #: FMAs of float64 a scheduler issues every second cycle.

@@ -27,9 +27,9 @@ from .cost import costs, moving_us
 #: Types of operands of float32 results that threads convert where they read them.
 NARROW = (BFLOAT16, FLOAT16, INT8, FLOAT8_E4M3, FLOAT8_E5M2)
 _FLOAT8_CAPABILITY = (8, 9)
-#: What other kernels' predicted times must be of this one's: bound by memory, all take the same. Assumed.
+#: Another kernel is chosen below this share of this one's predicted time: all are bound by memory. Assumed.
 _MARGIN = 0.99
-#: Elements of a result whose time other kernels are not asked for: theirs is less.
+#: Elements of a result from which other kernels are faster, without a prediction.
 _MOST_OUTPUTS = 1 << 16
 
 

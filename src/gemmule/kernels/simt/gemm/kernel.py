@@ -36,7 +36,7 @@ from .mainloop import SimtGemmMainloop
 class SimtGemm:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
-    #: What computes a fused epilogue.
+    #: Function of a fused epilogue.
     vector_epilogue: type[VectorEpilogue] = VectorEpilogue
     mainloop_type: type[SimtGemmMainloop] = SimtGemmMainloop
 
@@ -50,7 +50,7 @@ class SimtGemm:
         self.fused: Any = self.vector_epilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"
         interleaved = self.mainloop.interleaved
-        # Where shared memory takes accumulators; with transposing copies it would cost larger tiles registers and time.
+        # Shared memory for accumulators; with transposing copies it would cost larger tiles registers and time.
         rotated = self.rows or config.cluster_k * config.warps_k > 1
         rotated = rotated and (interleaved or not self.mainloop.transposes or config.threads % 3 == 0)
         self.epilogue = SimtEpilogue(

@@ -81,7 +81,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         )
 
     def groups(self, unaligned: bool) -> int:
-        """Return how many steps of a k-tile issue asynchronous copies; `unaligned` says whether some operands are.
+        """Return the steps of a k-tile that issue asynchronous copies; `unaligned` is whether some operands are.
 
         The compiler puts three empty instructions before a copy that follows a read of shared memory.
         """
@@ -96,7 +96,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def multiply_tile(self, gA: cute.Tensor, gB: cute.Tensor, m0, n0, alpha, rank):
         """Return a thread's accumulators, or in a cluster those of this CTA's part of K, and the stages' address.
 
-        Where alpha is 0 the accumulators are zeros, and nothing is read.
+        With alpha = 0 the accumulators are zeros, and nothing is read.
         """
         nbytes = cutlass.const_expr((self.stages + self.spare) * self.bytes)
         smem = SmemAllocator().allocate(max(nbytes, self.config.staging_bytes), _ALIGNMENT)
@@ -233,7 +233,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def multiply_slots(self, tile, sources, writing, k_tiles):
         """Multiply `k_tiles` k-tiles that pass through slots: each stage is computed once for all that it is for."""
         self.wait()
-        # Where a k-tile's panels are, those of the next one are stored, and its slots are.
+        # The panels of the next k-tile replace this one's, and so do its slots.
         panels, stored, slots = Int32(self.stages * self.bytes), Int32(0), Int32(self.bytes)
         self.read(tile, (panels, stored), 0)
         for k_tile in cutlass.range(k_tiles, unroll=self.unroll):

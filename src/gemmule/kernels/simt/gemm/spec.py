@@ -79,7 +79,7 @@ def signature(problem: GemmProblem, config: SimtConfig) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, whole tiles, D's type and the epilogue."""
     oriented, _, _ = row_result(problem)
     a, b, vector = operand_copies(oriented.a), operand_copies(oriented.b), result_vector(oriented, VECTOR)
-    # Of a padded K-major operand a vector may be half outside.
+    # A vector of a padded K-major operand may be half outside.
     along = VECTOR_BYTES if oriented.k % VECTOR == 0 else FLOAT32.itemsize
     a_major, a_copies = ("k", min(a.copy_bytes, along)) if a.row_major else ("m", a.copy_bytes)
     b_major, b_copies = ("n", b.copy_bytes) if b.row_major else ("k", min(b.copy_bytes, along))
@@ -136,8 +136,8 @@ def launch(problem: GemmProblem, config: SimtConfig) -> Launch:
 
 #: Multiply-adds below which preparing operands takes longer than it saves.
 _FEW = 1 << 28
-#: What the predicted time without it is multiplied by: of the timed products with prepared operands that are predicted
-#: to be 0.4 % faster to 0.4 % slower all were slower, by 1 to 17 %; 1024 cubed with one K-major operand, 0.8 to 1.7 %
+#: Factor on the predicted time without prepared operands: the timed products with prepared operands that are predicted
+#: to be 0.4 % faster to 0.4 % slower were all slower, by 1 to 17 %; 1024 cubed with one K-major operand, 0.8 to 1.7 %
 #: faster, is.
 _MARGIN = 0.994
 

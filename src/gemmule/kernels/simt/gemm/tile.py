@@ -1,4 +1,4 @@
-"""What the mainloop of the float32 GEMM has of a tile: copies of its operands, and a thread's registers."""
+"""A tile in the mainloop of the float32 GEMM: copies of its operands, and a thread's registers."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class SimtGroupedGemm(SimtGemm):
         (i, j, group), _ = self.groups.work_tile(schedule, work_index, KTileRange(Int32(0), Int32(0)))
         start, end = self.groups.bounds(schedule, group)
         is_group = group < schedule.offsets.shape[0]
-        # What is beyond the last group has no matrix, and nothing to multiply: it is zero.
+        # Rows beyond the last group have no matrix: their result is zero.
         matrix = cutlass.min(group, mD.shape[2] - 1)
         extents = {"m": mD.shape[0], "n": mD.shape[1], "k": mA.shape[1] if is_group else 0}
         begins = dict.fromkeys("mnk", Int32(0))

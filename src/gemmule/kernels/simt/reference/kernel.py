@@ -52,7 +52,7 @@ class GemmReference:
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.threads = config.threads
         self.acc, self.scale_type = accumulator, scale_type
-        # Which operands of a complex product are conjugated; None is given for real ones.
+        # Conjugated operands of a complex product; None for real ones.
         self.conj, self.parts = conj or "", 1 if conj is None else 2
         self.epilogue: Any = epilogue
         # A second B, with accumulators of its own.

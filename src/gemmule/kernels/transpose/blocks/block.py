@@ -106,7 +106,7 @@ class Side(NamedTuple):
 
     @property
     def gap(self) -> int:
-        """Return the least stride if all elements are apart, else 1."""
+        """Return the least stride if no elements are contiguous, else 1."""
         return max(self.strides[self.order[0]], 1) if self.order else 1
 
     def span(self, extents: Sequence[int]) -> int:
@@ -165,10 +165,10 @@ def lowest_bit(number: Any) -> Any:
 
 
 class Places(NamedTuple):
-    """Where a block's elements lie in shared memory, in elements."""
+    """Layout of a block in shared memory, in elements."""
 
     pitches: tuple[int, ...]  #: From an element to the next along each inner axis, in the target's order.
-    skew: int  #: What each vector of the target adds along the first of them.
+    skew: int  #: Skew of each vector of the target along the first of them.
 
     def of(self, coordinates: Any, vector: int) -> Any:
         """Return the places of elements with such coordinates along the inner axes, a row for each axis."""
@@ -180,7 +180,7 @@ class Places(NamedTuple):
 def places_of(block: Block, itemsize: int) -> Places:
     """Return the places of a block's elements.
 
-    Elements lie in the source's order. Along each axis that lanes of a warp read, the pitch is chosen for the fewest
+    Elements are in the source's order. Along each axis that lanes of a warp read, the pitch is chosen for the fewest
     bank conflicts. Lanes whose vectors are contiguous along the target's first axis are ``vector * pitch`` elements
     apart, which no pitch makes an odd number of words: such vectors have a skew too.
     """
@@ -207,7 +207,7 @@ def places_of(block: Block, itemsize: int) -> Places:
         conflicts = most_words_of_a_bank((pitches @ lanes + steps) * itemsize)
         rest //= extent
         sizes = tried * extent + skews[:, None] * ((extent - 1) // vector)
-        # What does not fit is not chosen.
+        # Blocks that do not fit are not chosen.
         conflicts += LINE * (sizes * rest > most_elements)
         which, best = np.unravel_index(conflicts.argmin(), conflicts.shape)
         pitches[place], size = tried[best], int(sizes[which, best])

@@ -36,17 +36,17 @@ LARGEST = 512 * 64
 # leave no room for the next one's, by their threads and number.
 _LAUNCH = 1.12
 _CROWDED = {(256, 2): 0.15, (512, 1): 0.24, (256, 4): 0.75}
-# Of the places that a thread computes: of an access to the source, of coordinates of the target, and of an element.
+# Addresses that a thread computes: of an access to the source, coordinates of the target, and an element.
 _READ_PLACE, _COORDINATES, _PLACE = 0.013, 0.038, 0.0235
-# Of a byte that is read or written; of a byte of a line that a run of the source shares with others, and of one of a
+# A byte that is read or written; a byte of a line that a run of the source shares with others, and one of a
 # sector, and of a line, that a run of the target does.
 _BYTE, _SHARED = 0.25e-6, ({128: 0.032e-6}, {32: 0.29e-6, 128: 0.035e-6})
-# Of an SM for the blocks that its CTAs move at once, and for a warp's access to source and target.
+# An SM's blocks that its CTAs move at once, and a warp's access to source and target.
 _ROUND = {(256, 2): 0.345, (512, 1): 0.407, (256, 4): 0.353}
 _READ, _WRITE = 2.6e-3, 1.5e-3
-# Of an SM for each word of a bank beyond the first, and words that are left out of account.
+# Each word of a bank beyond the first, of an SM, and words that are not counted.
 _WAVEFRONT, _FEW_WORDS = 0.35e-3, 3
-# Of a warp's access to the source, and what each word of a bank costs beyond the first: to choose vectors.
+# A warp's access to the source, and each word of a bank beyond the first: to choose vectors.
 _ACCESS, _CONFLICT = 3.6e-6, 0.55e-6
 
 
@@ -90,14 +90,14 @@ class TriedBlocks(NamedTuple):
     extents: Extents
     sizes: Extents  #: Elements of each.
     blocks: Extents  #: Blocks of a problem.
-    runs: tuple[tuple[Extents, Extents], tuple[Extents, Extents]]  #: As `runs_of` says, of source and target.
+    runs: tuple[tuple[Extents, Extents], tuple[Extents, Extents]]  #: Result of `runs_of`, for source and target.
 
 
 @functools.lru_cache(maxsize=256)
 def _fastest(problem: TransposeProblem, ctas: Ctas) -> tuple[int, float]:
     """Return the number of the block of least predicted time, and its microseconds."""
     times = _microseconds(problem, ctas)
-    # Of equal predictions the first.
+    # Ties go to the first.
     best = int(times.argmin())
     return best, float(times[best])
 
@@ -189,10 +189,10 @@ def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64
     axes, item, sides = axes_of(problem), problem.itemsize, sides_of(problem)
     extents, size, blocks, runs = tried_blocks(problem)
     every = math.prod(axis.extent for axis in axes)
-    # Of strided elements the bytes between them are moved too, those of a sector at most.
+    # With strided elements the bytes between them are moved too, those of a sector at most.
     times = np.full(len(size), sum(_BYTE * every * item * min(side.gap, max(SECTOR // item, 1)) for side in sides))
     accesses = []
-    # What blocks overlap is read again, and not written.
+    # Overlaps of blocks are read again, and not written.
     for side, (run, aligned), shared, moved in zip(
         sides, runs, _SHARED, (blocks * size, np.full_like(size, every)), strict=True
     ):

@@ -43,7 +43,7 @@ class BlocksConfig(TileConfig):
         return dataclasses.replace(self, ctas=self.resident * multiprocessors)
 
     def of(self, problem: TransposeProblem) -> Block:
-        """Return the block that a CTA moves, of elements as `in_units` says."""
+        """Return the block that a CTA moves, in the units of `in_units`."""
         return block_of(problem, self.residents)
 
     def count(self, nbytes: int) -> int:

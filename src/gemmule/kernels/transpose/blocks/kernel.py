@@ -1,7 +1,7 @@
 """Permutations of short axes: blocks of several axes through shared memory.
 
 Idea
-    Where the axes that are contiguous in source and target are short, a tile of two axes is a few bytes. A CTA moves a
+    If the axes that are contiguous in source and target are short, a tile of two axes is a few bytes. A CTA moves a
     block of up to five axes: those that are contiguous in the source, and those that are contiguous in the target, as
     many elements of each as are predicted to be fastest. The block is read in the source's order and written in the
     target's, by vectors that may extend over several axes.
@@ -89,7 +89,7 @@ class BlocksTranspose(Accesses):
         ctas, _, _ = cute.arch.grid_dim()
         sT = SmemAllocator().allocate_tensor(self.element, cute.make_layout(self.threads), 16).iterator.toint()
         every = mSource, mTarget, outer, self.item
-        # Of each access to the source its offset, and its place in shared memory, two in a word; a bit for those of the
+        # Offset of each access to the source, and its place in shared memory, two in a word; a bit for those of the
         # thread.
         sources = cute.make_rmem_tensor(cute.make_layout(self.reads), Uint32)
         sources.fill(0)

@@ -43,7 +43,7 @@ _NARROW, _MANY = 128, 64
 # times are predicted too short; the same where rows are not aligned, of elements of 1 and 2 bytes and of larger ones.
 _FASTER, _FASTER_FEW, _FEW_BYTES, _FASTER_NARROW = 0.97, 0.85, 64 << 20, (0.55, 0.85)
 
-# What such CTAs take longer than predicted, or less, by the bytes of a unit: a factor.
+# Factor on the predicted time of such CTAs, by the bytes of a unit.
 _SLOWER = {
     Ctas(512, 64, 1): {1: 1.1},
     Ctas(256, 64, 2): {8: 1.03, 16: 1.07},
@@ -251,7 +251,7 @@ _CONFIGS = (
     BlocksConfig(),
     BlocksConfig(512, 64, 1, SMS),
     BlocksConfig(256, 32, 4, 4 * SMS),
-    # Of small tensors.
+    # Small tensors.
     BlocksConfig(256, 16, 4, 4 * SMS),
 )
 

@@ -58,7 +58,7 @@ def merged_of(problem: TransposeProblem, tile: tuple[int, int]) -> Merged | None
             continue
         waste = 1.0
         for extent, side in zip((found.rows, found.cols), tile, strict=True):
-            # What tiles hold more than a row, and the sectors that it shares with others.
+            # Elements of a tile beyond a row, and the sectors that it shares with others.
             waste *= -(-extent // side) * side / extent * (1 + SECTOR / (extent * problem.itemsize))
         if waste < least:
             best, least = found, waste

@@ -2,8 +2,8 @@
 
 Idea
     Axes that follow one another without gaps in the source are one row of it, and those of the target one row of that.
-    Where the two have no axis in common, a permutation is a batch of transposes of long rows, though every axis may be
-    short. The rows of a tile are no constant distance apart: a CTA computes their addresses first, and keeps them in
+    If the two have no axis in common, a permutation is a batch of transposes of long rows, though every axis may be
+    short. The rows of a tile have no constant stride: a CTA computes their addresses first, and keeps them in
     shared memory.
 Change from transpose_whole_sectors
     Addresses of rows are loaded from tables rather than added up.

@@ -22,7 +22,7 @@ from gemmule.kernels.transpose.word_blocks.spec import words_take_less
 _LAUNCH, _BYTE = 0.788, 0.24e-6
 _ROUND, _LATENCY = 0.65, 0.0405
 _A_WORD = {1: 4.55e-3, 2: 5.41e-3, 4: 4.08e-3, 8: 8.06e-3, 16: 8.33e-3}
-# Of equal times those of tiles that write whole lines: a factor of others.
+# Factor on times of tiles that do not write whole lines, to break ties.
 _OF_SHORT = 1.05
 # Threads of CTAs that take longer than predicted, and a factor, by the bytes of an element.
 _MANY, _OF_MANY = 512, {1: 1.12, 2: 1.08}
@@ -43,7 +43,7 @@ def _refuses(problem: TransposeProblem) -> str | None:
     if sources[0] < 1 or min(axis.target for axis in axes) < 1:
         return "an axis is reversed or repeated"
     if sources[1] * problem.itemsize < WORD:
-        return f"rows of the source are {sources[1] * problem.itemsize} bytes apart; the kernel takes {WORD} or more"
+        return f"the row stride of the source is {sources[1] * problem.itemsize} bytes; the kernel takes {WORD} or more"
     if merged_of(problem, MergedConfig().tile(problem.itemsize)) is None:
         return f"{len(axes)} axes do not make rows of a sector and a batch of {LEVELS} axes"
     return None
@@ -114,7 +114,7 @@ SPEC = transpose_spec(
         MergedConfig(),
         MergedConfig(1, 128, 256),
         MergedConfig(1, 64, 128),
-        # Of 16 bytes.
+        # Elements of 16 bytes.
         MergedConfig(4, 128, 256),
         MergedConfig(1, 256, 256),
         MergedConfig(2, 256, 512),

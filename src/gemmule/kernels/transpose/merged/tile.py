@@ -1,4 +1,4 @@
-"""A tile of rows that lie anywhere: the addresses of the source's rows and of the target's are in tables."""
+"""A tile of rows at any addresses: tables hold the addresses of the source's rows and of the target's."""
 
 from __future__ import annotations
 

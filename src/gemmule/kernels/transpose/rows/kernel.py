@@ -1,7 +1,7 @@
 """Permutations that keep the last axis: rows are copied whole.
 
 Idea
-    Where source and target are contiguous along the same axis nothing is transposed within a row: rows change their
+    If source and target are contiguous along the same axis, nothing is transposed within a row: rows change their
     places. A thread writes vectors of 16 bytes, wherever a row begins. It reads the units that they are made of, as
     large as all rows are aligned to; for units of 1 and 2 bytes it reads the words that hold them, and shifts. Rows
     that follow one another in the target are one run: a vector that has the end of a row and the beginning of the next
@@ -67,7 +67,7 @@ class RowsTranspose(Vectors):
         if tile >= tiles:
             group = tile // tiles
             tile, batch = tile - group * tiles, batch + group * together
-        # Merged rows of one number are far apart in the source, and those of the next run are next to them.
+        # Merged rows of one number have a long stride in the source; those of the next run are adjacent to them.
         outer = tile // neighbours
         tile_i, tile_j = outer, tile - outer * neighbours
         if cutlass.const_expr(self.merged):
@@ -85,14 +85,14 @@ class RowsTranspose(Vectors):
         i = tile_i * (abreast * self.passes) + row if row < abreast else gS.shape[0]
         length = mS.shape[1] * self.item
         rows = mS.shape[4] if cutlass.const_expr(self.merged) else Int32(1)
-        apart = Int64(mS.stride[4]) * self.item if cutlass.const_expr(self.merged) else Int64(0)
+        stride = Int64(mS.stride[4]) * self.item if cutlass.const_expr(self.merged) else Int64(0)
         lines = Int64(gS.stride[0]) * self.item, Int64(gD.stride[0]) * self.item
         begins = gS.iterator.toint() + lines[0] * i, gD.iterator.toint() + lines[1] * i
         steps = lines[0] * abreast, lines[1] * abreast
         begin = mS.iterator.toint()
         memory = begin + Int64(before) * VECTOR_BYTES, begin + Int64(after) * VECTOR_BYTES
         run = length * rows
-        thread = Place(place, begins, steps, (rows, length, apart), divisor)
+        thread = Place(place, begins, steps, (rows, length, stride), divisor)
         overlap_predecessor()
         read = cute.make_rmem_tensor(cute.make_layout((self.held, self.passes)), self.word)
         others = cute.make_rmem_tensor(cute.make_layout((self.held, self.passes)), self.word)

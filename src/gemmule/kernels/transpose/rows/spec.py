@@ -94,7 +94,7 @@ def _cost(problem: TransposeProblem, config: RowsConfig, gpu: GpuRates) -> float
     runs = runs_of(problem)
     vectors = math.prod(config.grid(problem)) * config.threads * config.passes
     # Rows that do not follow one another in the target: with those of other matrices they make whole lines. Not where
-    # they do in the source, and matrices are a power of 2 apart, so that they meet in the same memory.
+    # they do in the source, and the stride of matrices is a power of 2, so that they share channels of memory.
     units = runs.units
     in_step = units.source.row_stride == units.cols and runs.bytes % _LINES == 0
     preferred = int(units.target.row_stride * units.itemsize != runs.bytes and not in_step)

@@ -52,12 +52,12 @@ class Vectors(Transpose):
         offset = thread.place - Int32(target & (self.vector - 1))
         if not self.merged:
             return Vector(offset, target, Int32(self.vector), source + offset, source)
-        rows, length, apart = thread.rows
+        rows, length, stride = thread.rows
         number = Int32((Uint64(cutlass.max(offset, 0)) * Uint64(thread.divisor)) >> 32)
-        within, source = offset - number * length, source + apart * number
+        within, source = offset - number * length, source + stride * number
         # The last row has none behind it.
         rest = length - within + cutlass.max(number + 2 - rows, 0) * self.vector
-        return Vector(offset, target, rest, source + within, source + apart - (length - within))
+        return Vector(offset, target, rest, source + within, source + stride - (length - within))
 
     @cute.jit
     def is_inside(self, vector, memory):

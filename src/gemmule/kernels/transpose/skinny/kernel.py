@@ -2,7 +2,7 @@
 
 Idea
     A matrix with few rows or columns is a few long rows on one side. On the other side it is an array of structures,
-    without gaps. A CTA copies a span of the source to shared memory in whole words, as it lies. Then a thread gathers
+    without gaps. A CTA copies a span of the source to shared memory in whole words, in its order. Then a thread gathers
     the elements of words of the target, and writes them: shared memory reads single bytes as fast as words.
 Data movement
     Every element is written once. Tiles are cut where a sector of the target begins, another element in every row: a

@@ -42,7 +42,7 @@ class LongRows(Span):
 
     @cute.jit
     def gather(self, gS: cute.Tensor, gD: cute.Tensor, sT, span, whole: cutlass.Constexpr[bool]):
-        """Move a span as it lies, and gather its elements."""
+        """Copy a span in its own order, and gather its elements."""
         inside = self.read(gS, sT, span, whole)
         cute.arch.sync_threads()
         self.write(gD, sT + inside, span, whole)
@@ -134,7 +134,7 @@ class LongRows(Span):
         bits = [Uint32((begin + line * r) & (WORD - 1)) * 8 for r in range(short)]
         places = [((begin + line * r) & -WORD) + cutlass.min(tid, self.lanes_woven - 1) * WORD for r in range(short)]
         target = gD.iterator.toint() + Int64(i0) * (short * self.item) + (warp * (WARP * short) + lane) * WORD
-        # Of each word of the structures: rows, and bytes in a row's word.
+        # Each word of the structures: rows, and bytes in a row's word.
         elements = [divmod(number, short) for number in range(self.pack * short)]
         picks = [(row, i * self.item + byte) for i, row in elements for byte in range(self.item)]
         each = cutlass.const_expr(self.held_units // self.lanes_woven)

@@ -68,7 +68,7 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
         return "transpose_blocks"
     if words_take_less(problem, _WORDS * cost, gpu):
         return "transpose_word_blocks"
-    # Of smaller matrices launches overlap, which the times of tiles do not say.
+    # Launches of smaller matrices overlap, which the times of tiles do not model.
     is_large = rows_are_aligned(problem) and problem.bytes_min > _OVERLAPPING
     return faster_tiles(problem, _TILES * cost, gpu) if is_large else None
 
@@ -81,7 +81,7 @@ def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:
 
 def _signatures(arch: Arch) -> tuple[Signature, ...]:
     del arch
-    # One count of elements, odd and woven, says that the others compile.
+    # One count of elements, odd and woven, shows that the others compile.
     return tuple(_structures_signature(size, side, 3) for size in ITEMSIZES for side in ("source", "target"))
 
 
@@ -113,7 +113,7 @@ SPEC = transpose_spec(
         SkinnyConfig(256, 128),
         SkinnyConfig(256, 256),
         SkinnyConfig(256, 512),
-        # Of 33 elements, 8 structures fill whole sectors.
+        # With 33 elements, 8 structures fill whole sectors.
         SkinnyConfig(256, 288),
         SkinnyConfig(512, 288),
     ),

@@ -43,7 +43,7 @@ class WordBlocksConfig(TileConfig):
         return word_block(problem, self.threads, self.block_bytes)
 
     def of(self, problem: TransposeProblem) -> WordBlock:
-        """Return the block that a CTA moves, of elements as `in_units` says."""
+        """Return the block that a CTA moves, in the units of `in_units`."""
         found = self.predicted(problem)
         assert found is not None
         return found[0]

@@ -149,7 +149,7 @@ class WordBlocksTranspose(TargetRuns):
             else:
                 own = first if (edges & bit) != 0 else Int32(0), edges
                 self.write(share, (begin, run), (places, stage_at), own)
-                # Where the run begins that has both own elements and others.
+                # Start of the run with both own elements and others.
                 within_run = own[0] - own[0] // run * run
                 inner = [self.place_along(within_run + e, along) for e in range(self.pack - 1)]
                 self.write_ends((tid, is_last, ends), runs, begin, stage_at, (own, inner))

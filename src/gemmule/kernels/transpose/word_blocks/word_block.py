@@ -26,9 +26,9 @@ _PITCHES = 8
 # Microseconds of an H200, fitted to 34 permutations: of a launch, of a run of the target that a CTA looks up, and of a
 # byte that is read or written.
 _LAUNCH, _ENTRY_US, _BYTE = 3.0, 1e-3, 0.26e-6
-# Of a byte of two sectors that a run of the source shares with others; the same of a run of the target.
+# A byte of two sectors that a run of the source shares with others; the same for a run of the target.
 _SHARED = 0.28e-6, 1.07e-6
-# Of a word of a bank that a warp reads, of a warp for a block, and of a warp's word of a run in blocks at the edge.
+# A word of a bank that a warp reads, a warp for a block, and a warp's word of a run in blocks at the edge.
 _WAVEFRONT, _WARP, _EDGE = 3.0e-6, 0.13e-3, 32e-6
 # Bytes of runs of the target of which the ends take longer than predicted, and a factor.
 _SHORT_RUN, _OF_SHORT = 2 * SECTOR, 1.25
@@ -88,7 +88,7 @@ def least_us(problem: TransposeProblem) -> float:
 
 
 class _WordTimes(NamedTuple):
-    """Of all blocks that are compared: runs of source and target, passes over a class, and predicted microseconds."""
+    """All compared blocks: runs of source and target, passes over a class, and predicted microseconds."""
 
     source_run: Extents
     target_run: Extents
@@ -189,7 +189,7 @@ def _largest_divisor(number: int, most: int) -> int:
 def pitches_of(block: WordBlock, itemsize: int) -> tuple[int, ...]:
     """Return the strides in shared memory of a block's inner axes, in the target's order, in elements.
 
-    Along an axis that runs of the source lack, elements are as far apart modulo a vector as in the source: all runs
+    Along an axis that runs of the source lack, strides equal the source's modulo a vector: all runs
     begin within vectors as they do there.
     """
     vector = VECTOR_BYTES // itemsize

@@ -19,7 +19,7 @@ FIRST = ("a", "b", "sum")
 
 
 class _Kind:
-    """Buffers of one size. Each is allocated when it is first asked for: most of that overlaps with products."""
+    """Buffers of one size. Each is allocated at its first use: most of that overlaps with products."""
 
     def __init__(self, device: DeviceStreams, count: int, nbytes: int) -> None:
         self._device, self._nbytes = device, nbytes
@@ -61,8 +61,8 @@ class Buffers:
         target = self.whole_tile("sum", op.target, op).part(rows, cols)
         beta, c = (1, target) if not op.first else (beta, None)
         if op.first and self.plan.product.c is not None:
-            apart = "c" in self.buffers
-            c = (self.whole_tile("c", 0, op) if apart else self.whole_tile("sum", op.target, op)).part(rows, cols)
+            separate = "c" in self.buffers
+            c = (self.whole_tile("c", 0, op) if separate else self.whole_tile("sum", op.target, op)).part(rows, cols)
         if c is None:
             beta = 0
         if op.inner[0] == op.inner[1]:
@@ -157,7 +157,7 @@ class Buffers:
 def _grown(part: slice, own: slice, side: int, unit: int) -> int:
     """Return the length of a part of a tile, rounded up to a multiple of `unit` if nothing of the tile follows.
 
-    The buffer must have room for it: `side` is what it holds, `own` where the tile lies in the result.
+    The buffer must have room for it: `side` is the buffer's extent, `own` the tile's place in the result.
     """
     length = int(part.stop - part.start)
     grown = -(-length // unit) * unit

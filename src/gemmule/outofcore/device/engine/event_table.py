@@ -1,4 +1,4 @@
-"""Which operations have been queued on the device, and the events that tell when they are done."""
+"""The operations queued on the device, and the events of their completion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EventTable:
         self._events: dict[int, Any] = {}
         self._changed = threading.Condition()
         self._error: BaseException | None = None
-        #: What to call once when something fails, so that nobody waits for ever.
+        #: Called once when something fails, so that no thread waits for ever.
         self.stops: list[Callable[[], None]] = []
 
     def post(self, number: int, event: Any) -> None:

@@ -39,7 +39,7 @@ def same_matrix(first: MatrixSource, second: MatrixSource) -> bool:
     one, other = memory_of(first), memory_of(second)
     if one is not None and other is not None:
         return one.ctypes.data == other.ctypes.data and one.strides == other.strides and one.dtype == other.dtype
-    # The name says which matrix of a store it is; the path, that there is one.
+    # The name identifies a matrix of a store; the path shows that there is one.
     return (
         first.path is not None
         and (first.path, first.name, type(first)) == (second.path, second.name, type(second))

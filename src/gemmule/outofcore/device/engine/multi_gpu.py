@@ -39,7 +39,7 @@ def stream_on_devices(
     Returns
     -------
     Streamed
-        What all took together; the times on the device are means, streams carry the device's number.
+        Report of all devices; times on the device are means, streams carry the device's number.
     """
     if len(devices) == 1:
         return stream_product(
@@ -87,7 +87,7 @@ class _JointProgress:
         self._flop = [2 * plan.product.k * sum(plan.area(tile) for tile in part) for part in parts]
         self._tiles = [len(part) for part in parts]
         self._now: dict[int, Progress] = {}
-        #: What failed first.
+        #: The first error.
         self.error: BaseException | None = None
 
     def failed(self, error: BaseException) -> None:

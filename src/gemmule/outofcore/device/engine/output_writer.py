@@ -23,7 +23,7 @@ class _Come:
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Return when the device has filled it; one thread asks."""
+        """Wait until the device has filled it; called by one thread."""
         with self._lock:
             if not self._there:
                 self._device.synchronize(self._end)
@@ -44,13 +44,13 @@ class Drain:
     Parameters
     ----------
     sink : MatrixSink
-        Where tiles go.
+        Destination of tiles.
     out : ndarray or None
         The sink's memory, if copies can run into it at the full rate.
     device : DeviceStreams
-        Where tiles come from.
+        Ring of buffers that hold tiles.
     event_table : EventTable
-        Where failures are recorded.
+        Record of failures.
     buffers : tuple of int, optional
         Number of pinned buffers, and bytes of each; None where none are needed.
     threads : int
@@ -91,7 +91,7 @@ class Drain:
             self._device.copy_out(stream, self._out[slice(*op.rows), slice(*op.cols)], source)
             end = self._device.record(stream)
             if self._stored is None:
-                # Nobody asks when: who waits for the stream in the end waits for it.
+                # No event: the final wait for the stream covers it.
                 self._count(op.nbytes)
                 with self._lock:
                     self._left[op.tile] -= 1
@@ -140,7 +140,7 @@ class Drain:
 
         self._pool.submit(guarded)
 
-    # What follows runs in the threads that write.
+    # The methods below run in the threads that write.
 
     def _arrived(self, op: Store, end: Any) -> None:
         self._device.synchronize(end)

@@ -18,7 +18,7 @@ from .event_table import EventTable
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a product is."""
+    """Progress of a product."""
 
     #: tiles_done, tiles: Tiles that are computed, and all.
     tiles_done: int
@@ -41,7 +41,7 @@ class Progress:
 
 
 class Watch:
-    """Waits for products on the device in order, and tells how far they are; `begin` is of `time.perf_counter`."""
+    """Waits for products on the device in order, and reports progress; `begin` is of `time.perf_counter`."""
 
     def __init__(
         self,

@@ -118,7 +118,7 @@ class _Filling:
         self._left, self._read = len(self.shares), 0
 
     def fill(self, rows: Part, cols: Part) -> None:
-        """Read one share; the last one tells that the buffer is full."""
+        """Read one share; the last one marks the buffer full."""
         wanted, future = self.wanted, self.wanted.future
         (top, _), (left, _) = wanted.rows, wanted.cols
         part = self.array[rows[0] - top : rows[1] - top, cols[0] - left : cols[1] - left]
@@ -137,7 +137,7 @@ class _Filling:
 
 
 class Filler:
-    """Reads pieces of matrices into a ring ahead of their use, in the order in which they are asked for."""
+    """Prefetches pieces of matrices into a ring, in the order of the requests."""
 
     def __init__(self, ring: Ring, threads: int, device: DeviceStreams) -> None:
         self._ring, self._device = ring, device

@@ -1,4 +1,4 @@
-"""How fast matrices pass through pinned buffers: measured with the very buffers and threads that a product has."""
+"""Rates of matrices through pinned buffers, measured with a product's own buffers and threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .staging import Filler, Ring, StoppedError
 
 #: Bytes of a line of the matrix that is staged.
 _LINE = 1 << 16
-#: How often a matrix passes while another one passes the other way.
+#: Passes of a matrix while another one passes the other way.
 _ROUNDS = 2
 _U1 = np.dtype(np.uint8)
 
@@ -43,7 +43,7 @@ SAMPLE = Sample()
 
 @dataclass(frozen=True)
 class Staged:
-    """How fast pageable matrices pass through pinned buffers."""
+    """Rates of pageable matrices through pinned buffers."""
 
     #: source, sink: Bytes a second that reach the device, and that leave it, alone.
     source: float
@@ -77,7 +77,7 @@ class Staged:
 def pinned_within(pinned: int, memory: int, sample: Sample = SAMPLE) -> int:
     """Return the bytes of pinned memory to measure with, of such budgets of that and of all host memory.
 
-    The two matrices, each of twice as many bytes, count, too. 0 where that would be too little to tell anything.
+    The two matrices, each of twice as many bytes, count, too. 0 where that would be too little for a measurement.
     """
     found = min(pinned, memory // 5)
     return found if 2 * found >= sample.piece else 0
@@ -143,7 +143,7 @@ class _Probe:
             try:
                 return list(pool.map(one, ways))
             except StoppedError:
-                # What failed first is what counts.
+                # The first error counts.
                 self.event_table.check()
                 raise
 

@@ -11,7 +11,7 @@ from ....executor.streams import DeviceStreams
 from ..planner.operation import Op
 from .event_table import EventTable
 
-#: Operations that wait for a thread: what they need is asked for ahead.
+#: Queued operations of a thread, whose data are prefetched.
 AHEAD = 8
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Lane(Generic[T]):
     name : str
         Name of the stream.
     event_table : EventTable
-        What was queued so far.
+        Operations queued so far.
     run : callable
         ``run(stream, op, prepared)`` queues an operation and returns the event before it, and the one after it.
     done : callable
@@ -73,7 +73,7 @@ class Lane(Generic[T]):
         with self._device.used():
             while (item := self._waiting.get()) is not None:
                 if self._event_table.failed:
-                    # What still waits is let go.
+                    # Queued operations are dropped.
                     continue
                 try:
                     self._queue(*item)

@@ -41,18 +41,18 @@ from .progress import Progress, Watch
 from .staging import Filled, Filler, Part, Ring
 from .stream_workers import Lane
 
-#: Of a plan in strips the products whose kernels are made ready before anything is computed: as long as the first
+#: Products of a plan in strips whose kernels are loaded before anything is computed: as long as the first
 #: slice is on its way. Each has a shape of its own, and those of the others are made ready meanwhile.
 _READY = 2
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How much of the host a product takes."""
+    """Host memory and threads of a product."""
 
     pinned: int = 256 << 20  #: Bytes of pinned memory for what cannot be copied from and to directly.
     threads: int = 4  #: Threads that fill pinned buffers, and as many that empty them.
-    result: int | None = None  #: What of the pinned memory is for the result; half of it where operands are staged too.
+    result: int | None = None  #: Pinned bytes for the result; half of all where operands are staged too.
 
     def share(self, count: int) -> Settings:
         """Return the share of each of so many devices."""
@@ -75,7 +75,7 @@ class Streamed:
 
     seconds: float  #: From the start until everything is where it belongs.
     device_seconds: float  #: From the first operation on the device to the last.
-    compute_s: float  #: How long products were computed.
+    compute_s: float  #: Seconds of computing.
     flop: int  #: Operations that were computed.
     #: bytes_in, bytes_out: What crossed the links.
     bytes_in: int
@@ -85,7 +85,7 @@ class Streamed:
     bytes_written: int
     tiles: int  #: Tiles that were computed.
     staged: tuple[str, ...]  #: Operands that went through pinned buffers.
-    activity: tuple[Transfer, ...]  #: What ran when, by stream.
+    activity: tuple[Transfer, ...]  #: Times of operations, by stream.
 
     @property
     def exposed_share(self) -> float:
@@ -111,14 +111,14 @@ def stream_product(
     sources : dict of str to MatrixSource
         ``a``, ``b`` and, where the plan adds one, ``c``.
     settings : Settings, optional
-        How much of the host is taken.
+        Limits of host memory and threads.
     tracking : Tracking, optional
-        Which tiles are there already, and who follows the others.
+        Finished tiles, and the observer of the others.
 
     Returns
     -------
     Streamed
-        What it took.
+        Report of the run.
     """
     with device.near():
         run = _Run(plan, sources, sink, device, alpha, beta, settings, tracking)
@@ -215,7 +215,7 @@ class _Run:
     def _finish(self) -> None:
         """Wait for every thread. An interruption lets them stop, and even then they are waited for.
 
-        What they write to, and the memory that they copy from, is given back afterwards.
+        Their output and the memory that they copy from are released afterwards.
         """
         interrupted: BaseException | None = None
         while not self.finished:
@@ -255,7 +255,7 @@ class _Run:
         assert self.watch is not None
         self.watch.put(op, end)
 
-    # What follows runs in the threads of the streams.
+    # The methods below run in the threads of the streams.
 
     def _load(self, stream: Any, op: Op, parts: list[Future[Filled]]) -> tuple[Any, Any]:
         assert isinstance(op, Load)

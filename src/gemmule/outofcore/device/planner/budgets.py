@@ -48,7 +48,7 @@ class Budgets:
 class Staging:
     """The memory that a product needs on the host."""
 
-    staged: tuple[str, ...] = ()  #: Which of ``a``, ``b``, ``c`` and ``out`` pass through pinned buffers.
+    staged: tuple[str, ...] = ()  #: Those of ``a``, ``b``, ``c`` and ``out`` that pass through pinned buffers.
     threads: int = 1  #: Most threads that fill buffers, and as many that empty them; all devices share them.
     scratch: int = 0  #: Bytes that one thread of each kind takes besides the buffers.
     on_host: bool = False  #: Whether the device's memory is host memory.
@@ -58,7 +58,7 @@ class Staging:
 class Budgeted(Chosen):
     """A plan that keeps to three budgets."""
 
-    budgets: Budgets = dataclasses.field(default_factory=lambda: Budgets(0, 0, 0))  #: What it keeps to.
+    budgets: Budgets = dataclasses.field(default_factory=lambda: Budgets(0, 0, 0))  #: Limits of the plan.
     #: pinned, result, threads: Bytes of pinned memory for all devices, those of them for the result, and threads.
     pinned: int = 0
     result: int | None = None
@@ -124,16 +124,16 @@ def choose_within(
     product, sum_dtype, symmetric, strategy
         As of `choose_plan`.
     budgets : Budgets
-        What may be taken.
+        Memory limits.
     staging : Staging
-        What is staged, and what that takes of the host.
+        Staged matrices, and their host memory.
     rates : Rates
         Rates as they were measured with all threads.
 
     Raises
     ------
     MemoryLimitError
-        If a budget is too small; the message says which one, and the least that would do.
+        If a budget is too small; the message names it, and the least sufficient one.
     ArgumentError
         As of `choose_plan`.
     """

@@ -31,7 +31,7 @@ _MOST_PANELS = 128
 _STRIPS = 8
 #: Heights of the strips that tiles on the diagonal are computed in, and streams that compute them concurrently.
 _CUTS, _LANES = (2048, 1024, 512), 4
-#: Where a tile on the diagonal is one product two are enough.
+#: Two are enough where a tile on the diagonal is one product.
 _FEW_LANES = 2
 
 
@@ -69,7 +69,7 @@ def _candidates(
     if strategy == RESIDENT:
         yield from _resident(product, sum_dtype, memory, stairs)
         return
-    # Of three tiles one comes, to be added to, while another one leaves.
+    # One of three tiles arrives as addend while another one leaves.
     counts = (1,) if strategy == FIVE_BUFFERS else (3, 2, 1) if product.c else (2, 1)
     sums = sum_dtype.name
     for depth in _depths(product.k, _deep(product.k, stairs) if symmetric else ()):

@@ -32,7 +32,7 @@ _TIGHT = 128
 _MOST_SHARED = 1024
 #: Plans of a strategy whose beginning and end are varied, if it takes at most so many times the time of the best.
 _REFINED, _NEAR = 2, 1.6
-#: How many seconds of a link's work count as one of the product's.
+#: Seconds of a link's work that count as one of the product's.
 _SLACK = 0.02
 
 
@@ -42,7 +42,7 @@ _PredictedPlan = tuple[tuple[float, float], DevicePlan, Prediction]
 
 @dataclass(frozen=True)
 class Scope:
-    """Which plans a search looks at."""
+    """The plans of a search."""
 
     count: int = 1  #: Devices alike that share the tiles.
     widest: int | None = None  #: Most columns that leave the device together: what a buffer on the host has room for.
@@ -54,7 +54,7 @@ class Chosen:
     """A plan, what it is expected to take, and what it was chosen over."""
 
     plan: DevicePlan  #: The plan.
-    prediction: Prediction  #: What it is expected to take.
+    prediction: Prediction  #: Predicted time.
     rates: Rates  #: The rates that it was predicted with.
     memory: int  #: Device memory that it was to keep to.
     others: tuple[tuple[str, float], ...] = ()  #: Best of each other strategy, and the seconds that it would take.
@@ -62,7 +62,7 @@ class Chosen:
 
     @functools.cached_property
     def between(self) -> tuple[float, float]:
-        """Seconds at the fastest and at the slowest rates that were measured of what brings and takes matrices."""
+        """Seconds at the fastest and at the slowest measured rates of the links and of the matrices' storage."""
         if self.rates.slow == self.rates.fast:
             return self.prediction.seconds, self.prediction.seconds
         fast, slow = (
@@ -91,13 +91,13 @@ def choose_plan(
     memory : int
         Device memory in bytes for all buffers.
     rates : Rates
-        How fast the device computes and matrices come and go.
+        Rates of the device, the links and the matrices' storage.
     symmetric : bool
         Whether B is the transpose of A, and no matrix is added.
     strategy : str, optional
         The strategy to take; the best one otherwise, among all but the five buffers.
     scope : Scope, optional
-        Which plans are looked at, and for how many devices, each with that memory; all of them for one otherwise.
+        Plans to search, and the number of devices, each with that memory; by default all plans for one.
 
     Raises
     ------

@@ -29,9 +29,9 @@ DISK_RATE = 1.5e9
 _PARTS = 3
 #: Part of a result that is written to try, at most.
 _TRIED = 4
-#: Places of a file at which the page cache is asked for.
+#: Places of a file at which the page cache is queried.
 _SAMPLES = 4096
-#: What a file system without unnamed files, or a folder that may not be written, answers.
+#: Errors of a file system without unnamed files, and of a read-only folder.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EACCES, errno.EROFS, errno.ENOSPC)
 #: What one without room for the probe answers. Whether there is room for the result is found out when that is made.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -60,7 +60,7 @@ class DiskRate:
         return DiskRate(self.rate * factor, self.slow * factor, self.fast * factor)
 
 
-#: What a disk is taken for where it is not measured.
+#: Assumed rates of a disk that is not measured.
 USUAL = DiskRate(DISK_RATE, DISK_RATE, DISK_RATE)
 #: A probe of files of a product's size.
 PROBE = Probe()
@@ -94,18 +94,18 @@ def read_rate(
         nonlocal was_read
         was_read = True
         rate = _timed_reads(path, first, run, threads, probe)
-        # Of a run that is not all there, what the disk itself does.
+        # For a file partly in the page cache, the disk's own rate.
         return dataclasses.astuple(rate.times(1 - share) if share < 1 else rate)
 
     kind = "disk" if share < 1 else "page cache"
     rate = DiskRate(*stored.figures(("read", kind, *_disk(path), str(threads)), 3, timed))
-    # What was read just now is there, too.
+    # Data that was just read is cached, too.
     absent -= (1 - share) * run / total if was_read else 0.0
     return rate.times(1 / min(max(absent, 0.01), 1 - share)) if share < 1 else rate
 
 
 def _disk(path: str) -> tuple[str, str]:
-    """Return the host, and the device that a file or folder lies on; no device where it cannot be found."""
+    """Return the host, and the device of a file or folder; no device where it cannot be found."""
     try:
         return platform.node(), str(os.stat(path).st_dev)
     except OSError:
@@ -209,7 +209,7 @@ def _tried_writes(folder: str, nbytes: int, threads: int, probe: Probe) -> DiskR
     try:
         descriptor = os.open(folder, os.O_RDWR | os.O_TMPFILE, 0o600)
     except (AttributeError, OSError) as error:
-        # A system without unnamed files; the sink says itself what is wrong with its folder.
+        # A system without unnamed files; the sink itself reports its folder's fault.
         if isinstance(error, OSError) and error.errno not in _NOT_HERE:
             raise
         return None
@@ -230,7 +230,7 @@ def _timed_writes(descriptor: int, threads: int, blocks: int, probe: Probe) -> D
         # A result's room is reserved before, too.
         os.posix_fallocate(descriptor, 0, blocks * probe.block)
     except OSError as error:
-        # Where room cannot be reserved, it is found by writing.
+        # Where room cannot be reserved, writing shows whether it exists.
         if error.errno in _NO_ROOM:
             raise
     begin, written, stored = probe.clock(), [0], [(0.0, 0)]

@@ -21,7 +21,7 @@ MOST, _PART = 3000, 500
 MOST_OF_CHOSEN = 12_000
 #: Slices of plans that are simulated in place of one of more slices; a tile's time grows evenly with them.
 _FEW, _MORE = 5, 9
-#: Of the tiles that are simulated, the share with which a product begins before it goes on evenly.
+#: Share of the simulated tiles that belong to a product's start, before its steady state.
 _BEGINNING = 3
 
 
@@ -106,7 +106,7 @@ class _Whole:
             rates.arriving(self.bytes_in, min(lines["a"], lines["b"])),
             rates.departing(self.bytes_out, lines["out"]),
         )
-        # Of an element of the result; a tile and its mirror image are moved together.
+        # For an element of the result; a tile and its mirror image are moved together.
         self._moving = (sum(moved) if rates.one_disk else max(moved)) / area
         self.compute = self.total = 0.0
         for tile, times in self._classes():

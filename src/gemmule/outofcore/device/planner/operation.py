@@ -8,9 +8,9 @@ from gemmule.core.dataclass import dataclass
 #: The streams, as the timeline names them.
 C_IN, AB_IN, COMPUTE, C_OUT = "C in", "A, B in", "compute", "C out"
 STREAMS = (C_IN, AB_IN, COMPUTE, C_OUT)
-#: The streams that compute, in plans of several; the end of a name says what.
+#: Prefix of the streams that compute, in plans of several.
 LANES = (COMPUTE, "second compute", "third compute", "fourth compute")
-#: Of these, those that the last tile has to itself where others need two: they compute what others leave idle.
+#: Those that only the last tile uses, where others need two: they fill idle SMs.
 LAST = LANES[2:]
 #: The stream that transposes what is finished, before products that others have queued.
 MIRRORING = "mirror compute"
@@ -28,7 +28,7 @@ class Op:
     """One operation on one stream."""
 
     number: int  #: Its place in the order.
-    stream: str  #: Where it runs, after all earlier ones of that stream.
+    stream: str  #: Its stream; it runs after all earlier operations of that stream.
     after: tuple[int, ...]  #: Operations of other streams that must be done first.
 
 
@@ -65,7 +65,7 @@ class TileOp(Op):
 class Multiply(TileOp):
     """Slices are multiplied, and added to the sum of a tile, or to a strip of it."""
 
-    inner: Part  #: Which part of K.
+    inner: Part  #: Part of K.
     #: a, b: The operands. Where the plan is symmetric both are slices of A.
     a: Slice
     b: Slice
@@ -73,7 +73,7 @@ class Multiply(TileOp):
     #: first, last: Whether the sum begins and ends here.
     first: bool
     last: bool
-    needed: BlockTriangle | None = None  #: Which elements are needed, where these are not all.
+    needed: BlockTriangle | None = None  #: Needed elements, if not all.
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -99,7 +99,7 @@ class Convert(TileOp):
 class Mirror(TileOp):
     """A finished tile, which it is taken from, is transposed into another buffer: the other side of the diagonal."""
 
-    source: int  #: The buffer of the tile: of results, where the plan keeps them apart from sums.
+    source: int  #: The buffer of the tile: of results, where the plan has separate ones for results and sums.
     target: int  #: The buffer of the transpose.
 
 
@@ -107,14 +107,14 @@ class Mirror(TileOp):
 class Reflect(TileOp):
     """Transpose the part of a finished strip below the diagonal to above it, in a tile on the diagonal."""
 
-    buffer: int  #: The buffer of the tile: of results, where the plan keeps them apart from sums.
+    buffer: int  #: The buffer of the tile: of results, where the plan has separate ones for results and sums.
 
 
 @dataclass(frozen=True)
 class Store(TileOp):
     """A tile, or a strip of it, leaves the device."""
 
-    source: int  #: The buffer: of results, where the plan keeps them apart from sums.
+    source: int  #: The buffer: of results, where the plan has separate ones for results and sums.
     nbytes: int  #: Bytes that cross the link.
     final: bool  #: Whether this is the last of its tile.
     #: Whether this is a tile's transpose, which lies in a buffer of its own: `source` is that one, and `rows` and

@@ -1,4 +1,4 @@
-"""Which parts of a file the page cache holds."""
+"""The parts of a file that the page cache holds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import secrets
 def held(path: str, step: int) -> list[bool]:
     """Return, for every `step` bytes of a file, whether a page in there is in the page cache.
 
-    Which page is left to chance: asking for one that is not there may fetch it, so that who asked for the same one
-    again would find it. Where the system does not tell, nothing is held.
+    The page is random: a query may fetch an absent page, so that a second query of the same one
+    would find it. Systems without such a query count as empty.
     """
     size = os.path.getsize(path)
     descriptor = os.open(path, os.O_RDONLY)
     try:
         if hasattr(os, "posix_fadvise"):
-            # Nothing is read ahead of what is asked for.
+            # No read-ahead.
             with contextlib.suppress(OSError):
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return [
@@ -31,5 +31,5 @@ def _there(descriptor: int, place: int) -> bool:
     try:
         return os.preadv(descriptor, [bytearray(1)], place, os.RWF_NOWAIT) == 1
     except (AttributeError, NotImplementedError, OSError):
-        # The answer for a page that would be waited for, or of a system that cannot tell.
+        # The error for an absent page, or of a system without such reads.
         return False

@@ -38,12 +38,12 @@ def panel_order(
         Panels of the outer side that meet the others first, if not as many as later.
     """
     group, first = _grouped(len(outer), outer_held, opening)
-    kept = max(inner_held - 1, 1)
+    held = max(inner_held - 1, 1)
     for number, start in enumerate((0, *range(first, len(outer), group))):
         members = range(start, min(start + (group if number else first), len(outer)))
         order = range(len(inner))
         passing = list(order if number % 2 == 0 else reversed(order))
-        there, coming = passing[:kept], passing[kept:]
+        there, coming = passing[:held], passing[held:]
         if number == 0:
             yield from _growing([outer[member] for member in members], [inner[other] for other in there])
         else:

@@ -40,9 +40,9 @@ class Step:
 
 @dataclass(frozen=True)
 class DevicePlan:
-    """How a product passes through a device."""
+    """A product's plan through a device."""
 
-    product: Product  #: What is computed.
+    product: Product  #: The product.
     sums: str  #: Type that slices are summed in.
     #: ``five-buffers``: one tile of C and two slices of A and B, tiles by rows. ``c-stationary``: tiles of C stay while
     #: slices pass by, back and forth. ``panels``: panels of A (or of B) with the whole depth stay while panels of the
@@ -73,7 +73,7 @@ class DevicePlan:
     #: Streams that compute concurrently: products of different parts of the result, so that one fills what another
     #: one leaves idle at its end.
     lanes: int = 1
-    #: Where kernels leave out what lies above a staircase, the rows and columns of its steps; else 0. Then a tile on
+    #: Block size of kernels that compute the block lower triangle only; else 0. Then a tile on
     #: the diagonal is one product, but the last slice of the last tile, whose strips leave one after another.
     stairs: int = 0
 
@@ -85,7 +85,7 @@ class DevicePlan:
     def flaw(self, current: DevicePlan) -> str | None:
         """Say why no planner gives this plan for its product; None where it may. `current` is one for it.
 
-        That a symmetric plan suits the inputs is not looked at.
+        Whether a symmetric plan suits the inputs is not checked.
         """
         for name, allowed in self._allowed(current).items():
             value = getattr(self, name)
@@ -190,7 +190,7 @@ class DevicePlan:
 
     @functools.cached_property
     def buffers(self) -> dict[str, tuple[int, int]]:
-        """How many buffers of how many bytes the device holds, by what is in them."""
+        """Number and bytes of the device's buffers, by content."""
         product, (a_slots, b_slots) = self.product, self.slots
         sums = self.sum_dtype if self.grid[2] > 1 else product.out.dtype
         c_in = product.c.dtype if product.c else sums
@@ -258,7 +258,7 @@ class DevicePlan:
     def _line(self, i: int) -> range:
         """Return the columns of the tiles of row `i` in the order in which they are begun, where tiles go by rows."""
         rows, cols, _ = self.grid
-        # The last tile of a symmetric plan lies on the diagonal: a mirrored one leaves only when all of it is there.
+        # The last tile of a symmetric plan is on the diagonal: a mirrored one leaves only when it is complete.
         odd = (rows - 1) % 2 if self.symmetric else 0
         line = range(i + 1) if self.symmetric else range(cols)
         return line[::-1] if self.serpentine and i % 2 != odd else line

@@ -115,7 +115,7 @@ class ProbeCache:
         return found.figures
 
     def save(self) -> None:
-        """Store what was measured; a warning says where that failed. Results that are too old are dropped."""
+        """Store the measured rates; a failure is a warning. Results that are too old are dropped."""
         if self._path is None or not self._new:
             return
         try:

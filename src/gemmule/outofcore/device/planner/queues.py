@@ -1,4 +1,4 @@
-"""Which streams a plan is given, and the order in which they are made."""
+"""The streams of a plan, and the order of their creation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .plan import RESIDENT, DevicePlan
 def streams(plan: DevicePlan) -> dict[str, int]:
     """Return the streams that operations of a plan may run on, each with its rank.
 
-    A process has few queues on a GPU: eight, unless ``CUDA_DEVICE_MAX_CONNECTIONS`` asks for more, of which the default
+    A process has few queues on a GPU: eight, unless ``CUDA_DEVICE_MAX_CONNECTIONS`` sets more, of which the default
     stream may take one, and streams that share one wait for each other. So none is made that a plan does not need, and
     those come first that have work all the time.
 

@@ -1,4 +1,4 @@
-"""How fast a device computes and matrices come and go: measured, or stated."""
+"""Rates of a device, of its links and of the matrices' storage: measured, or stated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Rates:
     files: bool = False  #: Whether `source` and `sink` are those of a disk.
     measured: bool = False  #: Whether they were measured on this machine.
     #: side, depth: Sides and depth of the products that were measured; 0 where the rates are those of very large ones.
-    #: What adding to a sum takes more than writing a result is the same for every depth.
+    #: Adding to a sum takes longer than writing a result by the same time for every depth.
     side: int = 0
     depth: int = 0
     #: Rows and columns that a CTA computes, and how many CTAs run at a time: a product takes whole waves of them. Zeros
@@ -46,10 +46,10 @@ class Rates:
     #: Rows and columns of the steps of a staircase above which products are not computed where it is not needed; 0
     #: where everything is computed.
     stairs: int = 0
-    #: The share of the links' rates that copies reach from and to lines that lie apart in pinned memory: from so many
+    #: The share of the links' rates that strided copies reach in pinned memory, for lines of so many
     #: bytes of a line on, ascending. Empty where lines do not matter.
     lines: tuple[tuple[int, float], ...] = ()
-    #: Bytes of a line at which lines that lie apart are read and written at half the rates of `source` and `sink`.
+    #: Bytes of a line at which strided lines are read and written at half the rates of `source` and `sink`.
     staged_line: float = 0.0
     longest: float = math.inf  #: Bytes of the longest line that is read at once: what a pinned buffer holds.
     #: Seconds that a product takes for each element of its operands before it begins: of kernels that split them into
@@ -71,7 +71,7 @@ class Rates:
     ) -> float:
         """Return the time of a product of that shape; `added` where it is added to a sum, `needed` if it is not all.
 
-        Of several `lanes`, streams that compute, others fill most of what its last wave leaves idle.
+        With several `lanes` (streams that compute), the others fill most of the SMs that its last wave leaves idle.
         """
         if not self.stairs:
             needed = None

@@ -53,13 +53,13 @@ def cut_rings(staged: Collection[str], pinned: int, threads: int, line: int, res
     Parameters
     ----------
     staged : collection of str
-        Which of ``a``, ``b``, ``c`` and ``out`` are staged.
+        Those of ``a``, ``b``, ``c`` and ``out`` that are staged.
     pinned : int
         Bytes that all buffers may take.
     threads : int
         Threads that fill the buffers of a stream, or empty them.
     line : int
-        What a buffer of the result holds at least, as of `line_bytes`.
+        Least bytes of a buffer of the result, as of `line_bytes`.
     result : int, optional
         Bytes for the buffers of the result; half of all otherwise.
 
@@ -102,7 +102,7 @@ def staged_rates(rates: Rates, rings: Rings, threads: int, measured_with: int) -
     Parameters
     ----------
     rates : Rates
-        What was measured, with buffers of any size.
+        Measured rates, with buffers of any size.
     rings : dict
         The buffers.
     threads : int

@@ -34,7 +34,7 @@ _LEAST_STRIP = 256
 
 
 class _Held:
-    """Buffers of slices: what lies in them, and who used them last."""
+    """Buffers of slices: content and last use of each."""
 
     def __init__(self, count: int) -> None:
         self._slots = Slots(count)
@@ -51,7 +51,7 @@ class _Held:
         return self._loaded[slot]
 
     def use(self, slot: int, stream: str, number: int) -> None:
-        # Of each stream the last use is enough.
+        # The last use on each stream is enough.
         self._used.setdefault(slot, {})[stream] = number
 
     def used(self, slot: int) -> tuple[int, ...]:
@@ -173,7 +173,7 @@ class _Schedule:
         """Return the load of an operand's slice, if it is not there, and where the slice is."""
         plan = self.plan
         outer = _part(plan.rows(step.i) if operand == "a" else plan.cols(step.j))
-        # Of a symmetric product the slices of B are those of A, transposed.
+        # In a symmetric product the slices of B are those of A, transposed.
         name = "a" if plan.symmetric else operand
         held = self.a if name == "a" else self.b
         slot, there = held.claim((outer, step.inner))
@@ -247,7 +247,7 @@ class _Schedule:
         left, right = _part(plan.cols(step.j))
         target = self.sums.of(tile)
         rows = _part(plan.rows(step.i))
-        # What is not finished need not be cut, where what is above the diagonal is left out anyway.
+        # Unfinished tiles need no cut, where elements above the diagonal are left out anyway.
         strips = plan.diagonal(step.i) if step.last or not plan.stairs else [rows]
         lanes = self.lanes if len(strips) > 1 else (self.lane_of[tile],)
         if plan.stairs and step.last and tile == self.last_tile:
@@ -258,13 +258,13 @@ class _Schedule:
         # The last operations of each stream that the sum is free after, and the one that lines are whole after.
         over: dict[str, int] = {}
         reflected: tuple[int, ...] = ()
-        apart: tuple[int, ...] = ()
+        unshared: tuple[int, ...] = ()
         source, stored = target, 0
         if step.last and self.results is not None:
-            source, apart = self.results.take(tile)
+            source, unshared = self.results.take(tile)
         for place, rows in enumerate(strips):
             stream = lanes[place % len(lanes)]
-            # What follows on the same stream need not wait again.
+            # Later operations on the same stream need not wait again.
             first = place < len(lanes)
             number, cols = next(self.numbers), (left, rows[1])
             yield Multiply(
@@ -277,7 +277,7 @@ class _Schedule:
                 continue
             if self.results is not None:
                 number = next(self.numbers)
-                yield Convert(number, stream, apart if first else (), tile, rows, cols, target, source)
+                yield Convert(number, stream, unshared if first else (), tile, rows, cols, target, source)
             over[stream] = number
             for part, columns in _squares(rows, plan.stairs):
                 # Above the diagonal of the strip itself nothing was computed.
@@ -318,7 +318,7 @@ def _strips(rows: Part, count: int) -> list[Part]:
 
 
 def _squares(rows: Part, side: int) -> Iterator[tuple[Part, Part]]:
-    """Yield what lies below squares of that side on the diagonal, in rows and columns; nothing where it is 0."""
+    """Yield the part below squares of that side on the diagonal, in rows and columns; nothing where it is 0."""
     count = -(-length(rows) // side) if side else 0
     if count < 2:
         return

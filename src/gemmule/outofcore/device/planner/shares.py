@@ -1,4 +1,4 @@
-"""How several devices share the tiles of one plan, and what that is expected to take."""
+"""Distribution of one plan's tiles over several devices, and its predicted time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def largest_share(plan: DevicePlan, count: int) -> float:
 def predicted(plan: DevicePlan, rates: Rates, count: int) -> Prediction:
     """Return the prediction of a plan on several devices: the slowest one's time, and the traffic of all.
 
-    Of a plan of very many operations a part is simulated. Searches within several budgets try the same plans: each is
+    Plans of very many operations are simulated in part. Searches within several budgets try the same plans: each is
     simulated once in a process.
     """
     if rates.duplex_shares != (1.0, 1.0):

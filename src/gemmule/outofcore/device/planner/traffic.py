@@ -92,11 +92,11 @@ def _by_panels(plan: DevicePlan) -> int:
     lengths = plan.row_edges, plan.col_edges
     outer, edges = (len(lengths[0]) - 1, lengths[1]) if by_rows else (len(lengths[1]) - 1, lengths[0])
     outer_held, inner_held = plan.slots if by_rows else plan.slots[::-1]
-    kept = min(inner_held, len(edges) - 1)
+    held = min(inner_held, len(edges) - 1)
     total = stays[0] * size[stays[1]]
     for number in range(panel_groups(outer, outer_held, plan.opening)):
         # They come from the other end each time: the last ones of the time before are there.
-        there = 0 if not number else edges[-1] - edges[-1 - kept] if number % 2 else edges[kept]
+        there = 0 if not number else edges[-1] - edges[-1 - held] if number % 2 else edges[held]
         total += (passes[0] - there) * size[passes[1]]
     return total * product.k
 
@@ -105,7 +105,7 @@ def _loads(plan: DevicePlan, tiles: Iterable[Tile], done: Container[Tile] = ()) 
     """Yield what each tile loads of A and of B, in bytes; all tiles from the first one on are given."""
     product = plan.product
     a_slots, b_slots = Slots(plan.slots[0]), Slots(plan.slots[1])
-    # Of many slices the buffers keep the last ones: those between are loaded, whatever was there.
+    # The buffers hold the last slices: the others are loaded again.
     ends = 2 * max(plan.slots) + 2
     regular = list(itertools.pairwise(plan.inner_edges))
     backwards = regular[::-1]

@@ -32,11 +32,11 @@ class Hdf5Source:
     dataset : h5py.Dataset
         Two-dimensional.
     name : str
-        What messages call it.
+        Name in messages.
     dtype : str, optional
         Type of opaque items, e.g. ``"bfloat16"``.
     file : h5py.File, optional
-        What closing this closes.
+        Objects closed with this one.
 
     Raises
     ------

@@ -31,11 +31,11 @@ class NamedFiles:
 
 
 def items_offset(h5py: Any, dataset: Any) -> int | None:
-    """Return the offset in the file at which all items of a dataset lie as NumPy holds them, None where they do not."""
+    """Return the offset in the file of a dataset stored in NumPy's own format, None if stored otherwise."""
     offset = dataset.id.get_offset()
     if offset is None or dataset.external or dataset.is_virtual or dataset.file.driver not in _PLAIN_DRIVERS:
         return None
-    # What was written to a file that is open for writing may not be in it yet.
+    # Writes to an open file may still be buffered.
     if dataset.file.mode != "r" or dataset.id.get_storage_size() != dataset.size * dataset.dtype.itemsize:
         return None
     # dtype is the nearest type of NumPy; precision, offset, padding, exponent or bias of the stored one may differ.
@@ -176,7 +176,7 @@ def _numbered(name: str, block: int) -> str:
 
 
 def _inside(h5s: Any, mapping: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether what a mapping takes of a source of that shape lies in it."""
+    """Return whether a mapping stays inside a source of that shape."""
     if _grows(h5s, mapping.src_space) or _grows(h5s, mapping.vspace):
         # HDF5 follows the shape of the source.
         return True

@@ -32,7 +32,7 @@ class NpyHeader:
     stored: AnyDType  #: Type of the stored items, with their byte order.
     dtype: AnyDType  #: The same type in native byte order.
     fortran_order: bool  #: Whether columns are contiguous.
-    data_offset: int  #: Where the data begin.
+    data_offset: int  #: Offset of the data, in bytes.
 
     @property
     def file_bytes(self) -> int:
@@ -64,7 +64,7 @@ def read_header(file: IO[bytes], name: str, given: str | None = None) -> NpyHead
     file : binary file
         Positioned at its start.
     name : str
-        What messages call it.
+        Name in messages.
     given : str, optional
         Type of items that the file holds without a name: one of `NAMED_BY_USER`. Ignored where the file names the type.
 
@@ -161,7 +161,7 @@ def _stored_dtype(descr: Any, name: str) -> AnyDType:
 
 
 def resolve_dtype(stored: AnyDType, name: str, given: str | None) -> AnyDType:
-    """Return the type of the items, with what the user says of raw ones.
+    """Return the type of the items; for raw ones as the user gives it.
 
     Raises
     ------

@@ -28,7 +28,7 @@ class NpySource:
     Raises
     ------
     FileFormatError, ShapeError, DTypeError
-        If the file does not hold a matrix of a type that is multiplied, or its size is not what its header says.
+        If the file holds no matrix of a supported type, or its size contradicts its header.
     """
 
     def __init__(self, path: str | os.PathLike[str], dtype: str | None = None) -> None:

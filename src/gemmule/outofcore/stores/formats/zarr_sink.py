@@ -79,11 +79,11 @@ class ZarrSink(ZarrArraySink):
     array : zarr.Array
         The array in the hidden folder.
     name : str
-        What messages call the result.
+        Name of the result in messages.
     partial, final : str
         The hidden folder, and the name that it will get.
     inner : sequence of str
-        Where in the hidden folder the array is: the names of folders; none where the folder is the array.
+        Path of the array in the temporary folder: folder names; none where the folder is the array.
     replace : bool
         Whether an array that has the final name may be replaced.
     """
@@ -162,7 +162,7 @@ class ZarrSink(ZarrArraySink):
                     array = os.path.join(self._partial, *self._inner)
                     raise ArgumentError(
                         f"{self.name}: {final} was made while the result was computed, and is not replaced; the "
-                        f"finished result lies in {array}; move it to where you want it"
+                        f"finished result is in {array}; move it to where you want it"
                     ) from None
                 continue
             if depth:

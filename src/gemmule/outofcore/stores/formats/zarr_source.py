@@ -28,7 +28,7 @@ class ZarrSource:
     array : zarr.Array
         Two-dimensional, in any store.
     name : str
-        What messages call it.
+        Name in messages.
     dtype : str, optional
         Type of raw items, e.g. ``"bfloat16"``.
 

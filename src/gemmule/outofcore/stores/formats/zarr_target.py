@@ -19,7 +19,7 @@ from .npy_header import NAMED_BY_USER
 from .zarr_sink import ZarrSink
 from .zarr_source import metadata_of, node_type
 
-#: Rows and columns of a chunk where none are asked for: 4 MiB of float32.
+#: Default rows and columns of a chunk: 4 MiB of float32.
 CHUNK = 1024
 
 
@@ -108,7 +108,7 @@ class ZarrTarget:
         check_output(final, force=force, inputs=inputs, folder=True, name=self.name)
         for source in inputs:
             if source.path and final.startswith(os.path.realpath(source.path) + os.sep):
-                raise ArgumentError(f"{self.name}: lies in the input {source.name}; choose another output")
+                raise ArgumentError(f"{self.name}: is inside the input {source.name}; choose another output")
         if os.path.isdir(final) and os.listdir(final) and node_type(final) != "array":
             raise ArgumentError(f"{self.name}: exists and is not a Zarr array, version 3; choose another output")
 
@@ -136,7 +136,7 @@ class ZarrTarget:
         if before.get("shape") != list(self._shape) or before.get("stored") != self.describe():
             # Another product, which the caller refuses.
             return True
-        # After a replacement that was killed, what was replaced may lie here: it is not what the journal is about.
+        # After a killed replacement the replaced result may be here: the journal does not describe it.
         folder = os.path.join(self.temporary, *self._places[self._depth() :])
         return node_type(folder) == "array" and self._is_ours(self._opened(folder, "r"))
 
@@ -150,7 +150,7 @@ class ZarrTarget:
         if again:
             interrupted = _interrupted_writes(self.temporary)
             sink = self.join(shape, dtype, force=force)
-            # Not before the array is known to be usable: a refusal leaves everything as it is.
+            # After the array's check: a refusal changes nothing.
             for path in interrupted:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)

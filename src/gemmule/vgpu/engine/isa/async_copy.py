@@ -98,7 +98,7 @@ class Copies(AsyncUnit):
         self._pending = []
 
     def _arrive(self, signal: Signal) -> None:
-        # What these lanes have issued since may complete as early.
+        # Later copies of these lanes may complete as early.
         self._complete(signal.lanes, self.committed[signal.lanes.index])
         ones = np.ones(len(signal.places), np.int64)
         MBarriers.of(self._batch).arrive(signal.instruction, signal.lanes, signal.places, ones)
@@ -219,7 +219,7 @@ def _copy(build: Build) -> Step:
             read[~frame[slot] if negated else frame[slot]] = 0
         origin = np.zeros(lanes.count, np.int64)
         least, most = int(read.min()), int(read.max())
-        # Where nothing is read, the address may be any.
+        # The address of an empty read may be anything.
         seen = np.zeros(lanes.count, np.int64)
         for count in (most,) if least == most else np.unique(read).tolist():
             if count == 0:

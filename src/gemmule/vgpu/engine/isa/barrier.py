@@ -56,11 +56,11 @@ class Barriers(Unit):
         self._waits_at = np.full(batch.lane_count, -1, np.int64)
         self._goes_to = np.zeros(batch.lane_count, np.int64)
         self._came_by = np.zeros(batch.lane_count, np.int64)
-        # Which warps of its CTA arrived at each barrier since it last completed.
+        # Warps of its CTA that arrived at each barrier since it last completed.
         self._came = np.zeros((ctas, COUNT, batch.geometry.warps), np.bool_)
         self._instructions: dict[int, Instruction] = {}
         self._waiting = 0
-        # Of reductions the lanes that voted for each barrier, and those whose predicate held; and by the number of the
+        # The lanes of reductions that voted for each barrier, and those whose predicate held; and by the number of the
         # instruction where its result goes.
         self._votes = np.zeros((2, ctas, COUNT), np.int64)
         self._results: dict[int, Vote] = {}
@@ -93,7 +93,7 @@ class Barriers(Unit):
         wait : bool
             Whether they wait for the barrier to complete.
         vote : Vote, optional
-            What they contribute to a reduction.
+            Their predicates in a reduction.
         """
         batch = self._batch
         if not ((barrier >= 0) & (barrier < COUNT)).all():

@@ -149,7 +149,7 @@ class GlobalSide:
             return found
         memory, position = frame.batch.memory, address - GLOBAL_BASE
         if memory.allocation_at(position) is None or position % MAP_SIZE:
-            return "maps are the kernel's parameters, or lie at multiples of 128 bytes of an operand"
+            return "maps are the kernel's parameters, or at multiples of 128 bytes of an operand"
         return decoded(memory.data[position : position + MAP_SIZE], memory)
 
 

@@ -1,4 +1,4 @@
-"""Floating-point arithmetic: IEEE 754, subnormals kept unless ``.ftz``, every result rounded once.
+"""Floating-point arithmetic: IEEE 754, subnormals preserved unless ``.ftz``, every result rounded once.
 
 A float32 result that is no number is the hardware's 0x7FFFFFFF. The approximate functions (``.approx``) are computed in
 float64 and rounded: within their documented error, not bit for bit what the hardware gives.
@@ -26,7 +26,7 @@ NARROW = ("f16", "f16x2", "bf16", "bf16x2")
 PAIR = "f32x2"
 _MODES = ("rn", "rz", "rm", "rp")
 _NAN32 = np.uint32(0x7FFFFFFF).view(np.float32)
-#: Of values that are held in a wider type.
+#: Types of values held in a wider type.
 _SMALLEST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126}
 
 

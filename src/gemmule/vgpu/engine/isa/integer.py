@@ -1,4 +1,4 @@
-"""Integer arithmetic: two's complement, modulo 2**bits unless an instruction says otherwise."""
+"""Integer arithmetic: two's complement, modulo 2**bits unless an instruction saturates."""
 
 from __future__ import annotations
 

@@ -72,9 +72,9 @@ def _load_param(build: Build, address: Address, kind: str, items: tuple[Operand,
     size = size_of(kind)
     end = (start or 0) + size * len(items)
     if build.binder.space_of(address.base) != "param" or start is None or end > build.binder.param_bytes:
-        raise build.error("this lies outside of the kernel's parameters")
+        raise build.error("this is outside of the kernel's parameters")
     if start % size:
-        raise build.error(f"a parameter of {size} bytes lies at a multiple of {size}")
+        raise build.error(f"a parameter of {size} bytes is at a multiple of {size}")
     slots = [build.wide_dest(item, kind) for item in items]
     dtype = NUMPY[kind]
 

@@ -37,7 +37,7 @@ def places_of(frame: Frame, find: Locator, build: Build) -> Array:
 
 
 def _order(build: Build) -> str:
-    """Take the modifiers that say how the instruction orders memory, and return what is said."""
+    """Parse the modifiers of memory ordering, and return them."""
     order = build.take("release", "acquire", "relaxed", default="")
     build.take("cta", "cluster", default="")
     return order

@@ -117,8 +117,8 @@ class MBarriers(Unit):
             late = over[inverse]
             warps = lanes.index // 32
             for warp in np.unique(warps[late]).tolist():
-                mine = late & (warps == warp)
-                self._arrive_of_warp(instruction, lanes, places, np.where(mine, counts, 0))
+                of_warp = late & (warps == warp)
+                self._arrive_of_warp(instruction, lanes, places, np.where(of_warp, counts, 0))
             arrivals[over] = 0
         self.pending[unique] -= arrivals
         self._complete(unique)

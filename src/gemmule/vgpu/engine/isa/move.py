@@ -146,7 +146,7 @@ def _cvta(build: Build) -> Step:
 
 @defines("isspacep")
 def _isspacep(build: Build) -> Step:
-    """Say whether a generic address lies in a space."""
+    """Return whether a generic address is in a space."""
     space = build.take("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster").split("::")[0]
 
     def inside(a: Array, out: Array) -> None:

@@ -52,7 +52,7 @@ def _copysign(build: Build) -> Step:
 
 
 def _extreme(larger: bool, keep_nan: bool) -> Callable[[Array, Array], Array]:
-    """Return the larger or the smaller of two; -0 is smaller than +0; a number wins over none unless asked."""
+    """Return the larger or the smaller of two; -0 is smaller than +0; a number wins over NaN by default."""
 
     def choose(a: Any, b: Any) -> Array:
         x, y = np.asarray(a), np.asarray(b)

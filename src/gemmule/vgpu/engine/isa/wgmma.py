@@ -199,7 +199,7 @@ def operand_rows(
     first : array of int
         First lane of each warpgroup.
     descriptor : array of uint64
-        Of each of them.
+        Count for each of them.
     extent : int
         Rows of A or columns of B.
     along_k : bool
