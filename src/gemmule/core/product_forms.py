@@ -235,10 +235,10 @@ def copy_step(
 
 
 def has_sums(problem: GemmProblem) -> bool:
-    """Return whether the rest of a product can be computed of its sums.
+    """Return whether the rest of a product can be computed from its accumulators in a workspace.
 
-    Of one of real floats without scales by blocks, of one product of int8 whose sums do not wrap, or of one of complex
-    numbers, which has no epilogue.
+    It can for real floats without scales by blocks, for one product of int8 whose sums do not wrap, and for complex
+    numbers without an epilogue.
     """
     scale, c, epilogue = problem.scale_type, problem.c, problem.epilogue
     if scale.kind is Kind.INTEGER or (c is not None and not scale.holds(c.dtype)):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: The form's name.
 PARTS = "parts"
-#: Names of the workspaces of what does not lie in rows: the complex operand, and the result.
+#: Names of the workspaces of matrices that are not row-major: the complex operand, and the result.
 ROWS, RESULT = "rows of the complex operand", "rows of the result"
 
 
@@ -39,7 +39,7 @@ def has_parts(problem: GemmProblem) -> bool:
 
 
 def into_rows(problem: GemmProblem) -> GemmProblem:
-    """Return the product without C into a result that lies in rows: no step follows it."""
+    """Return the product without C into a row-major result: no step follows it."""
     row_major = problem.b.dtype.kind is Kind.COMPLEX
     d = workspace_matrix(problem.accumulator, (problem.m, problem.n), problem.batch, row_major=row_major)
     return dataclasses.replace(problem, c=None, beta=0, d=d)
@@ -47,7 +47,7 @@ def into_rows(problem: GemmProblem) -> GemmProblem:
 
 @dataclass(frozen=True)
 class RealParts:
-    """The form of such a product: a step that copies precedes, or follows, what does not lie in rows."""
+    """The form of such a product: matrices that are not row-major are copied before, or after, it."""
 
     kernels: tuple[tuple[KernelSpec, Config], ...] = ()  #: Kernels and configs of `steps`.
     name: ClassVar[str] = PARTS
@@ -140,7 +140,7 @@ class _Oriented:
 
 
 def _is_c_in_rows(whole: GemmProblem) -> bool:
-    """Return whether C lies in rows, and kernels read it as they write D."""
+    """Return whether C is row-major, and kernels read it as they write D."""
     return whole.c is not None and whole.c.is_row_major and not whole.c.conj and is_read_in_place(whole)
 
 

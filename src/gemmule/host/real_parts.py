@@ -18,7 +18,7 @@ def is_half_real(a: Array, b: Array) -> bool:
 def in_rows(a: Array, b: Array, out: Array, c: Array | None) -> Operands | None:
     """Return the product as one of real numbers, or None where complex matrices have no contiguous rows.
 
-    Of a complex A that is the product of the transposes.
+    With a complex A it is the product of the transposes.
 
     Parameters
     ----------

@@ -167,7 +167,7 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
     from gemmule.dispatch.kernel_names import named_configs
 
     spec, configs = named_configs(word, registry.kernels_of(operation))
-    # Of several configs, or all, the best is chosen.
+    # The best of several configs, or of all, is chosen.
     return (dataclasses.replace(spec, configs=configs) if configs else spec,)
 
 

@@ -136,7 +136,7 @@ def _forms(problem: GemmProblem) -> Iterator[Form | RealParts | None]:
         if problem.epilogue is None and problem.d.dtype.holds(c.dtype):
             yield Form(COPY)
             if problem.accumulator.kind is not Kind.COMPLEX:
-                # Which takes no workspace.
+                # COPY needs no workspace.
                 return
     if has_sums(problem) and problem.needed is None:
         if problem.epilogue is not None and problem.epilogue.second is not None:

@@ -73,14 +73,14 @@ class Multiplied(NamedTuple):
     """The launches of a product of prepared operands."""
 
     launches: tuple[Launched, ...]  #: In their order.
-    cost: float  #: What they are expected to cost, infinity of a kernel that predicts nothing.
+    cost: float  #: Predicted cost; infinity without a prediction.
     workspaces: Mapping[str, int] = {}  #: Bytes of their own workspaces by name.
 
 
 class NextProduct:
     """The product that follows the preparation of its operands, for the spec of the kernel that prepares them.
 
-    That of a gated epilogue is two where no kernel takes it, or where earlier ones are faster.
+    A gated epilogue is two products where no kernel takes it, or where two are faster.
 
     Parameters
     ----------

@@ -96,7 +96,7 @@ def operand_copy(
 def copied_lines(problem: GemmProblem, lines: Callable[[str, StridedMatrix], bool | None]) -> dict[str, bool]:
     """Return the operands to copy, and whether the lines of each copy are rows.
 
-    Both B of a gated epilogue are copied alike where one is, or where they lie in memory otherwise than each other.
+    Both B of a gated epilogue are copied alike if one is, or if their layouts differ.
 
     Parameters
     ----------

@@ -77,8 +77,8 @@ def _by_tf32(problem: GemmProblem) -> bool:
 def copies_of(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands of another type than the common one, or without contiguous lines.
 
-    Lines of copies lie as those of the operands. Of TF32 one at least is K-major, both where TMA does not store D, and
-    each copy of a gated epilogue's. For tensor cores what TMA does not address is copied too.
+    Copies have the operands' majors. With TF32 one at least is K-major, both where TMA does not store D, and each copy
+    of a gated epilogue's. For tensor cores, operands that TMA cannot address are copied too.
     """
     wide, gathered = common_type(problem), ""
     tensor_cores = wide in _HALVES or _by_tf32(problem)

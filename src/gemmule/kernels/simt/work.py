@@ -45,7 +45,7 @@ class SimtFacts:
     depth : array
         k of a k-tile of all CTAs of a cluster.
     places : ClusterPlaces
-        Where clusters of the configs lie.
+        Placement of the configs' clusters.
     multiprocessors : int
         SMs of the GPU.
     resident : array

@@ -1,4 +1,4 @@
-"""How fast files and arrays are read, and files written: measured as a product does, which a plan needs to know."""
+"""Rates of reading files and arrays and of writing files, measured with a product's accesses, for the plan."""
 
 from __future__ import annotations
 
