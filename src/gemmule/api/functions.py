@@ -195,7 +195,7 @@ def gemm(
         Matrix to add, of any strides and a type that the result or the accumulators hold; required if `beta` is not 0.
         Without `beta`, `epilogue` must have a parameter ``c``.
     alpha, beta : number
-        Scalars, rounded to the accumulator's type; integers where the operands are. The defaults are 1 and 0. 0-d
+        Scalars, rounded to the accumulator's type; integers where the result is. The defaults are 1 and 0. 0-d
         arrays and tensors count as numbers, if they are not on a GPU, where reading them would synchronise.
     bias : array, optional
         Floats that broadcast to the result: of shape (n,) or (1, n) one for each column, of shape (m, 1) one for each
