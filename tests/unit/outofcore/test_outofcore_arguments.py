@@ -49,12 +49,23 @@ def test_arguments_that_do_not_fit(given, error, text):
     assert (result == 7).all()
 
 
-@pytest.mark.parametrize("dtype", [object, bool, "U3", "M8[s]", "V8"])
-def test_what_is_no_number(dtype):
+WIDE = pytest.mark.skipif(np.longdouble(0).nbytes <= 8, reason="longdouble is float64 here")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [object, bool, "U3", "M8[s]", "V8", pytest.param("longdouble", marks=WIDE), pytest.param("clongdouble", marks=WIDE)],
+)
+@pytest.mark.parametrize("options", [{}, {"verify": True}, {"device_memory": "1MiB"}])
+def test_types_that_are_not_multiplied_are_refused_by_role_before_any_work(dtype, options, tmp_path):
     matrix = np.empty((3, 3), dtype)
-    for arguments in ((matrix, F, out()), (F, matrix, out()), (F, F, matrix)):
-        with pytest.raises(gm.DTypeError, match=re.escape(f"dtype {matrix.dtype} is not multiplied; convert it with")):
-            gm.outofcore.matmul(*arguments, executor="cpu")
+    arguments = {"a": F, "b": F, "c": out(), "beta": 1, "executor": "cpu", **options}
+    refusal = f": dtype {matrix.dtype} is not multiplied; convert it with astype to a float or integer type"
+    for role in ("a", "b", "c", "out"):
+        for place in (out(), tmp_path / "c.npy", tmp_path / "c.zarr")[: 1 if role == "out" else None]:
+            with pytest.raises(gm.DTypeError, match=f"^{re.escape(role + refusal)}$"):
+                gm.outofcore.matmul(**{"out": place, **arguments, role: matrix})
+    assert not list(tmp_path.iterdir())
 
 
 def test_complex_scalars_of_complex_products():
