@@ -237,7 +237,7 @@ def device_of(request: Request, problem: StreamProblem) -> str | None:
         if given[name] is not None:
             given_bytes(given[name], name)
     if request.scheduler is not None:
-        if options:
+        if options or request.probe:
             raise ArgumentError("the workers of a scheduler choose for themselves; leave out what is for one device")
         return None
     executor = wanted_executor(request.executor)
@@ -251,7 +251,12 @@ def device_of(request: Request, problem: StreamProblem) -> str | None:
             f"{options[0]} is for a product through a GPU, and this one runs on the host: {reason}; leave it out, or "
             "give executor='cpu' to stream through host memory as a GPU"
         )
-    return name if options or name == "gpu" else None
+    through_device = name if options or name == "gpu" else None
+    if request.probe and through_device is None:
+        raise ArgumentError(
+            f"probe=True measures rates of a GPU's plan, and this product runs on the host: {reason}; leave it out"
+        )
+    return through_device
 
 
 def _bytes(amount: int | str | None) -> int | None:
