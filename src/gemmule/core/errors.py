@@ -144,4 +144,14 @@ class ForbiddenFileError(FileAccessError, PermissionError):
 
 
 class MemoryLimitError(GemmuleError, ValueError):
-    """A memory limit is too small for the work."""
+    """A memory limit is too small for the work.
+
+    Attributes
+    ----------
+    least : int or None
+        Smallest sufficient value of the argument `memory`, in bytes; None where another limit is too small.
+    """
+
+    def __init__(self, message: str, least: int | None = None) -> None:
+        super().__init__(message)
+        self.least = least

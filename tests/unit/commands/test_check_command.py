@@ -118,7 +118,8 @@ def test_refused_arguments(arguments, message):
     [
         (
             ["axpy"],
-            "axpy(x, y, alpha, stream): missing 'x', 'y', 'alpha', 'stream'; pass an array, a number or None",
+            "axpy(x, y, alpha, stream): missing 'x', 'y', 'alpha', 'stream'; pass an array ('float32[40,24]' for "
+            "gemmule check), a number or None (a stream) for each",
         ),
         (["axpy", "float32[3]", "float32[3]", "1.0", "None", "2"], "too many positional arguments; pass one for each"),
         (["TmaCopy"], "TmaCopy(x, y): missing 'x', 'y'"),

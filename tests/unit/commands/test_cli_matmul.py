@@ -155,6 +155,10 @@ def test_failures_are_one_line(folder):
     assert "not a regular file" in refused("A.npy", "B.npy", "-o", ".", "--force")
     wide = refused("A.npy", "B.npy", "-o", "C.npy", "--precision", "ozaki-15")
     assert "--precision ozaki-15 is for float64 products, not float32 x float32" in wide
+    probe = ("A.npy", "B.npy", "-o", "C.npy", "--probe", "--executor")
+    for executor in ("cpu", "vgpu"):
+        assert f"--executor {executor} is set; leave it out" in refused(*probe, executor)
+    assert "the workers of a scheduler choose" in refused(*probe[:-1], "--scheduler", "tcp://localhost:1")
     assert "float8 is for" in refused("A.npy", "B.npy", "-o", "C.npy", "--precision", "float8", "--dry-run")
     Path("C.npy").write_bytes(b"precious")
     assert "give --force to replace it" in refused("A.npy", "B.npy", "-o", "C.npy")

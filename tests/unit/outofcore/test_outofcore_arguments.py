@@ -34,7 +34,12 @@ def out(dtype=np.float32):
         ({"devices": []}, gm.ArgumentError, "leave devices out"),
         ({"chunks": 3.5}, gm.ArgumentError, r"chunks=3.5 are not rows and columns; give two whole numbers"),
         ({"chunks": (3, 2, 1)}, gm.ArgumentError, r"chunks=\(3, 2, 1\) are not"),
+        ({"chunks": (True, 2)}, gm.ArgumentError, r"chunks=\(True, 2\) are not"),
+        ({"shards": True}, gm.ArgumentError, "shards=True are not rows and columns; give two whole numbers"),
+        ({"devices": True}, gm.ArgumentError, "devices=True are no numbers of GPUs"),
         ({"shards": (0, 1)}, gm.ArgumentError, r"shards=\(0, 1\) are not"),
+        ({"a_dtype": "x"}, gm.DTypeError, "^a_dtype: dtype must be a name such as .*; got 'x'"),
+        ({"c": F, "beta": 1, "c_dtype": "object"}, gm.DTypeError, "^c_dtype='object' is none that gemmule multiplies"),
         ({"alpha": "x"}, gm.ArgumentError, "alpha is a str, not a number; pass"),
         ({"c": F, "beta": F}, gm.ArgumentError, "beta is a ndarray, not a number; pass"),
         ({"alpha": 1j}, gm.ArgumentError, "alpha=1j is complex, but the product is real; give compute_dtype="),
@@ -49,12 +54,31 @@ def test_arguments_that_do_not_fit(given, error, text):
     assert (result == 7).all()
 
 
-@pytest.mark.parametrize("dtype", [object, bool, "U3", "M8[s]", "V8"])
-def test_what_is_no_number(dtype):
+WIDE = pytest.mark.skipif(np.longdouble(0).nbytes <= 8, reason="longdouble is float64 here")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        object,
+        bool,
+        "U3",
+        "M8[s]",
+        "V8",
+        pytest.param("longdouble", marks=WIDE),
+        pytest.param("clongdouble", marks=WIDE),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"verify": True}, {"device_memory": "1MiB"}])
+def test_types_that_are_not_multiplied_are_refused_by_role_before_any_work(dtype, options, tmp_path):
     matrix = np.empty((3, 3), dtype)
-    for arguments in ((matrix, F, out()), (F, matrix, out()), (F, F, matrix)):
-        with pytest.raises(gm.DTypeError, match=re.escape(f"dtype {matrix.dtype} is not multiplied; convert it with")):
-            gm.outofcore.matmul(*arguments, executor="cpu")
+    arguments = {"a": F, "b": F, "c": out(), "beta": 1, "executor": "cpu", **options}
+    refusal = f": dtype {matrix.dtype} is not multiplied; convert it with astype to a float or integer type"
+    for role in ("a", "b", "c", "out"):
+        for place in (out(), tmp_path / "c.npy", tmp_path / "c.zarr")[: 1 if role == "out" else None]:
+            with pytest.raises(gm.DTypeError, match=f"^{re.escape(role + refusal)}$"):
+                gm.outofcore.matmul(**{"out": place, **arguments, role: matrix})
+    assert not list(tmp_path.iterdir())
 
 
 def test_complex_scalars_of_complex_products():

@@ -87,7 +87,7 @@ def _plan_on_host(product: GroupedProduct, executor: str | None) -> Plan:
         product.check_numbers(numbers)
         view, finish = product.new_output()
         target, end = host_array(view), 0
-        with memory_for_sums(product.result):
+        with memory_for_sums(product.result, streamable=False):
             for group, part in _parts(product.axis, numbers):
                 end = part.stop
                 if product.axis == "n":

@@ -153,9 +153,9 @@ def with_conjugates(views: Mapping[str, ArrayView], roles: Sequence[str]) -> dic
     return {**views, **flipped, **real}
 
 
-def memory_for_sums(result: tuple[int, ...]) -> EnoughMemory:
+def memory_for_sums(result: tuple[int, ...], *, streamable: bool = True) -> EnoughMemory:
     """Return a context that turns a lack of memory for a product's sums into an error of gemmule's."""
-    return EnoughMemory(f"what is computed on the way to a result of shape {result}")
+    return EnoughMemory(f"what is computed on the way to a result of shape {result}", streamable)
 
 
 def finish_on_host(

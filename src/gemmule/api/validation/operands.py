@@ -39,8 +39,8 @@ class Operands:
             return self.stream
         return self.library.current_stream(self.device)
 
-    def new(self, shape: tuple[int, ...], dtype: str, stream: int | None) -> NewArray:
-        """Return a new array of the library, where the others are.
+    def new(self, shape: tuple[int, ...], dtype: str, stream: int | None, *, streamable: bool = False) -> NewArray:
+        """Return a new array of the library, where the others are; `streamable` as of `EnoughMemory`.
 
         Raises
         ------
@@ -48,8 +48,10 @@ class Operands:
             If there is no room for it in host memory, or in any memory.
         """
         if math.prod(shape) * itemsize_of(dtype) > sys.maxsize:
-            raise HostMemoryError(f"a result of shape {shape} and type {dtype} is larger than any memory; {_PARTS}")
-        with EnoughMemory(f"a result of shape {shape} and type {dtype}"):
+            raise HostMemoryError(
+                f"a result of shape {shape} and type {dtype} is larger than any memory; {_remedy(streamable)}"
+            )
+        with EnoughMemory(f"a result of shape {shape} and type {dtype}", streamable):
             return self.library.empty(shape, dtype, self.like, stream)
 
     def keep_until_done(self, stream: int, *others: Any) -> None:
@@ -62,7 +64,10 @@ class Operands:
 
 
 _OPTIONAL = ("c", "out")
-_PARTS = "compute it in parts, or into a file with gemmule.outofcore.matmul"
+
+
+def _remedy(streamable: bool) -> str:
+    return "compute it in parts" + ", or into a file with gemmule.outofcore.matmul" * streamable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class EnoughMemory:
     """
 
     what: str  #: Purpose of the memory.
+    streamable: bool = False  #: Whether it is for a product that `gemmule.outofcore.matmul` computes.
 
     def __enter__(self) -> None: ...
 
@@ -84,7 +90,9 @@ class EnoughMemory:
         if isinstance(error, MemoryError) and not (
             isinstance(error, HostMemoryError) or type(error).__module__.startswith("cupy")
         ):
-            raise HostMemoryError(f"{self.what} does not fit into memory ({error}); {_PARTS}") from error
+            raise HostMemoryError(
+                f"{self.what} does not fit into memory ({error}); {_remedy(self.streamable)}"
+            ) from error
 
 
 def gather(arrays: Mapping[str, Any], stream: Any, *, specs: bool = False) -> Operands:

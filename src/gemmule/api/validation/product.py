@@ -99,7 +99,7 @@ class Product:
         if self.out is not None:
             return self.view("out"), lambda: self.out
         operands = self.operands
-        new = operands.new(self.shape.result, self.out_dtype, stream)
+        new = operands.new(self.shape.result, self.out_dtype, stream, streamable=True)
         return self.as_matrices(new.view), new.finish
 
     def as_matrices(self, view: ArrayView) -> ArrayView:

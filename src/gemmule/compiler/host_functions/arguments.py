@@ -140,7 +140,8 @@ def _parameters(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> M
     ]
     if missing:
         raise ArgumentError(
-            f"{call}: missing {', '.join(missing)}; pass an array, a number or None (a stream) for each"
+            f"{call}: missing {', '.join(missing)}; pass an array ('float32[40,24]' for gemmule check), a number or "
+            "None (a stream) for each"
         )
     return signature.parameters
 

@@ -199,10 +199,10 @@ def type_or_none(name: str, given: Any) -> str | None:
 
 
 def _whole_numbers(given: Any) -> tuple[int, ...]:
-    """Return a number, or several, as a tuple; an empty one for what is neither."""
-    items = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    """Return a number, or several, as a tuple; an empty one for what is neither, booleans among them."""
     try:
-        return tuple(map(operator.index, items))
+        items = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+        return () if any(isinstance(item, bool) for item in items) else tuple(map(operator.index, items))
     except (TypeError, NotImplementedError):
         # The latter of a memoryview of several dimensions.
         return ()

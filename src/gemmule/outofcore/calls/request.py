@@ -74,6 +74,11 @@ def open_inputs(request: Request) -> Iterator[tuple[MatrixSource, MatrixSource, 
     with contextlib.ExitStack() as stack:
 
         def opened(matrix: Any, name: str, dtype: str | None, compute: AnyDType | None = None) -> MatrixSource:
+            if dtype is not None:
+                # Not with the module: it loads the array libraries' adapters.
+                from gemmule.api.validation.rules import dtype_name
+
+                dtype = dtype_name(dtype, f"{name}_dtype")
             return stack.enter_context(contextlib.closing(open_source(matrix, name, dtype, compute)))
 
         a, b = opened(request.a, "a", request.a_dtype, computed), opened(request.b, "b", request.b_dtype, computed)

@@ -23,7 +23,7 @@ from ..tiles.memory_budget import given_bytes, memory_limit, parse_bytes
 from ..tiles.problem import StreamProblem
 from ..tiles.report import Report
 from ..tiles.result_rules import output_dtype, result_dtype
-from ..verify.freivalds import Verdict, vectors_at_a_time, verify
+from ..verify.freivalds import Verdict, memory_for_check, verify
 from .device_engine import DeviceEngine, Limits, plan_device_engine
 from .devices import check_devices
 from .host_engine import HostEngine, chosen_executor, plan_host_engine
@@ -118,25 +118,30 @@ class StreamSession:
                 raise ArgumentError(
                     f"out_dtype={dtype} differs from the dtype of out, {place.dtype}; pass one of the two"
                 )
-        self.problem = problem = StreamProblem(a, b, c, shape, dtype, request.alpha, request.beta)
+        self.problem = StreamProblem(a, b, c, shape, dtype, request.alpha, request.beta)
         precision = Precision.parse(request.precision)
-        device = device_of(request, problem)
-        if request.verify:
-            # Not after hours of work.
-            vectors_at_a_time(a.shape, b.shape, self.limit)
+        device = device_of(request, self.problem)
+        # Not after hours of work.
+        with memory_for_check(a.shape, b.shape, self.limit) if request.verify else contextlib.nullcontext():
+            self.engine = self._planned(device, precision, place, stack)
+        self.plan = self.engine.plan
+
+    def _planned(
+        self, device: str | None, precision: Precision, place: MatrixSink | Target, stack: contextlib.ExitStack
+    ) -> HostEngine | DeviceEngine:
+        """Return the engine of a device, or of the host where it is None, with its plan."""
+        request, problem = self.request, self.problem
         if device is None:
             executor = chosen_executor(request.executor, precision, *problem.dtype_names, self.limit)
-            self.engine = plan_host_engine(problem, *stack.enter_context(executor), place)
-        else:
-            limits = Limits(_bytes(request.device_memory), _bytes(request.pinned_memory), self.limit)
-            if limits.pinned is None:
-                limits = dataclasses.replace(limits, pinned=min(PINNED_BYTES, self.limit))
-            self.engine = plan_device_engine(
-                device, problem, place, limits, precision=precision, strategy=request.strategy,
-                devices=request.devices or (0,),
-                probes=ProbeCache(probes_file(), renew=request.probe, measures=request.probe or self._dry_run),
-            )  # fmt: skip
-        self.plan = self.engine.plan
+            return plan_host_engine(problem, *stack.enter_context(executor), place)
+        limits = Limits(_bytes(request.device_memory), _bytes(request.pinned_memory), self.limit)
+        if limits.pinned is None:
+            limits = dataclasses.replace(limits, pinned=min(PINNED_BYTES, self.limit))
+        return plan_device_engine(
+            device, problem, place, limits, precision=precision, strategy=request.strategy,
+            devices=request.devices or (0,),
+            probes=ProbeCache(probes_file(), renew=request.probe, measures=request.probe or self._dry_run),
+        )  # fmt: skip
 
     @property
     def tiles_reused(self) -> int:
@@ -232,7 +237,7 @@ def device_of(request: Request, problem: StreamProblem) -> str | None:
         if given[name] is not None:
             given_bytes(given[name], name)
     if request.scheduler is not None:
-        if options:
+        if options or request.probe:
             raise ArgumentError("the workers of a scheduler choose for themselves; leave out what is for one device")
         return None
     executor = wanted_executor(request.executor)
@@ -246,7 +251,12 @@ def device_of(request: Request, problem: StreamProblem) -> str | None:
             f"{options[0]} is for a product through a GPU, and this one runs on the host: {reason}; leave it out, or "
             "give executor='cpu' to stream through host memory as a GPU"
         )
-    return name if options or name == "gpu" else None
+    through_device = name if options or name == "gpu" else None
+    if request.probe and through_device is None:
+        raise ArgumentError(
+            f"probe=True measures rates of a GPU's plan, and this product runs on the host: {reason}; leave it out"
+        )
+    return through_device
 
 
 def _bytes(amount: int | str | None) -> int | None:

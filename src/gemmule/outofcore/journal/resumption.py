@@ -67,6 +67,8 @@ class Plan(Protocol):
 
 
 PlanT = TypeVar("PlanT", bound=Plan)
+#: Fields of the header in words, where the name says too little.
+_FIELDS = {"depth": "K", "factors": "operand types", "kind": "store", "groups": "new groups"}
 
 
 @dataclass(frozen=True)
@@ -344,7 +346,7 @@ def _check_same(
     for name in dict.fromkeys((*now, *before)):
         if name not in ("output", "inputs", "plan", _BLAS_THREADS) and before.get(name) != now.get(name):
             raise ArgumentError(
-                f"{target.name}: there is unfinished work whose {name} is {before.get(name)}, not {now.get(name)}; "
+                f"{target.name}: there is unfinished work whose {_difference(name, before.get(name), now.get(name))}; "
                 "repeat the command that began it, or start afresh with resume=False"
             )
     known = before.get("inputs")
@@ -362,3 +364,19 @@ def _check_same(
             f"{inputs[role].name}: was changed since the unfinished work on {target.name} began: "
             f"{changes(earlier, fingerprint)}, or start afresh with resume=False"
         )
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """Say in words how a field of a header, or the first differing field within it, differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for inner in dict.fromkeys((*now, *before)):
+            if before.get(inner) != now.get(inner):
+                return _difference(inner, before.get(inner), now.get(inner))
+    name = _FIELDS.get(name, name)
+    return f"{name} {'are' if name.endswith('s') else 'is'} {_in_words(before)}, not {_in_words(now)}"
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, list):
+        return (" x " if all(type(item) is int for item in value) else " and ").join(map(str, value))
+    return "none" if value is None else str(value)

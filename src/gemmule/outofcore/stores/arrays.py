@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.errors import ArgumentError, ShapeError
 from ..journal.fingerprint import file_fingerprint, mapped_file, sampled_checksum, whole_checksum
-from .matrix import AnyDType, Array, native
+from .matrix import AnyDType, Array, check_dtype, native
 
 
 def file_range(array: Array) -> tuple[int, int] | None:
@@ -52,6 +52,7 @@ class ArraySource:
     def __init__(self, array: Array, name: str = "array") -> None:
         self.name = name
         self.shape = _matrix_shape(name, array)
+        check_dtype(array.dtype, name)
         self.dtype: AnyDType = native(array.dtype)
         self.order = "C" if abs(array.strides[1]) <= abs(array.strides[0]) else "F"
         self.stored_itemsize = array.dtype.itemsize
@@ -96,6 +97,7 @@ class ArraySink:
     def __init__(self, array: Array, name: str = "output") -> None:
         self.name = name
         self.shape = _matrix_shape(name, array)
+        check_dtype(array.dtype, name)
         self.dtype: AnyDType = native(array.dtype)
         self.block_shape = (1, 1)
         self.scratch_bytes = 0

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...core.errors import ShapeError
+from ...core.dtype import EXTENSION_FLOATS
+from ...core.errors import DTypeError, ShapeError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 AnyDType = np.dtype[Any]
@@ -18,6 +19,20 @@ Finished = Callable[[slice, slice], bool]
 def native(dtype: AnyDType) -> AnyDType:
     """Return `dtype` in native byte order."""
     return dtype if dtype.isnative else np.dtype(dtype.type)
+
+
+def check_dtype(dtype: AnyDType, name: str) -> None:
+    """Refuse elements that no executor multiplies: objects, text, booleans, numbers wider than float64 or complex128.
+
+    Raises
+    ------
+    DTypeError
+        If the type is one of these; the message begins with `name`.
+    """
+    if dtype.name not in EXTENSION_FLOATS and (
+        dtype.kind not in "iufc" or dtype.itemsize > 8 * (1 + (dtype.kind == "c"))
+    ):
+        raise DTypeError(f"{name}: dtype {dtype} is not multiplied; convert it with astype to a float or integer type")
 
 
 def check_extents(shape: tuple[int, int], dtype: AnyDType, name: str) -> None:

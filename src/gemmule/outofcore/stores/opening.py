@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ...core.dtype import numpy_dtype
 from ...core.errors import ArgumentError, DTypeError
 from ...files.file_errors import errors_name
 from .conversion import ConvertedSource
@@ -53,7 +52,6 @@ def open_source(
         source = _open(matrix, name, dtype)
     try:
         if dtype and source.dtype.name != dtype:
-            numpy_dtype(dtype)  # A name that is none gets its own error.
             raise DTypeError(
                 f"{source.name}: the file has {source.dtype}, not {dtype}; leave its type out, or give another "
                 "file's type with a_dtype, b_dtype or c_dtype"

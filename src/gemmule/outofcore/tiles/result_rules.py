@@ -59,11 +59,8 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
     Raises
     ------
     DTypeError
-        If one is no type of numbers, there is no common one, or `out` is of a lesser kind than it.
+        If there is no common type, or `out` is of a lesser kind than it.
     """
-    for dtype in (a, b) if out is None else (a, b, out):
-        if plain_kind(dtype) not in _KINDS:
-            raise DTypeError(f"dtype {dtype} is not multiplied; convert it with astype to a float or integer type")
     if out is None:
         if a == b == np.dtype(np.int8):
             return np.dtype(np.int32)

@@ -91,7 +91,8 @@ def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetr
     if serving > memory:
         raise MemoryLimitError(
             f"memory limit {format_bytes(memory)} cuts this product into {plan.tiles} tiles of {plan.grid[2]} slices, "
-            f"which takes over twice as long as need be; give memory='{amount(serving)}' or more"
+            f"which takes over twice as long as need be; give memory='{amount(serving)}' or more",
+            serving,
         )
     return plan
 
@@ -101,7 +102,8 @@ def _too_small(product: Product, memory: int, least: int, serving: int) -> Memor
     smaller = ", or smaller chunks of the result" if max(product.out.block_shape) > LEAST else ""
     return MemoryLimitError(
         f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
-        f"of buffers; give memory='{amount(serving)}' or more{smaller}"
+        f"of buffers; give memory='{amount(serving)}' or more{smaller}",
+        serving,
     )
 
 

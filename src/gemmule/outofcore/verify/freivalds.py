@@ -10,8 +10,10 @@ bound is tight.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from ..stores.matrix import Array, MatrixSource
 from ..tiles.memory_budget import amount, format_bytes
 from ..tiles.problem import StreamProblem
 from ..tiles.result_rules import plain_kind
-from .block_passes import apply, block_limit
+from .block_passes import apply
 from .modular_check import check_modular
 from .rounding_bound import RoundingBound
 from .row_check import compare_rows
@@ -177,16 +179,41 @@ def vectors_at_a_time(a: tuple[int, int], b: tuple[int, int], memory: int, vecto
     MemoryLimitError
         If not even one does; the message names the least sufficient value.
     """
-    each = 8 * (3 * a[0] + a[1] + 2 * b[1])
-    rest = 8 * (5 * a[0] + a[1] + b[1])
-    group = int((memory // 2 - rest) // each) if each else vectors
-    if group < 1:
-        least = 2 * (each + rest)
-        raise MemoryLimitError(
-            f"memory limit {format_bytes(memory)} is too small for verifying; "
-            f"give memory='{amount(max(least, block_limit(0)))}' or more"
-        )
-    return min(group, vectors)
+    each, rest = _vector_bytes(a, b)
+    if memory < 2 * (each + rest):
+        raise _too_small(a, b, memory)
+    return min((memory // 2 - rest) // each, vectors) if each else vectors
+
+
+@contextlib.contextmanager
+def memory_for_check(a: tuple[int, int], b: tuple[int, int], memory: int) -> Iterator[None]:
+    """Refuse a limit that does not hold the check; planning in the block may refuse it for another reason.
+
+    Raises
+    ------
+    MemoryLimitError
+        If the limit is too small for the check or the plan; the message names the value that suffices for both.
+    """
+    least = 2 * sum(_vector_bytes(a, b))
+    try:
+        yield
+    except MemoryLimitError as error:
+        if error.least is None or error.least >= least:
+            raise
+    if memory < least:
+        raise _too_small(a, b, memory)
+
+
+def _vector_bytes(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    """Return the bytes that each vector takes, and those that the check takes besides them."""
+    return 8 * (3 * a[0] + a[1] + 2 * b[1]), 8 * (5 * a[0] + a[1] + b[1])
+
+
+def _too_small(a: tuple[int, int], b: tuple[int, int], memory: int) -> MemoryLimitError:
+    least = 2 * sum(_vector_bytes(a, b))
+    return MemoryLimitError(
+        f"memory limit {format_bytes(memory)} is too small for verifying; give memory='{amount(least)}' or more", least
+    )
 
 
 def _largest(values: Array) -> float:

@@ -207,7 +207,7 @@ def test_a_product_goes_on_with_the_device_that_it_began_with_only(folder):
     for out, first, then in (("C.npy", on_device, on_host), ("D.npy", on_host, on_device)):
         with interrupting() as progress:
             gm.outofcore.matmul("A.npy", "B.npy", out, **first, progress=progress)
-        with pytest.raises(gm.ArgumentError, match=r"whose device is (cpu, not None|None, not cpu); repeat"):
+        with pytest.raises(gm.ArgumentError, match=r"whose device is (cpu, not none|none, not cpu); repeat"):
             gm.outofcore.matmul("A.npy", "B.npy", out, **then)
         assert gm.outofcore.matmul("A.npy", "B.npy", out, **first).tiles_computed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -52,3 +54,20 @@ def test_memory_that_is_too_small_for_the_check_is_said_before_anything_is_compu
     assert (out == -1).all()
     multiply(a, b, out, memory=memory, **through)
     assert (out == 3).all()
+
+
+@pytest.mark.parametrize("through", [{}, {"device_memory": "1MiB"}, {"pinned_memory": "64KiB"}, {"pinned_memory": 1}])
+@pytest.mark.parametrize("shape", [(131, 7, 40), (40_000, 4, 3), (3, 3, 3), (0, 4, 5)])
+def test_the_memory_that_a_refusal_names_suffices_for_the_product_and_its_check(shape, through, tmp_path):
+    m, n, k = shape
+    a, b, file = np.ones((m, k)), np.ones((k, n)), tmp_path / "c.npy"
+    limits = {"memory": 1, **through}
+    for argument in ("memory", "pinned_memory") if through == {"pinned_memory": 1} else ("memory",):
+        with pytest.raises(gm.MemoryLimitError) as error:
+            multiply(a, b, file, verify=True, **limits)
+        limits[argument] = re.search(rf"give {argument}='(.*)' or more$", str(error.value))[1]
+        if argument == "memory":
+            with pytest.raises(gm.MemoryLimitError):
+                multiply(a, b, file, verify=True, **{**limits, "memory": error.value.least - 1})
+    assert multiply(a, b, file, verify=True, **limits).verified.passed
+    assert (np.load(file) == k).all()

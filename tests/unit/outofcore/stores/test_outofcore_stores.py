@@ -243,6 +243,8 @@ def test_shards_hold_whole_chunks(tmp_path):
     pytest.importorskip("zarr")
     with pytest.raises(ArgumentError, match="100 is no multiple of 30; 90 and 120 are"):
         result_target(tmp_path / "s.zarr", (500, 500), np.dtype("f4"), (30, 30), (100, 90))
+    with pytest.raises(ArgumentError, match=r"1 is no multiple of 2; 2 is$"):
+        result_target(tmp_path / "s.zarr", (500, 500), np.dtype("f4"), (2, 2), (1, 2))
     target = result_target(tmp_path / "s.zarr", (5000, 500), np.dtype("f4"), None, (2050, 90))
     assert target.describe()["chunks"] == [410, 90]
 

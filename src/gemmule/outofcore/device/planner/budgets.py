@@ -189,8 +189,6 @@ def _ways(
     """Yield what each device may take of the budgets: many threads or much memory, one ring or the other larger."""
     width = least_width(product, sum_dtype, symmetric=symmetric, strategy=strategy)
     least = count * least_pinned(staging.staged, column_bytes(product) * max(width, 1))
-    if budgets.pinned < least:
-        raise MemoryLimitError(too_little_pinned(budgets.pinned, least))
     own = count * least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy) if staging.on_host else 0
     needed = least + count * staging.scratch + own
     if budgets.memory < needed:
@@ -199,8 +197,12 @@ def _ways(
             f"({format_bytes(needed, up=True)}): {format_bytes(least, up=True)} of pinned buffers, "
             f"{format_bytes(count * staging.scratch, up=True)} for reading and writing"
             + (f", {format_bytes(own, up=True)} for the device, which is the host" if own else "")
-            + f"; give memory='{amount(needed)}' or more"
+            + f"; give memory='{amount(needed)}' or more",
+            needed,
         )
+    # Second: by default pinned memory is at most `memory`.
+    if budgets.pinned < least:
+        raise MemoryLimitError(too_little_pinned(budgets.pinned, least))
     for threads in _threads(max(staging.threads // count, 1), staging.scratch):
         free = budgets.memory // count - threads * staging.scratch
         if free * count < least + own:

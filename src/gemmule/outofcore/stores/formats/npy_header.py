@@ -14,7 +14,7 @@ from numpy.lib import format as npy_format
 from gemmule.core.dataclass import dataclass
 
 from ....core.errors import DTypeError, FileFormatError, ShapeError
-from ..matrix import AnyDType, native
+from ..matrix import AnyDType, check_dtype, native
 
 #: Longest header that is read; one of a plain matrix has 128 bytes.
 MAX_HEADER_BYTES = 65536
@@ -186,8 +186,5 @@ def resolve_dtype(stored: AnyDType, name: str, given: str | None) -> AnyDType:
                 "give the type of that size"
             )
         return dtype
-    if stored.name not in NAMED_BY_USER and (
-        stored.kind not in "iufc" or stored.itemsize > 8 * (1 + (stored.kind == "c"))
-    ):
-        raise DTypeError(f"{name}: dtype {stored} is not multiplied; convert it with astype to a float or integer type")
+    check_dtype(stored, name)
     return stored

@@ -75,10 +75,11 @@ class ZarrTarget:
         self._shards = shards
         for chunk, shard in zip(self._chunks, shards or self._chunks, strict=True):
             if shard % chunk:
-                lower, upper = max(shard - shard % chunk, chunk), shard + chunk - shard % chunk
+                lower, upper = shard - shard % chunk, shard + chunk - shard % chunk
+                nearest = f"{lower} and {upper} are" if lower else f"{upper} is"
                 raise ArgumentError(
                     f"{self.name}: shards of {shards} do not hold whole chunks of {self._chunks}; {shard} is no "
-                    f"multiple of {chunk}; {lower} and {upper} are"
+                    f"multiple of {chunk}; {nearest}"
                 )
         self.block_shape = self._shards or self._chunks
         self.scratch_bytes = 3 * self.block_shape[0] * self.block_shape[1] * dtype.itemsize
