@@ -172,7 +172,7 @@ def test_the_verdict_comes_first_and_refusals_where_they_are_wanted():
     verdict, why, *others = str(plan).splitlines()
     assert verdict == f"matmul: {plan.kernel} on virtual GPU (sm_90a) (vgpu)"
     assert why == "why: executor='vgpu' is set"
-    assert others[-1] == f"refused: {len(plan.refused)} kernels; plan.describe(verbose=True) says why"
+    assert others[-1] == f"refused: {len(plan.refused)} kernels; plan.describe(verbose=True) lists reasons"
     assert len(others) < 8
     reason = "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
     assert ("hopper_gemm", reason) in plan.refused

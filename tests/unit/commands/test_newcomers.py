@@ -144,7 +144,7 @@ def test_links_that_lead_nowhere(folder):
     Path("loop.npy").symlink_to("loop.npy")
     Path("dangling.npy").symlink_to("nowhere.npy")
     remedy = "correct or remove the link, or name the file itself"
-    assert f"loop.npy: it is, or lies behind, a symbolic link that leads to itself; {remedy}" in refused(
+    assert f"loop.npy: its path has a symbolic link that leads to itself; {remedy}" in refused(
         "matmul", "loop.npy", "b.npy", "-o", "c.npy"
     )
     assert remedy in refused("matmul", "a.npy", "a.npy", "--transpose-b", "-o", "loop.npy")
