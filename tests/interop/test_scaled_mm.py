@@ -160,6 +160,32 @@ def test_quantized_weights_keep_their_types(kind):
         assert other(x.half()).dtype == torch.float16
 
 
+@pytest.mark.parametrize("kind", ["fp8-row", "fp8-block"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_quantized_layers_follow_autocast(kind, bias):
+    layer, x = torch.nn.Linear(144, 32, bias=bias), torch.randn(3, 144)
+    gt.quantize_linear(layer, kind)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            got = layer(x)
+        wanted = layer(x.bfloat16().float())
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.float(), wanted, rtol=2**-7, atol=2**-7)
+
+
+@pytest.mark.parametrize("shape", [(2, 128), (2, 512), (0, 7), (256, 2), ()])
+def test_quantized_layers_take_their_features(shape):
+    layer = torch.nn.Linear(256, 32)
+    gt.quantize_linear(layer)
+    with torch.no_grad(), pytest.raises(ShapeError) as ours:
+        layer(torch.ones(shape))
+    with pytest.raises(ShapeError) as its:
+        gt.Linear(256, 32)(torch.ones(shape))
+    assert str(ours.value) == str(its.value)
+    with pytest.raises(ArgumentError, match="input is of type NoneType"):
+        layer(None)
+
+
 def test_quantized_errors():
     with pytest.raises(ArgumentError, match="kind='fp8' is not known"):
         gt.quantize_linear(torch.nn.Linear(16, 16), "fp8")

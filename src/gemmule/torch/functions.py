@@ -11,7 +11,7 @@ from gemmule.core.errors import ArgumentError, ShapeError
 
 from .linear_cache import planned, repeated
 from .product import may_skip_operator, multiply
-from .shapes import DTYPES, check_addend, check_dtypes, check_layouts, check_tensors, result_shape
+from .shapes import DTYPES, check_addend, check_dtypes, check_features, check_layouts, check_tensors, result_shape
 
 
 def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # noqa: A002
@@ -176,11 +176,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     check_tensors(input=input, weight=weight, bias=bias)
     check_layouts(input=input, weight=weight)
     input, weight, bias = as_autocast_wants(input, weight, bias)  # noqa: A001
-    if weight.ndim != 2 or input.ndim == 0 or input.shape[-1] != weight.shape[1]:
-        raise ShapeError(
-            f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; linear takes (..., in_features) "
-            "and (out_features, in_features)"
-        )
+    check_features(input, weight)
     if bias is None:
         check_dtypes(input=input, weight=weight)
     else:

@@ -29,9 +29,8 @@ def check_tensors(**given: Any) -> None:
         if x is None and name in _OPTIONAL:
             continue
         if not isinstance(x, torch.Tensor):
-            # The tracer of torch.fx leaves layers of torch.nn whole, and goes into others.
             remedy = (
-                "trace with torch.export, or a torch.fx.Tracer whose is_leaf_module is true of gemmule.torch.Linear"
+                "call it as gemmule.torch's, whose functions torch.fx.symbolic_trace takes, or trace with torch.export"
                 if isinstance(x, torch.fx.Proxy)
                 else "convert it, e.g. with torch.as_tensor, or use gemmule.matmul, which takes other libraries' arrays"
             )
@@ -100,6 +99,21 @@ def result_shape(a: Any, b: Any, names: tuple[str, str] = ("a", "b")) -> tuple[A
             "to one shape"
         ) from None
     return (*batch, a.shape[-2], b.shape[-1])
+
+
+def check_features(input: Any, weight: Any) -> None:  # noqa: A002
+    """Refuse an input of a linear layer that has other features than the weight.
+
+    Raises
+    ------
+    ShapeError
+        If it has, or the weight is no matrix.
+    """
+    if weight.ndim != 2 or input.ndim == 0 or input.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; linear takes (..., in_features) "
+            "and (out_features, in_features)"
+        )
 
 
 def check_addend(name: str, c: Any, shape: tuple[Any, ...]) -> None:
