@@ -81,7 +81,10 @@ class Plain(torch.nn.Module):
 
 
 def traced():
-    replaced, quantized = model_of(1), torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU()).requires_grad_(False)
+    replaced, quantized = (
+        model_of(1),
+        torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU()).requires_grad_(False),
+    )
     gt.replace_linear(replaced)
     gt.quantize_linear(quantized)
     return {"replaced": (replaced, 6), "quantized": (quantized, 16), "functions": (Plain(), 6)}
@@ -99,7 +102,7 @@ def test_symbolic_traces_have_nodes_of_them(name):
 
 def test_symbolic_traces_of_functions_by_another_name():
     matmul = gt.matmul
-    with pytest.raises(gm.ArgumentError, match="input is of type Proxy, .* call it as gemmule.torch's"):
+    with pytest.raises(gm.ArgumentError, match=r"^input is of type Proxy, .* call it as gemmule\.torch's"):
         torch.fx.symbolic_trace(lambda x: matmul(x, x))
 
 

@@ -82,6 +82,9 @@ def test_groups_with_scales():
         ({"bias": torch.ones(33)}, ShapeError, "bias has shape"),
         ({"scale_result": torch.ones(2)}, ShapeError, "scale_result is float32 of shape"),
         ({"out_dtype": torch.int8}, DTypeError, "cannot be written as int8"),
+        ({"out_dtype": "float33"}, DTypeError, "^out_dtype: .*got 'float33'"),
+        ({"out_dtype": 3}, DTypeError, "^out_dtype=3 is not a dtype"),
+        ({"out_dtype": "int4"}, DTypeError, "^out_dtype"),
         ({"scale_a": 1.0}, ArgumentError, "scale_a is of type float"),
         ({"scale_b": None}, ArgumentError, "scale_b is of type NoneType"),
     ],
@@ -91,6 +94,22 @@ def test_errors(change, error, text):
     given = {"mat_a": a, "mat_b": b, "scale_a": torch.ones(1), "scale_b": torch.ones(1)} | change
     with pytest.raises(error, match=text):
         gt.scaled_mm(**given)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", np.float16])
+def test_types_by_name(name):
+    a, b = operands((33, 48, 272))
+    one, ends = torch.ones(1), torch.tensor([33], dtype=torch.int32)
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(name, torch.float16)
+    for call in (
+        lambda x: gt.scaled_mm(a, b, one, one, out_dtype=x),
+        lambda x: gt.scaled_grouped_mm(a, b[None], one, one, ends, out_dtype=x),
+    ):
+        assert call(name).dtype == dtype
+        assert torch.equal(call(name), call(dtype))
+    if isinstance(name, str):
+        compiled = torch.compile(gt.scaled_mm, fullgraph=True, backend="aot_eager")
+        assert compiled(a, b, one, one, out_dtype=name).dtype == dtype
 
 
 def test_operators():

@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
-from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.api.validation.rules import dtype_name
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, shown
 
 #: Types that have a backward: of the operands of `addmm` and the like.
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
 
 
+_NAMED = {str(x).removeprefix("torch."): x for x in (*DTYPES, torch.float8_e4m3fn, torch.float8_e5m2)}
 #: Arguments that may be None.
 _OPTIONAL = frozenset({"bias", "scale_result", "offs"})
 
@@ -40,7 +42,7 @@ def check_tensors(**given: Any) -> None:
 
 
 def check_layouts(**given: Any) -> None:
-    """Refuse sparse tensors, by the names of their arguments.
+    """Refuse sparse tensors, by the names of their arguments; None is left out.
 
     Raises
     ------
@@ -48,7 +50,7 @@ def check_layouts(**given: Any) -> None:
         If a tensor has no strides.
     """
     for name, x in given.items():
-        if x.layout is not torch.strided:
+        if x is not None and x.layout is not torch.strided:
             raise ArgumentError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
 
 
@@ -149,6 +151,24 @@ def check_devices(**tensors: Any) -> None:
     for name, x in others:
         if x.device != one.device:
             raise ArgumentError(f"{first} is on {one.device} and {name} is on {x.device}; move one of them")
+
+
+def torch_dtype(out_dtype: Any) -> Any:
+    """Return the type of a result, given as PyTorch's, by name or as another library's.
+
+    Raises
+    ------
+    DTypeError
+        If PyTorch has none of that name.
+    """
+    if isinstance(out_dtype, torch.dtype):
+        return out_dtype
+    # torch.compile traces no more than this.
+    if isinstance(out_dtype, str) and out_dtype in _NAMED:
+        return _NAMED[out_dtype]
+    if (found := getattr(torch, dtype_name(out_dtype, "out_dtype"), None)) is None:
+        raise DTypeError(f"out_dtype={shown(out_dtype)} is no type of PyTorch; pass one, e.g. torch.float32")
+    return found
 
 
 def check_dtypes(**tensors: Any) -> None:
