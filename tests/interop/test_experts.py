@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import pytest
 
@@ -28,7 +29,7 @@ class Mixture(torch.nn.Module):
         for x, experts, weights in zip(hidden_states, top_k_index.tolist(), top_k_weights, strict=True):
             total = torch.zeros_like(x)
             for slot, expert in enumerate(experts):
-                if expert < len(self.down_proj):
+                if 0 <= expert < len(self.down_proj):
                     gate, up = (self.gate_up_proj[expert] @ x).chunk(2)
                     weight = weights[slot] if len(weights) == len(experts) else weights[expert]
                     total = total + weight * (self.down_proj[expert] @ (self.act_fn(gate) * up))
@@ -78,7 +79,7 @@ def test_values_and_gradients(both, tokens, slots, beyond):
         torch.testing.assert_close(got, wanted)
 
 
-@pytest.mark.parametrize("index", [[3, 1, 3], [6, 0, 6], [5, 6, 7], [4, 4, 4]], ids=str)
+@pytest.mark.parametrize("index", [[3, 1, 3], [6, 0, 6], [5, 6, 7], [4, 4, 4], [-1, 0, 3], [-(2**63), -1, 4]], ids=str)
 def test_a_token_with_equal_numbers(both, index):
     """One expert for several slots, and several slots without an expert."""
     x, _, weights = routed(1, 3)
@@ -95,6 +96,51 @@ def test_weights_of_all_experts(both, beyond):
     x, index, _ = routed(beyond=beyond)
     weights = torch.rand(len(x), 5, dtype=torch.float64)
     torch.testing.assert_close(*(module(x, index, weights) for module in both))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
+@pytest.mark.parametrize("weighted", [2, 5], ids=["slots", "experts"])
+def test_negative_numbers_are_no_experts(both, dtype, weighted):
+    x, index, _ = routed()
+    index[::2, 0], index[::3, 1] = -1, 6
+    weights = torch.rand(len(x), weighted, dtype=torch.float64)
+    # The loop has nothing to read where there is no expert.
+    wanted = both[0](x, index, weights if weighted == 2 else weights.gather(1, index.clamp(0, 4)))
+    torch.testing.assert_close(both[1](x, index.to(dtype), weights), wanted)
+
+
+def test_as_many_slots_as_experts_have_weights_of_slots(both):
+    x, index, weights = routed(slots=5)
+    assert not torch.equal(index, torch.arange(5).expand_as(index))
+    torch.testing.assert_close(*(module(x, index, weights) for module in both))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"top_k_weights": torch.ones(23, 1)}, {"top_k_weights": torch.ones(23, 3)}, {"top_k_weights": torch.ones(23)},
+        {"top_k_weights": torch.ones(22, 2)}, {"top_k_index": torch.zeros(23, dtype=torch.int64)},
+        {"top_k_index": torch.zeros(22, 2, dtype=torch.int64)}, {"hidden_states": torch.ones(23, 1, 8)},
+        {"hidden_states": torch.ones(23, 7)},
+    ],
+    ids=lambda change: "-".join(f"{name}{tuple(x.shape)}" for name, x in change.items()),
+)  # fmt: skip
+def test_shapes_that_do_not_fit(both, change):
+    names = ("hidden_states", "top_k_index", "top_k_weights")
+    given = dict(zip(names, routed(), strict=True)) | change
+    text = "hidden_states has shape {}, top_k_index {} and top_k_weights {};".format(
+        *(tuple(given[name].shape) for name in names)
+    )
+    with pytest.raises(gm.ShapeError, match=re.escape(text)):
+        both[1](**given)
+
+
+def test_what_is_no_index(both):
+    x, index, weights = routed()
+    with pytest.raises(gm.DTypeError, match=r"top_k_index is torch\.float32; give numbers"):
+        both[1](x, index.float(), weights)
+    with pytest.raises(gm.ArgumentError, match="top_k_weights is of type NoneType"):
+        both[1](x, index, None)
 
 
 def test_it_is_the_same_object_by_another_class(both):

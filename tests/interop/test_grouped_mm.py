@@ -95,6 +95,34 @@ def test_forward_mode_of_tensors_that_need_gradients(kind):
     assert torch.autograd.gradcheck(lambda a, b: gt.grouped_mm(a, b, offs=offs), (a, b), check_forward_ad=True)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@KINDS
+@pytest.mark.parametrize("name", ["grad", "hessian", "forward over reverse", "reverse over forward", "vmap"])
+def test_transforms_of_functions(kind, name):
+    """torch.func's, in the way of PyTorch's own operators."""
+    a, b, offs = operands(kind, (False, False))
+    a, b = a.detach(), b.detach()
+    tangent, func = torch.randn_like(a), torch.func
+
+    def slope(f):
+        return func.grad(lambda a: (f(a) ** 3).sum())
+
+    transforms = {
+        "grad": lambda f: slope(f)(a),
+        "hessian": lambda f: func.grad(lambda a: (slope(f)(a) ** 2).sum())(a),
+        "forward over reverse": lambda f: func.jvp(slope(f), (a,), (tangent,)),
+        "reverse over forward": lambda f: func.grad(lambda a: (func.jvp(f, (a,), (tangent,))[1] ** 2).sum())(a),
+        "vmap": lambda f: func.vmap(slope(f))(torch.stack([a, tangent])),
+    }
+    for of_other in (False, True):
+        mine, its = (
+            transforms[name](lambda a: f(a, a.sum() * b) if of_other else f(a, b))  # noqa: B023
+            for f in (lambda a, b: gt.grouped_mm(a, b, offs=offs), lambda a, b: expected(kind, a, b))
+        )
+        torch.testing.assert_close(mine, its)
+
+
 def test_nothing_is_added_beyond_the_last_end():
     a, b, offs = operands("m", (False, False), extent=12)
     got = gt.grouped_mm(a, b, offs=offs)
@@ -169,6 +197,11 @@ def test_what_does_not_fit():
         gt.grouped_mm(a, b, offs=offs, bias=b)
     with pytest.raises(DTypeError, match="out_dtype"):
         gt.grouped_mm(a, b, offs=offs, out_dtype=torch.float32)
+    with pytest.raises(DTypeError, match=r"^out_dtype=torch\.float32 differs from the operands' torch\.float64"):
+        gt.grouped_mm(a, b, offs=offs, out_dtype="float32")
+    assert gt.grouped_mm(a, b, offs=offs, out_dtype="float64").dtype == torch.float64
+    with pytest.raises(ArgumentError, match=r"^mat_a has layout torch\.sparse_coo; pass mat_a\.to_dense"):
+        gt.grouped_mm(a.detach().to_sparse(), b, offs=offs)
     with pytest.raises(DTypeError, match=r"^offs is int64 of shape \(4,\); give one dimension of int32, offs\.int\(\)"):
         gt.grouped_mm(a, b, offs=offs.long())
     with pytest.raises(DTypeError, match=r"^offs is int32 of shape \(1, 4\); give one dimension of int32$"):

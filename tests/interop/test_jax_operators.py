@@ -11,6 +11,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed")
 
 import jax.numpy as jnp  # noqa: E402
 
+import gemmule as gm  # noqa: E402
 import gemmule.jax as gj  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("jax_on_the_host")
@@ -176,7 +177,7 @@ def test_without_jit(rng):
         (None, "a is of type NoneType, not an array .*; pass an array of floats$"),
         ([[1.0], [2.0, 3.0]], "a is of type list, not an array .*inhomogeneous"),
         (np.ma.masked_array(np.ones((3, 4)), True), r"a is of type MaskedArray, .*filled\(\)"),
-        (np.ones((3, 4), object), "a is of type ndarray, not an array"),
+        (np.ones((3, 4), object), r"^a is an array of objects, not of numbers; .*astype\('float32'\)$"),
         (jax.ShapeDtypeStruct((3, 4), "float32"), "ShapeDtypeStruct, not an array .*; jax.eval_shape takes shapes"),
     ],
     ids=lambda one: type(one).__name__,
@@ -185,6 +186,18 @@ def test_what_is_no_array(x, text, rng):
     with pytest.raises(ArgumentError, match=text) as raised:
         gj.matmul(x, *arrays(rng, (4, 5)))
     assert "\n" not in str(raised.value)
+
+
+def test_random_keys_are_no_numbers(rng):
+    key, (a,) = jax.random.key(0), arrays(rng, (4, 4))
+    for name, call in {
+        "a": lambda: gm.matmul(key, a),
+        "b": lambda: gm.matmul(a, key),
+        "c": lambda: gj.gemm(a, a, key, beta=1.0),
+        "lhs": lambda: gj.ragged_dot(key, a, a),
+    }.items():
+        with pytest.raises(ArgumentError, match=f"^{name} is an array of random keys"):
+            call()
 
 
 def test_scalars_without_dimensions(rng):

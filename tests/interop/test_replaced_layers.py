@@ -69,17 +69,41 @@ def test_copies_have_their_class(copied):
     torch.testing.assert_close(other(x), model(x))
 
 
-def test_symbolic_traces_take_them_as_leaves():
-    class Tracer(torch.fx.Tracer):
-        def is_leaf_module(self, module, name):
-            return isinstance(module, gt.Linear) or super().is_leaf_module(module, name)
+class Plain(torch.nn.Module):
+    """Functions of gemmule.torch, on the way to no layer."""
 
-    model, x = model_of(1), torch.randn(3, 6)
-    expected = model(x)
-    gt.replace_linear(model)
-    with pytest.raises(gm.ArgumentError, match=r"input is of type Proxy, .* is_leaf_module is true of gemmule"):
-        torch.fx.symbolic_trace(model)
-    torch.testing.assert_close(torch.fx.GraphModule(model, Tracer().trace(model))(x), expected)
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(6, 6))
+
+    def forward(self, x):
+        return gt.addmm(x, gt.matmul(x, self.weight), self.weight) + gt.linear(x, self.weight)
+
+
+def traced():
+    replaced, quantized = (
+        model_of(1),
+        torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU()).requires_grad_(False),
+    )
+    gt.replace_linear(replaced)
+    gt.quantize_linear(quantized)
+    return {"replaced": (replaced, 6), "quantized": (quantized, 16), "functions": (Plain(), 6)}
+
+
+@pytest.mark.parametrize("name", ["replaced", "quantized", "functions"])
+def test_symbolic_traces_have_nodes_of_them(name):
+    model, features = traced()[name]
+    graph = torch.fx.symbolic_trace(model)
+    assert any(node.op == "call_function" and "gemmule" in node.target.__module__ for node in graph.graph.nodes)
+    for count in (3, 5):
+        x = torch.randn(count, features)
+        torch.testing.assert_close(graph(x), model(x), rtol=0, atol=0)
+
+
+def test_symbolic_traces_of_functions_by_another_name():
+    matmul = gt.matmul
+    with pytest.raises(gm.ArgumentError, match=r"^input is of type Proxy, .* call it as gemmule\.torch's"):
+        torch.fx.symbolic_trace(lambda x: matmul(x, x))
 
 
 @pytest.mark.parametrize("before", [True, False])

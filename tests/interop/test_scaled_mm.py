@@ -82,6 +82,9 @@ def test_groups_with_scales():
         ({"bias": torch.ones(33)}, ShapeError, "bias has shape"),
         ({"scale_result": torch.ones(2)}, ShapeError, "scale_result is float32 of shape"),
         ({"out_dtype": torch.int8}, DTypeError, "cannot be written as int8"),
+        ({"out_dtype": "float33"}, DTypeError, "^out_dtype: .*got 'float33'"),
+        ({"out_dtype": 3}, DTypeError, "^out_dtype=3 is not a dtype"),
+        ({"out_dtype": "int4"}, DTypeError, "^out_dtype"),
         ({"scale_a": 1.0}, ArgumentError, "scale_a is of type float"),
         ({"scale_b": None}, ArgumentError, "scale_b is of type NoneType"),
     ],
@@ -91,6 +94,22 @@ def test_errors(change, error, text):
     given = {"mat_a": a, "mat_b": b, "scale_a": torch.ones(1), "scale_b": torch.ones(1)} | change
     with pytest.raises(error, match=text):
         gt.scaled_mm(**given)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", np.float16])
+def test_types_by_name(name):
+    a, b = operands((33, 48, 272))
+    one, ends = torch.ones(1), torch.tensor([33], dtype=torch.int32)
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(name, torch.float16)
+    for call in (
+        lambda x: gt.scaled_mm(a, b, one, one, out_dtype=x),
+        lambda x: gt.scaled_grouped_mm(a, b[None], one, one, ends, out_dtype=x),
+    ):
+        assert call(name).dtype == dtype
+        assert torch.equal(call(name), call(dtype))
+    if isinstance(name, str):
+        compiled = torch.compile(gt.scaled_mm, fullgraph=True, backend="aot_eager")
+        assert compiled(a, b, one, one, out_dtype=name).dtype == dtype
 
 
 def test_operators():
@@ -158,6 +177,32 @@ def test_quantized_weights_keep_their_types(kind):
     x = torch.randn(3, 144)
     with torch.no_grad():
         assert other(x.half()).dtype == torch.float16
+
+
+@pytest.mark.parametrize("kind", ["fp8-row", "fp8-block"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_quantized_layers_follow_autocast(kind, bias):
+    layer, x = torch.nn.Linear(144, 32, bias=bias), torch.randn(3, 144)
+    gt.quantize_linear(layer, kind)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            got = layer(x)
+        wanted = layer(x.bfloat16().float())
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.float(), wanted, rtol=2**-7, atol=2**-7)
+
+
+@pytest.mark.parametrize("shape", [(2, 128), (2, 512), (0, 7), (256, 2), ()])
+def test_quantized_layers_take_their_features(shape):
+    layer = torch.nn.Linear(256, 32)
+    gt.quantize_linear(layer)
+    with torch.no_grad(), pytest.raises(ShapeError) as ours:
+        layer(torch.ones(shape))
+    with pytest.raises(ShapeError) as its:
+        gt.Linear(256, 32)(torch.ones(shape))
+    assert str(ours.value) == str(its.value)
+    with pytest.raises(ArgumentError, match="input is of type NoneType"):
+        layer(None)
 
 
 def test_quantized_errors():

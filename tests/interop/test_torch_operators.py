@@ -210,7 +210,6 @@ def test_layers_that_compute_something_else_are_left_alone():
         (lambda x: gt.addmm(x, x[0], x[0]), ShapeError, r"input has shape \(2, 3, 3\)"),
         (lambda x: gt.baddbmm(x, x, x[:1]), ShapeError, "batch2 has 1.*expand"),
         (lambda x: gt.matmul(x, x[0, :2]), ShapeError, "^input of .*3 columns, other of .*2 rows"),
-        (lambda x: gt.matmul(x, torch.ones(3, 3, 3)), ShapeError, "do not broadcast"),
         (lambda x: gt.matmul(x[0, 0, 0], x), ShapeError, "input has shape ()"),
         (lambda x: gt.linear(x, x), ShapeError, "out_features, in_features"),
         (lambda x: gt.linear(x, x[0], x[0]), ShapeError, r"bias has shape \(3, 3\)"),
@@ -242,10 +241,18 @@ def test_layers_that_compute_something_else_are_left_alone():
             ArgumentError,
             r"^alpha requires grad, .* without a gradient: pass alpha\.detach\(\), or multiply an operand by it$",
         ),
-        (
-            lambda x: gt.linear(x[0].to_sparse(), x[0]),
-            ArgumentError,
-            r"^input has layout .*; pass input\.to_dense\(\)$",
+        (lambda x: gt.matmul(x, torch.ones(3, 3, 3)), ShapeError, r"\(2,\) of input and \(3,\) of other do not"),
+        (lambda x: gt.matmul(x, x.to("meta")), ArgumentError, "^input is on cpu and other is on meta; move one"),
+        (lambda x: gt.addmm(x[0].to("meta"), x[0], x[0]), ArgumentError, "^input is on meta and mat1 is on cpu"),
+        *(
+            (call, ArgumentError, rf"^{name} has layout .*; pass {name}\.to_dense\(\)$")
+            for name, call in {
+                "input": lambda x: gt.linear(x[0].to_sparse(), x[0]),
+                "bias": lambda x: gt.linear(x[0], x[0], x[0, 0].to_sparse()),
+                "other": lambda x: gt.matmul(x[0], x[0].to_sparse()),
+                "mat1": lambda x: gt.addmm(x[0], x[0].to_sparse(), x[0]),
+                "batch2": lambda x: gt.baddbmm(x, x, x.to_sparse()),
+            }.items()
         ),
     ],
 )

@@ -123,7 +123,7 @@ def _as_exponents(scales: Any) -> Any:
 
 
 def _checked(x: Any, *, by: Any, dtype: Any, scale_dtype: Any, stream: Any, specs: bool) -> _Quantization:
-    if by not in BY:
+    if not isinstance(by, str) or by not in BY:
         raise ArgumentError(f"by={shown(by)} is not known; {remedy_for(by, BY)}")
     wanted = dtype_name(dtype, "dtype")
     if wanted not in FLOAT8:

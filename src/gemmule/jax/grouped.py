@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
-from gemmule.core.errors import DTypeError, ShapeError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 from .handlers import GROUPED
 from .product import REAL_DTYPES, as_array
@@ -25,7 +28,7 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
         Rows, group after group: on a GPU float16, bfloat16 or float32, on the host also float64.
     rhs : array, shape (groups, k, n)
         A matrix for each group, of the same type.
-    group_sizes : array of int32, shape (groups,)
+    group_sizes : array of int32 or int64, shape (groups,)
         Rows of each group, at most m in all; nothing waits for them.
 
     Returns
@@ -56,62 +59,94 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
             f"lhs is {lhs.dtype.name} and rhs {rhs.dtype.name}; ragged_dot takes both of one type among "
             f"{', '.join(REAL_DTYPES)}: convert one of them"
         )
+    if sizes.dtype == jnp.int64:
+        most = jnp.iinfo(jnp.int32)
+        # What does not fit is no number of rows, and stays none.
+        sizes = sizes.clip(most.min, most.max).astype(jnp.int32)
     if sizes.dtype != jnp.int32:
-        raise DTypeError(f"group_sizes is {sizes.dtype.name}; it must be int32: convert it")
+        raise DTypeError(f"group_sizes is {sizes.dtype.name}; it must be int32 or int64: convert it")
     ends, (depth, columns) = jnp.cumsum(sizes, dtype=jnp.int32), rhs.shape[1:]
     if lhs.dtype.itemsize == _HALF and (depth % _LINE or columns % _LINE):
         beyond = (0, -depth % _LINE)
         lhs, rhs = jnp.pad(lhs, ((0, 0), beyond)), jnp.pad(rhs, ((0, 0), beyond, (0, -columns % _LINE)))
-        return _rows(lhs, rhs, ends)[:, :columns]
-    return _rows(lhs, rhs, ends)
+        return _product("", lhs, rhs, ends)[:, :columns]
+    return _product("", lhs, rhs, ends)
 
 
-def _call(stored: str, shape: tuple[int, ...], a: Any, b: Any, ends: Any) -> Any:
-    """Call the product; `stored` names the operand, if one is, whose last two dimensions are exchanged."""
+#: The product of arrays, of which `stored` names the one, if one is, whose last two dimensions are exchanged: of groups
+#: of rows of A, each times its matrix B, or its transpose ("b"), or of their transposes, times the groups of B ("a").
+_groups_p = Primitive("gemmule_groups")
+
+
+def _product(stored: str, a: Any, b: Any, ends: Any) -> Any:
+    shape = _result_shape(stored, a, b, ends)
     if 0 in (*shape, a.shape[0 if stored == "a" else 1], ends.shape[0]):
         # No element, or nothing to add up, which kernels refuse.
         return jnp.zeros(shape, a.dtype)
-    call = jax.ffi.ffi_call(GROUPED, jax.ShapeDtypeStruct(shape, a.dtype), vmap_method="sequential")
-    return call(a, b, ends, options=stored)
+    return _groups_p.bind(a, b, ends, stored=stored)
 
 
-@jax.custom_vjp
-def _rows(a: Any, b: Any, ends: Any) -> Any:
-    """Return each group of rows of A, times its matrix B."""
-    return _call("", (a.shape[0], b.shape[2]), a, b, ends)
+def _result_shape(stored: str, a: Any, b: Any, ends: Any) -> tuple[int, ...]:
+    if stored == "a":
+        return ends.shape[0], a.shape[1], b.shape[1]
+    return a.shape[0], b.shape[1 if stored == "b" else 2]
 
 
-@jax.custom_vjp
-def _rows_by_transposes(a: Any, b: Any, ends: Any) -> Any:
-    """Return each group of rows of A, times the transpose of its matrix B."""
-    return _call("b", (a.shape[0], b.shape[1]), a, b, ends)
+@_groups_p.def_impl
+def _call(a: Any, b: Any, ends: Any, *, stored: str) -> Any:
+    out = jax.ShapeDtypeStruct(_result_shape(stored, a, b, ends), a.dtype)
+    return jax.ffi.ffi_call(GROUPED, out)(a, b, ends, options=stored)
 
 
-@jax.custom_vjp
-def _transposes_by_groups(a: Any, b: Any, ends: Any) -> Any:
-    """Return for each group the transpose of its rows of A, times those of B."""
-    return _call("a", (ends.shape[0], a.shape[1], b.shape[1]), a, b, ends)
+@_groups_p.def_abstract_eval
+def _describe(a: Any, b: Any, ends: Any, *, stored: str) -> Any:
+    return jax.core.ShapedArray(_result_shape(stored, a, b, ends), a.dtype)
 
 
-def _save(product: Any, a: Any, b: Any, ends: Any) -> tuple[Any, Any]:
-    return product(a, b, ends), (a, b, ends)
+mlir.register_lowering(_groups_p, mlir.lower_fun(_call, multiple_results=False))
 
 
-def _of_rows(saved: Any, grad: Any) -> tuple[Any, Any, None]:
-    a, b, ends = saved
-    return _rows_by_transposes(grad, b, ends), _transposes_by_groups(a, grad, ends), None
+def _one_by_one(operands: Sequence[Any], dims: Sequence[Any], *, stored: str) -> tuple[Any, int]:
+    """Map over a batch by one product after another: there is none of a batch."""
+    mapped = {
+        i: jnp.moveaxis(x, dim, 0) for i, (x, dim) in enumerate(zip(operands, dims, strict=True)) if dim is not None
+    }
+
+    def one(parts: dict[int, Any]) -> Any:
+        return _groups_p.bind(*(parts.get(i, x) for i, x in enumerate(operands)), stored=stored)
+
+    return jax.lax.map(one, mapped), 0
 
 
-def _of_rows_by_transposes(saved: Any, grad: Any) -> tuple[Any, Any, None]:
-    a, b, ends = saved
-    return _rows(grad, b, ends), _transposes_by_groups(grad, a, ends), None
+batching.primitive_batchers[_groups_p] = _one_by_one
 
 
-def _of_transposes_by_groups(saved: Any, grad: Any) -> tuple[Any, Any, None]:
-    a, b, ends = saved
-    return _rows_by_transposes(b, grad, ends), _rows(a, grad, ends), None
+def _forward_mode(primals: Sequence[Any], tangents: Sequence[Any], *, stored: str) -> tuple[Any, Any]:
+    a, b, ends = primals
+    out = _groups_p.bind(a, b, ends, stored=stored)
+    terms = [
+        _groups_p.bind(*factors, ends, stored=stored)
+        for factors, tangent in (((tangents[0], b), tangents[0]), ((a, tangents[1]), tangents[1]))
+        if type(tangent) is not ad.Zero
+    ]
+    return out, sum(terms[1:], terms[0]) if terms else ad.Zero.from_primal_value(out)
 
 
-_rows.defvjp(lambda *given: _save(_rows, *given), _of_rows)
-_rows_by_transposes.defvjp(lambda *given: _save(_rows_by_transposes, *given), _of_rows_by_transposes)
-_transposes_by_groups.defvjp(lambda *given: _save(_transposes_by_groups, *given), _of_transposes_by_groups)
+def _transposed(grad: Any, a: Any, b: Any, ends: Any, *, stored: str) -> tuple[Any, Any, None]:
+    """Return the gradient of the operand that the product is linear in."""
+    of_a, of_b = map(ad.is_undefined_primal, (a, b))
+    if type(grad) is ad.Zero:
+        return None, None, None
+    if of_a and of_b:
+        raise ArgumentError("a product is not linear in both operands; transpose it in one of them")
+    if stored == "a":
+        found = _product("b", b, grad, ends) if of_a else _product("", a, grad, ends)
+    elif of_a:
+        found = _product("" if stored else "b", grad, b, ends)
+    else:
+        found = _product("a", *((grad, a) if stored else (a, grad)), ends)
+    return (found, None, None) if of_a else (None, found, None)
+
+
+ad.primitive_jvps[_groups_p] = _forward_mode
+ad.primitive_transposes[_groups_p] = _transposed

@@ -18,6 +18,7 @@ import gemmule as gm
 from gemmule.api.planning.grouped_device_products import grouped_queue
 from gemmule.core.batch_folding import fold_batch
 from gemmule.core.dtype import Precision, dtype_named, numpy_dtype
+from gemmule.core.errors import ArgumentError
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem, mark_own_transpose
@@ -147,7 +148,27 @@ def _groups_on_host(frame: CallFrame) -> None:
     a, b, ends, result = (
         _array(buffer_of(raw, address)) for raw, address in zip(*frame.arrays(), strict=True)
     )  # fmt: skip
-    gm.grouped_gemm(*as_stored(frame.text().decode(), a, b), ends, out=result)
+    stored = frame.text().decode()
+    check_sizes(ends, a.shape[0])
+    gm.grouped_gemm(*as_stored(stored, a, b), ends, out=result)
+
+
+def check_sizes(ends: HostArray, rows: int) -> None:
+    """Refuse sizes of groups, given as their sums, that are no rows.
+
+    Raises
+    ------
+    ArgumentError
+        If one is negative, or there are too many.
+    """
+    before = 0
+    for group, end in enumerate(ends.tolist()):
+        if not before <= end <= rows:
+            raise ArgumentError(
+                f"group_sizes add up to {end} at group_sizes[{group}] and {before} before it; none may be negative, "
+                f"and all together at most {rows}, the rows of lhs"
+            )
+        before = end
 
 
 def _groups_on_gpu(frame: CallFrame) -> None:

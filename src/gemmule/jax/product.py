@@ -17,6 +17,7 @@ from gemmule.api.validation.rules import default_beta, product_shape, scalar
 from gemmule.core.dtype import Precision
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.runtime.arrays.array_specs import is_spec
+from gemmule.runtime.arrays.jax_arrays import is_key
 
 from .handlers import TARGET
 from .options import Options
@@ -119,6 +120,10 @@ def as_array(name: str, x: Any) -> jax.Array:
     ArgumentError
         If it makes no array of it.
     """
+    if is_key(x):
+        raise ArgumentError(f"{name} is an array of random keys, not of numbers; jax.random.key_data has theirs")
+    if getattr(getattr(x, "dtype", None), "hasobject", False):
+        raise ArgumentError(f"{name} is an array of objects, not of numbers; convert it, e.g. with x.astype('float32')")
     try:
         return jnp.asarray(x)
     except (RuntimeError, TypeError, ValueError) as error:

@@ -37,3 +37,7 @@ __all__ = [
     "scaled_grouped_mm",
     "scaled_mm",
 ]
+
+# Called as this module's, functions are nodes of a symbolic trace.
+for _name in ("addmm", "baddbmm", "grouped_mm", "linear", "matmul", "scaled_grouped_mm", "scaled_mm"):
+    _torch.fx.wrap(_name)

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 
 import gemmule as gm
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 from .grouped import grouped_mm
 from .product import may_skip_operator
+from .shapes import check_tensors
 
 #: Bytes of the types of which SwiGLU is an epilogue.
 _HALF = 2
+_INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
 #: Module and name of the classes that compute SiLU: transformers has one of its own.
 _SILUS = frozenset((("torch.nn.modules.activation", "SiLU"), ("transformers.activations", "SiLUActivation")))
 
@@ -30,22 +32,29 @@ class Experts:
         ----------
         hidden_states : Tensor, shape (tokens, features)
             The tokens.
-        top_k_index : Tensor of int64, shape (tokens, slots)
-            Each token's experts; a number beyond the last expert is none.
+        top_k_index : Tensor of integers, shape (tokens, slots)
+            Each token's experts; a negative number, or one beyond the last expert, is none.
         top_k_weights : Tensor, shape (tokens, slots) or (tokens, experts)
-            Their weights.
+            Their weights; of slots where there are as many slots as experts, as in transformers.
 
         Returns
         -------
         Tensor, shape (tokens, features)
             The sums.
+
+        Raises
+        ------
+        ShapeError, DTypeError, ArgumentError
+            If shapes do not fit together, the experts are no integers, or something is no tensor.
         """
-        tokens, slots = top_k_index.shape
         up, down = self.gate_up_proj, self.down_proj
+        _check(hidden_states, top_k_index, top_k_weights, down)
+        tokens, slots = top_k_index.shape
+        top_k_index = top_k_index.long()
         in_one_pass = self._in_one_pass(hidden_states, up, down, top_k_index)
         if top_k_weights.shape[1] != slots:
-            # A number beyond the last expert is none, and has no weight of its own.
-            top_k_weights = top_k_weights.gather(1, top_k_index.clamp(max=top_k_weights.shape[1] - 1))
+            # A number that is no expert's has no weight of its own.
+            top_k_weights = top_k_weights.gather(1, top_k_index.clamp(0, top_k_weights.shape[1] - 1))
         if in_one_pass and tokens == 1:
             # Each row names its expert: nothing is sorted, which would take more of the host than the products.
             rows, chosen = hidden_states.expand(slots, -1), top_k_index.reshape(-1).int()
@@ -53,7 +62,9 @@ class Experts:
             found = gm.grouped_gemm(inner, down.detach().mT, matrices=chosen)
             return top_k_weights.to(found.dtype) @ found
         experts = torch.arange(down.shape[0], device=top_k_index.device)
-        chosen, order = top_k_index.reshape(-1).sort(stable=True)
+        # Groups begin at the first row, so that rows of no expert come last.
+        chosen = torch.where(top_k_index < 0, down.shape[0], top_k_index)
+        chosen, order = chosen.reshape(-1).sort(stable=True)
         ends = torch.searchsorted(chosen, experts, right=True, out_int32=True)
         rows = hidden_states.index_select(0, order // slots)
         if in_one_pass:
@@ -93,6 +104,20 @@ class Experts:
             return self._apply_gate(gate_up)
         gate, up = gate_up.chunk(2, -1)
         return self.act_fn(gate) * up
+
+
+def _check(rows: Any, index: Any, weights: Any, down: Any) -> None:
+    check_tensors(hidden_states=rows, top_k_index=index, top_k_weights=weights)
+    if index.dtype not in _INTEGERS:
+        raise DTypeError(f"top_k_index is {index.dtype}; give numbers of experts as torch.int64: top_k_index.long()")
+    experts, features, _ = down.shape
+    fits = rows.ndim == index.ndim == weights.ndim == 2 and rows.shape[0] == index.shape[0] == weights.shape[0]
+    if not (fits and rows.shape[1] == features and weights.shape[1] in (index.shape[1], experts)):
+        raise ShapeError(
+            f"hidden_states has shape {tuple(rows.shape)}, top_k_index {tuple(index.shape)} and top_k_weights "
+            f"{tuple(weights.shape)}; {experts} experts of {features} features take (tokens, {features}), "
+            f"(tokens, slots), and (tokens, slots) or (tokens, {experts})"
+        )
 
 
 def is_silu(activation: Any) -> bool:

@@ -11,7 +11,16 @@ from gemmule.core.errors import ArgumentError, ShapeError
 
 from .linear_cache import planned, repeated
 from .product import may_skip_operator, multiply
-from .shapes import DTYPES, check_addend, check_dtypes, check_layouts, check_tensors, result_shape
+from .shapes import (
+    DTYPES,
+    check_addend,
+    check_devices,
+    check_dtypes,
+    check_features,
+    check_layouts,
+    check_tensors,
+    result_shape,
+)
 
 
 def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # noqa: A002
@@ -45,6 +54,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
             [3., 4.]])
     """
     check_tensors(input=input, other=other)
+    check_layouts(input=input, other=other)
     input, other = as_autocast_wants(input, other)  # noqa: A001
     for name, x in (("input", input), ("other", other)):
         if x.ndim == 0:
@@ -52,8 +62,15 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
     row, col = input.ndim == 1, other.ndim == 1
     a = input.unsqueeze(0) if row else input
     b = other.unsqueeze(-1) if col else other
-    if input.dtype != other.dtype or input.dtype not in DTYPES or a.shape[-1] != b.shape[-2]:
-        # The operator would find it, and name its own parameters.
+    if (
+        input.dtype != other.dtype
+        or input.dtype not in DTYPES
+        or a.shape[-1] != b.shape[-2]
+        or (a.ndim > 2 and b.ndim > 2)
+        or input.device != other.device
+    ):
+        # The operator would find what is wrong, and name its own parameters.
+        check_devices(input=input, other=other)
         check_dtypes(input=input, other=other)
         result_shape(a, b, ("input", "other"))
     product = multiply(a, b, None, 1.0, 0.0, None, precision)
@@ -174,13 +191,9 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     if not torch.compiler.is_dynamo_compiling() and (known := repeated(input, weight, bias, precision)) is not None:
         return known
     check_tensors(input=input, weight=weight, bias=bias)
-    check_layouts(input=input, weight=weight)
+    check_layouts(input=input, weight=weight, bias=bias)
     input, weight, bias = as_autocast_wants(input, weight, bias)  # noqa: A001
-    if weight.ndim != 2 or input.ndim == 0 or input.shape[-1] != weight.shape[1]:
-        raise ShapeError(
-            f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; linear takes (..., in_features) "
-            "and (out_features, in_features)"
-        )
+    check_features(input, weight)
     if bias is None:
         check_dtypes(input=input, weight=weight)
     else:
@@ -212,7 +225,10 @@ def _add_product(
     precision: str | None,
 ) -> Any:
     (given_name, addend), (first_name, a), (second_name, b) = given, first, second
-    check_tensors(**{given_name: addend, first_name: a, second_name: b})
+    named = {given_name: addend, first_name: a, second_name: b}
+    check_tensors(**named)
+    check_layouts(**named)
+    check_devices(**named)
     addend, a, b = as_autocast_wants(addend, a, b)
     for name, x in ((first_name, a), (second_name, b)):
         if x.ndim != rank:

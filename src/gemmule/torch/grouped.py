@@ -14,8 +14,8 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
 from .functions import as_autocast_wants
 from .functions import matmul as product
-from .product import as_factor, lies_in_columns, may_skip_operator
-from .shapes import check_dtypes, check_tensors
+from .product import as_factor, compute_or_redispatch, differentiate, lies_in_columns, may_skip_operator
+from .shapes import check_dtypes, check_layouts, check_tensors, torch_dtype
 
 _NAME = "gemmule::grouped_mm"
 #: Bytes of the types that kernels load by TMA, and of what its lines are multiples of.
@@ -40,8 +40,8 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
         End of each group, on the operands' device; the host does not wait for it.
     bias : None
         As in PyTorch, none is added.
-    out_dtype : torch.dtype, optional
-        Type of the result: that of the operands.
+    out_dtype : dtype, optional
+        Type of the result, or its name: that of the operands.
 
     Returns
     -------
@@ -57,11 +57,12 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
     if bias is not None:
         raise ArgumentError("bias is not added by grouped_mm; add it to the result")
     a, b = as_autocast_wants(mat_a, mat_b)
+    check_layouts(mat_a=a, mat_b=b, offs=offs)
     check_dtypes(mat_a=a, mat_b=b)
     if a.is_complex():
         raise DTypeError(f"mat_a is {a.dtype}; grouped products take real types: multiply group by group with matmul")
-    if out_dtype not in (None, a.dtype):
-        raise DTypeError(f"out_dtype={out_dtype} differs from the operands' {a.dtype}; convert the result")
+    if out_dtype is not None and (dtype := torch_dtype(out_dtype)) != a.dtype:
+        raise DTypeError(f"out_dtype={dtype} differs from the operands' {a.dtype}; convert the result")
     if offs is None:
         if a.ndim != 3 or b.ndim != 3:
             raise ShapeError(
@@ -73,7 +74,7 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
         remedy = "" if offs.dtype == torch.int32 else ", offs.int()"
         raise DTypeError(f"offs is {kind} of shape {tuple(offs.shape)}; give one dimension of int32{remedy}")
     _shape(a, b, offs)
-    return _with_tangents(a, b, offs) if forward_ad._current_level >= 0 else multiply_groups(a, b, offs)
+    return multiply_groups(a, b, offs)
 
 
 def multiply_groups(a: Any, b: Any, offs: Any) -> Any:
@@ -81,17 +82,8 @@ def multiply_groups(a: Any, b: Any, offs: Any) -> Any:
     if not may_skip_operator((a, b, offs)):
         return _operator(a, b, offs)
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
-        return _Grouped.apply(a, b, offs)
+        return _Grouped.apply(a, b, offs, None, None)
     return _compute(a, b, offs)
-
-
-def _with_tangents(a: Any, b: Any, offs: Any) -> Any:
-    """Multiply in forward mode, which PyTorch supports for its own operators only: others drop the tangents."""
-    (a, tangent_a), (b, tangent_b) = forward_ad.unpack_dual(a), forward_ad.unpack_dual(b)
-    terms = [] if tangent_a is None else [_operator(tangent_a, b, offs)]
-    terms += [] if tangent_b is None else [_operator(a, tangent_b, offs)]
-    found = _operator(a, b, offs)
-    return forward_ad.make_dual(found, sum(terms[1:], terms[0])) if terms else found
 
 
 def _shape(a: Any, b: Any, offs: Any) -> tuple[Any, ...]:
@@ -137,15 +129,12 @@ def _flop(a_shape: Any, b_shape: Any, *_: Any, **__: Any) -> int:
     return 2 * int(math.prod((a_shape[-2], a_shape[-1], b_shape[-1])))
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    del output
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:
+def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+    if grad is None:
+        return (None,) * 5
     a, b, offs = ctx.saved_tensors
     grad, grad_a, grad_b = as_factor(grad, a.dtype), None, None
-    wants_a, wants_b, _ = ctx.needs_input_grad
+    wants_a, wants_b, *_ = ctx.needs_input_grad
     if a.ndim == b.ndim:
         # Groups of rows of A.T and of B: their gradients are too.
         grad = _loadable(grad, 1 if lies_in_columns(grad) else 2)
@@ -159,7 +148,7 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:
         grad = _loadable(grad, 0)
         grad_a = _of_groups(grad, b.mT, offs, a) if wants_a else None
         grad_b = multiply_groups(grad.mT, a, offs).mT if wants_b else None
-    return grad_a, grad_b, None
+    return grad_a, grad_b, None, None, None
 
 
 def _of_groups(left: Any, right: Any, offs: Any, like: Any) -> Any:
@@ -188,17 +177,31 @@ def _loadable(x: Any, dim: int) -> Any:
     return lines.transpose(dim, -1)
 
 
-class _Grouped(torch.autograd.Function):
-    """The product's derivative where the operator is left out."""
+class _Grouped(torch.autograd.function._SingleLevelFunction):
+    """The product's derivatives, backward and forward."""
 
     @staticmethod
-    def forward(ctx: Any, a: Any, b: Any, offs: Any) -> Any:
-        ctx.save_for_backward(a, b, offs)
-        return _compute(a, b, offs)
+    def forward(*inputs: Any) -> Any:
+        return compute_or_redispatch(_operator, _compute, inputs)
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        del output
+        ctx.save_for_backward(*inputs[:3])
+        ctx.save_for_forward(*inputs[:3])
+        # What has no tangent is no factor, rather than one of zeros.
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
         return _backward(ctx, grad)
 
+    @staticmethod
+    def jvp(ctx: Any, tangent_a: Any, tangent_b: Any, *_: Any) -> Any:
+        a, b, offs = (forward_ad.unpack_dual(x, level=0).primal for x in ctx.saved_tensors)
+        terms = [] if tangent_a is None else [_operator(tangent_a, b, offs)]
+        terms += [] if tangent_b is None else [_operator(a, tangent_b, offs)]
+        return sum(terms[1:], terms[0])
 
-torch.library.register_autograd(_NAME, _backward, setup_context=_save)
+
+differentiate(_operator, _Grouped)

@@ -13,6 +13,9 @@ from .functions import linear
 from .linear_cache import repeated
 from .shapes import modules_of
 
+# Of a layer a symbolic trace has this function as one node.
+torch.fx.wrap("linear")
+
 
 class Linear(torch.nn.Linear):
     """`torch.nn.Linear` by gemmule's kernels, forward and backward.

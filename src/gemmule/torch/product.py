@@ -99,14 +99,7 @@ class _Gemm(torch.autograd.function._SingleLevelFunction):
 
     @staticmethod
     def forward(*inputs: Any) -> Any:
-        *operands, keys, grad = inputs
-        if keys is None:
-            return compute(*operands)
-        if grad is None:
-            return _below(keys, *operands)
-        # PyTorch has switched off gradients and tangents, those of the levels below too.
-        with torch.set_grad_enabled(grad), forward_ad._set_fwd_grad_enabled(True):
-            return _below(keys, *operands)
+        return compute_or_redispatch(gemm, compute, inputs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -187,22 +180,50 @@ def is_seen_past_guards() -> bool:
     return bool(_function_modes() or _transforms() or _profiler() or _trace() is not None)
 
 
-def _below(keys: Any, *inputs: Any) -> Any:
+def compute_or_redispatch(operator: Any, compute: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    """Return what a function computes that `differentiated` calls: below PyTorch's derivatives, if it comes from there.
+
+    Parameters
+    ----------
+    operator
+        The operator.
+    compute : callable
+        What it does with memory.
+    inputs : tuple
+        Its arguments, the dispatcher's keys, and whether gradients are recorded at the levels below; both None where
+        the operator is left out.
+    """
+    *operands, keys, grad = inputs
+    if keys is None:
+        return compute(*operands)
+    if grad is None:
+        return _below(operator, keys, *operands)
+    # PyTorch has switched off gradients and tangents, those of the levels below too.
+    with torch.set_grad_enabled(grad), forward_ad._set_fwd_grad_enabled(True):
+        return _below(operator, keys, *operands)
+
+
+def _below(operator: Any, keys: Any, *inputs: Any) -> Any:
     with torch._C._AutoDispatchBelowAutograd():
-        return gemm.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
+        return operator.redispatch(keys & torch._C._after_autograd_keyset, *inputs)
 
 
-def _differentiable(keys: Any, *inputs: Any) -> Any:
-    grad = torch.is_grad_enabled()
-    if torch._C._are_functorch_transforms_active():
-        with enable_single_level_autograd_function():
-            return _Gemm.apply(*inputs, keys, grad)
-    # To ask every tensor for its tangent takes longer than to differentiate where there is none. A compiled program
-    # opens the level of tangents without Python's knowing of it; it is traced in a mode.
-    tangents = forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack() > 0
-    if tangents or (grad and torch._C._any_requires_grad(*inputs)):
-        return _Gemm.apply(*inputs, keys, None)
-    return _below(keys, *inputs)
+def differentiate(operator: Any, function: Any) -> None:
+    """Let a function of one level be an operator's derivative, where PyTorch differentiates its own operators."""
+
+    def differentiated(keys: Any, *inputs: Any) -> Any:
+        grad = torch.is_grad_enabled()
+        if torch._C._are_functorch_transforms_active():
+            with enable_single_level_autograd_function():
+                return function.apply(*inputs, keys, grad)
+        # To ask every tensor for its tangent takes longer than to differentiate where there is none. A compiled program
+        # opens the level of tangents without Python's knowing of it; it is traced in a mode.
+        tangents = forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack() > 0
+        if tangents or (grad and torch._C._any_requires_grad(*inputs)):
+            return function.apply(*inputs, keys, None)
+        return _below(operator, keys, *inputs)
+
+    _library.impl(operator._schema.name.partition("::")[2], differentiated, "Autograd", with_keyset=True)
 
 
 def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
@@ -270,7 +291,7 @@ def product_like(columns: bool, a: Any, b: Any, alpha: float, precision: str | N
 
 
 _library = torch.library.Library("gemmule", "FRAGMENT")
-_library.impl("gemm", _differentiable, "Autograd", with_keyset=True)
+differentiate(gemm, _Gemm)
 
 
 @torch.library.register_vmap(_NAME)

@@ -12,8 +12,9 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import LEAST_SCALE
 
+from .functions import as_autocast_wants
 from .scaled import quantize_operator, scaled_operator
-from .shapes import modules_of
+from .shapes import check_features, check_tensors, modules_of
 
 #: Unit of a scale in activations, by kind of quantisation.
 KINDS = {"fp8-row": "row", "fp8-block": "block"}
@@ -49,14 +50,8 @@ class QuantizedLinear(torch.nn.Module):
     weight_scale: Any
 
     def forward(self, input: Any) -> Any:  # noqa: A002
-        """Return ``input @ weight.T + bias`` over any leading dimensions, in the type of the input."""
-        if input.requires_grad and torch.is_grad_enabled():
-            raise ArgumentError("layers of 8-bit weights have no backward; call the model under torch.no_grad()")
-        rows = input.reshape(-1, self.in_features)
-        values, scales = quantize_operator(rows, KINDS[self.kind], _FLOAT8)
-        weight, weight_scale = self.weight.T, self.weight_scale.T
-        found = scaled_operator(values, weight, scales, weight_scale, self.bias, None, input.dtype)
-        return found.reshape(*input.shape[:-1], self.out_features)
+        """Return ``input @ weight.T + bias`` over any leading dimensions, in the type of the input or of autocast."""
+        return quantized_product(input, self.weight, self.weight_scale, self.bias, self.kind)
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
         """Move weights and scales as `fn` moves a tensor, in their types: ``half()`` is for the other layers."""
@@ -74,6 +69,22 @@ class QuantizedLinear(torch.nn.Module):
     def extra_repr(self) -> str:
         """Return the text of the layer for `print`."""
         return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.kind!r}"
+
+
+def quantized_product(input: Any, weight: Any, weight_scale: Any, bias: Any, kind: str) -> Any:  # noqa: A002
+    """Compute what a `QuantizedLinear` of these tensors does."""
+    check_tensors(input=input)
+    check_features(input, weight)
+    if input.requires_grad and torch.is_grad_enabled():
+        raise ArgumentError("layers of 8-bit weights have no backward; call the model under torch.no_grad()")
+    input, bias = as_autocast_wants(input, bias)  # noqa: A001
+    values, scales = quantize_operator(input.reshape(-1, weight.shape[1]), KINDS[kind], _FLOAT8)
+    found = scaled_operator(values, weight.T, scales, weight_scale.T, bias, None, input.dtype)
+    return found.reshape(*input.shape[:-1], weight.shape[0])
+
+
+# A symbolic trace has the function as one node.
+torch.fx.wrap("quantized_product")
 
 
 def quantize_linear(

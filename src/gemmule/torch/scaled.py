@@ -14,7 +14,7 @@ from gemmule.core.errors import ShapeError
 from gemmule.core.quantize_problem import scales_shape
 
 from .no_gradient import refuse_gradient
-from .shapes import check_tensors
+from .shapes import check_tensors, torch_dtype
 
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _SCALED, _GROUPED, _QUANTIZE = "gemmule::scaled_mm", "gemmule::scaled_grouped_mm", "gemmule::quantize"
@@ -50,8 +50,8 @@ def scaled_mm(
         Added to each row.
     scale_result : Tensor, optional
         One float32 that the sum is multiplied by before it is rounded.
-    out_dtype : torch.dtype, optional
-        Type of the result; that of `mat_a` by default, as in PyTorch.
+    out_dtype : dtype, optional
+        Type of the result, or its name; that of `mat_a` by default, as in PyTorch.
     use_fast_accum : bool, optional
         Less exact sums are allowed, and not used.
 
@@ -69,7 +69,7 @@ def scaled_mm(
     check_tensors(mat_a=mat_a, mat_b=mat_b, scale_a=scale_a, scale_b=scale_b, bias=bias, scale_result=scale_result)
     _check_factors(mat_a, mat_b)
     return scaled_operator(
-        mat_a, mat_b, scale_a, scale_b, bias, scale_result, mat_a.dtype if out_dtype is None else out_dtype
+        mat_a, mat_b, scale_a, scale_b, bias, scale_result, mat_a.dtype if out_dtype is None else torch_dtype(out_dtype)
     )
 
 
@@ -126,8 +126,8 @@ def scaled_grouped_mm(
         End of each group, on the operands' device; the host does not wait for it.
     bias : Tensor, optional
         Added to the rows of each group, (groups, n).
-    out_dtype : torch.dtype, optional
-        Type of the result: torch.bfloat16 by default, torch.float16 or torch.float32.
+    out_dtype : dtype, optional
+        Type of the result, or its name: torch.bfloat16 by default, torch.float16 or torch.float32.
     use_fast_accum : bool, optional
         Less exact sums are allowed, and not used.
 
@@ -146,9 +146,8 @@ def scaled_grouped_mm(
     _check_factors(mat_a, mat_b)
     scale_a = scale_a.unsqueeze(-1) if scale_a.ndim == 1 else scale_a
     scale_b = scale_b.unsqueeze(1) if scale_b.ndim == 2 else scale_b
-    return grouped_operator(
-        mat_a, mat_b, scale_a, scale_b, offs, bias, torch.bfloat16 if out_dtype is None else out_dtype
-    )
+    dtype = torch.bfloat16 if out_dtype is None else torch_dtype(out_dtype)
+    return grouped_operator(mat_a, mat_b, scale_a, scale_b, offs, bias, dtype)
 
 
 def _compute_groups(

@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 
-from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
+from gemmule.api.validation.rules import dtype_name
+from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, shown
 
 #: Types that have a backward: of the operands of `addmm` and the like.
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
 
 
+_NAMED = {str(x).removeprefix("torch."): x for x in (*DTYPES, torch.float8_e4m3fn, torch.float8_e5m2)}
 #: Arguments that may be None.
 _OPTIONAL = frozenset({"bias", "scale_result", "offs"})
 
@@ -29,9 +31,8 @@ def check_tensors(**given: Any) -> None:
         if x is None and name in _OPTIONAL:
             continue
         if not isinstance(x, torch.Tensor):
-            # The tracer of torch.fx leaves layers of torch.nn whole, and goes into others.
             remedy = (
-                "trace with torch.export, or a torch.fx.Tracer whose is_leaf_module is true of gemmule.torch.Linear"
+                "call it as gemmule.torch's, whose functions torch.fx.symbolic_trace takes, or trace with torch.export"
                 if isinstance(x, torch.fx.Proxy)
                 else "convert it, e.g. with torch.as_tensor, or use gemmule.matmul, which takes other libraries' arrays"
             )
@@ -41,7 +42,7 @@ def check_tensors(**given: Any) -> None:
 
 
 def check_layouts(**given: Any) -> None:
-    """Refuse sparse tensors, by the names of their arguments.
+    """Refuse sparse tensors, by the names of their arguments; None is left out.
 
     Raises
     ------
@@ -49,7 +50,7 @@ def check_layouts(**given: Any) -> None:
         If a tensor has no strides.
     """
     for name, x in given.items():
-        if x.layout is not torch.strided:
+        if x is not None and x.layout is not torch.strided:
             raise ArgumentError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
 
 
@@ -102,6 +103,21 @@ def result_shape(a: Any, b: Any, names: tuple[str, str] = ("a", "b")) -> tuple[A
     return (*batch, a.shape[-2], b.shape[-1])
 
 
+def check_features(input: Any, weight: Any) -> None:  # noqa: A002
+    """Refuse an input of a linear layer that has other features than the weight.
+
+    Raises
+    ------
+    ShapeError
+        If it has, or the weight is no matrix.
+    """
+    if weight.ndim != 2 or input.ndim == 0 or input.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; linear takes (..., in_features) "
+            "and (out_features, in_features)"
+        )
+
+
 def check_addend(name: str, c: Any, shape: tuple[Any, ...]) -> None:
     """Refuse a matrix to add that does not broadcast to the product's shape.
 
@@ -135,6 +151,24 @@ def check_devices(**tensors: Any) -> None:
     for name, x in others:
         if x.device != one.device:
             raise ArgumentError(f"{first} is on {one.device} and {name} is on {x.device}; move one of them")
+
+
+def torch_dtype(out_dtype: Any) -> Any:
+    """Return the type of a result, given as PyTorch's, by name or as another library's.
+
+    Raises
+    ------
+    DTypeError
+        If PyTorch has none of that name.
+    """
+    if isinstance(out_dtype, torch.dtype):
+        return out_dtype
+    # torch.compile traces no more than this.
+    if isinstance(out_dtype, str) and out_dtype in _NAMED:
+        return _NAMED[out_dtype]
+    if (found := getattr(torch, dtype_name(out_dtype, "out_dtype"), None)) is None:
+        raise DTypeError(f"out_dtype={shown(out_dtype)} is no type of PyTorch; pass one, e.g. torch.float32")
+    return found
 
 
 def check_dtypes(**tensors: Any) -> None:

@@ -191,6 +191,7 @@ def test_quantized_operands_are_multiplied(rng):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
+        ({"by": np.array(["row", "row"])}, gm.ArgumentError, r"by=<ndarray of shape \(2,\)> is not known; choose"),
         ({"by": "column"}, gm.ArgumentError, "by='column' is not known"),
         ({"dtype": "int8"}, gm.DTypeError, "dtype=int8 is not an 8-bit float"),
         ({"scale_dtype": "float16"}, gm.DTypeError, "scale_dtype='float16' is not known"),

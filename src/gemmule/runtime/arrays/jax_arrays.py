@@ -46,6 +46,8 @@ class JaxLibrary(DlpackLibrary):
                 f"{role} is being traced by JAX; within jit, grad and vmap use matmul, gemm or ragged_dot of "
                 "gemmule.jax, or functions of JAX"
             )
+        if is_key(x):
+            raise ArgumentError(f"{role} is an array of random keys, not of numbers; jax.random.key_data has theirs")
         devices = x.devices()
         if len(devices) != 1:
             raise ArgumentError(f"{role} is sharded over {len(devices)} devices; gather it on one first")
@@ -86,6 +88,13 @@ def _beside(like: Any, host: HostArray) -> Any:
 def is_c_contiguous(x: Any) -> bool:
     """Return whether an array has JAX's default layout, C order."""
     return bool(_strides(x) == compact_strides(tuple(x.shape)))
+
+
+def is_key(x: Any) -> bool:
+    """Return whether an array is of random keys, whose type JAX alone knows."""
+    import jax
+
+    return isinstance(x, jax.Array) and bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
 def _strides(x: Any, role: str = "an array") -> tuple[int, ...]:
