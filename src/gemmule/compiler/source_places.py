@@ -37,7 +37,7 @@ class _Places:
         self, is_framework: Callable[[types.FrameType], bool], place: Callable[[types.FrameType], Any]
     ) -> None:
         self._is_framework, self._place = is_framework, place
-        # Code objects of the same content compcompare equal across files: the key is their id, and they stay alive.
+        # Code objects of the same content compare equal across files: the key is their id, and they stay alive.
         self._framework: dict[int, tuple[types.CodeType, bool]] = {}
         self._places: dict[tuple[int, int], Any] = {}
 

@@ -7,7 +7,6 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from gemmule.core.dtype import Kind
 from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
@@ -135,9 +134,6 @@ def _forms(problem: GemmProblem) -> Iterator[Form | RealParts | None]:
         # Inputs of an epilogue may share the result's memory.
         if problem.epilogue is None and problem.d.dtype.holds(c.dtype):
             yield Form(COPY)
-            if problem.accumulator.kind is not Kind.COMPLEX:
-                # COPY needs no workspace.
-                return
     if has_sums(problem) and problem.needed is None:
         if problem.epilogue is not None and problem.epilogue.second is not None:
             yield Form(GATE)

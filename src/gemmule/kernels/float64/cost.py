@@ -72,9 +72,9 @@ FACTORS: dict[tuple[int, ...], float] = {
     (80, 64, 16, 8, 1, 4): 1.07,
     (64, 32, 16, 8, 1, 4): 0.97,
 }
-#: Addition for each doubling of a product's operations beyond so many, at most so many times these.
+#: Share added for each doubling of a product's operations beyond so many, at most so many times these.
 _SLOWER, _FROM, _MOST = 0.012, 2**30, 2**10
-#: Addition for products in tiles of fewer elements than so many, for each doubling of their operations beyond
+#: Share added for products in tiles of fewer elements than so many, for each doubling of their operations beyond
 #: so many, where B is MN-major and where it is K-major, and the most: of 30 products of H200s, of 2**37 to 2**40.5
 #: operations.
 _LARGE_TILE, _LONGER, _LONGER_FROM, _LONGEST = 128 * 128, 0.027, (2**38.5, 2**37), 0.1

@@ -266,7 +266,7 @@ class Tiles:
             (self.copies_b, layout.begin_b, layout.along_b),
         ):
             lines, sectors = begins_inside(begin)
-            # Factor of copies of 128 bytes of lines that begin inside a cache line, or a sector.
+            # Share added to copies of 128 bytes of lines that begin inside a cache line, or a sector.
             slower = rates.lines * lines + rates.sectors * sectors
             copies += each * (1 + slower / (self.along_k if along else 1.0))
         copies *= rates.odd_copies if layout.odd_copies else 1.0

@@ -145,10 +145,10 @@ class NextProduct:
             return float(known[1][known[1].argmin()])
         return self.chosen(problem, gpu).cost
 
-    def why_not(self, problem: GemmProblem) -> str | None:
-        """Say why no kernel multiplies the prepared operands, or None where one does."""
+    def why_not(self, problem: GemmProblem, specs: Sequence[KernelSpec] | None = None) -> str | None:
+        """Say why no kernel, of `specs` or all, multiplies the prepared operands, or None where some do."""
         prepared = self.prepare(problem).problem
-        reason = why_no_next(prepared, self.specs)
+        reason = why_no_next(prepared, self.specs if specs is None else specs)
         return None if reason is None or _form_of(prepared, self.specs) is not None else reason
 
 

@@ -42,7 +42,7 @@ _REDUCTION, _PARTIALS = 1.5, 0.2
 _MORE_ROUNDS, _SPLIT = {2: 0.91, 4: 0.9, 8: 1.11}, 0.82
 #: Lower bound of a k-tile of 64 x 64 of MN-major elements of 8 bits in any config, with many on every SM.
 _LEAST = 0.14
-#: Microseconds added for each further config that differs in tiles alone, to break ties.
+#: Share added for each further config that differs in tiles alone, to break ties.
 _NEXT = 1e-4
 
 

@@ -54,7 +54,7 @@ class Tf32Rates(NamedTuple):
     l2, memory : float
         Bytes a microsecond from the L2 cache, and the share of the memory's rate.
     narrow : float
-        Factor of memory's time for tiles of 64 rows or columns.
+        Share of memory's time added for tiles of 64 rows or columns.
     """
 
     launch: float

@@ -109,7 +109,7 @@ def launch(problem: QuantizeProblem, config: QuantizeConfig) -> Launch:
 
 
 #: Microseconds of a launch, which are assumed, and bytes to and from memory in one, on an H200 (record
-#: 20261129T013230); microseconds added for each later config, to break ties.
+#: 20261129T013230); share added for each later config, to break ties.
 _LAUNCH_US, _BYTES, _NEXT = 1.9, 4.4e6, 1e-4
 
 

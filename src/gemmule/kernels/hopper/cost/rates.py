@@ -31,7 +31,7 @@ _CARRIED, _MULTICAST = (1.0, 2.31, 2.31, 3.61), (0.0, 0.752, 0.752, 0.0562)
 _NARROW = {64: 3.17, 32: 5.35, 16: 7.17}
 #: A launch.
 _LAUNCH = 1.9
-#: Factor on writing for each byte beyond two of an element of the result.
+#: Share of writing added for each byte beyond two of an element of the result.
 _WIDER = 0.344
 #: Writing 128 x 128; the start of a cluster; exchanging partial sums, and 64 x 64 of them.
 _WRITE, _CLUSTER, _EXCHANGE, _SUMS = 1.11, 0.0235, 0.293, 0.902

@@ -19,7 +19,7 @@ from gemmule.core.row_major import row_result
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm.spec import SPEC as GEMM
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as GEMM_UNALIGNED
-from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, why_no_next, with_copies
+from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
 from gemmule.kernels.hopper.operand_copies import (
     OperandCopy,
     are_strided,
@@ -159,7 +159,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     # address it copies slowly.
     by_mma = gathered or problem.a.dtype.itemsize == 1
     specs = (SIMT_GEMM,) if _by_fma(problem) else (*_WGMMA, MMA_SYNC) if by_mma else _WGMMA
-    return why_no_next(_PRODUCT.prepare(problem).problem, specs)
+    return _PRODUCT.why_not(problem, specs)
 
 
 def _by_fma(problem: GemmProblem) -> bool:

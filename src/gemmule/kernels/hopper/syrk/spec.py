@@ -29,7 +29,7 @@ DTYPES = (BFLOAT16, FLOAT16, FLOAT32)
 _MOST_TILES = 1 << 30
 #: Largest predicted share of other kernels' time with which this one is chosen: the error of predictions.
 _EXPECTED = 0.92
-#: Addition for tiles in several waves, for each 64 columns beyond 128: between measurements on an H200.
+#: Share added for tiles in several waves, for each 64 columns beyond 128: between measurements on an H200.
 _WIDER = 0.08
 #: Writes of a tile by TMA, and the same time for threads, which take longer.
 _WRITES, _THREADS_WRITE = 2.0, 5.4

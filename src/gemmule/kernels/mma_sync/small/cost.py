@@ -29,7 +29,7 @@ class SmallRates(NamedTuple):
     cta, front : float
         A further CTA of an SM, and a wavefront of it.
     large : float
-        Factor of a CTA of more than 256 threads.
+        Addition for a CTA of more than 256 threads.
     waiting : float
         Share of its time that a further CTA takes, of which an SM holds one alone.
     empty : float
