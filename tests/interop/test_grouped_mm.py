@@ -216,6 +216,14 @@ def test_what_does_not_fit():
         gt.grouped_mm(a, b[:3], offs=offs)
 
 
+def test_groups_of_types_that_no_grouped_product_takes():
+    a, b, offs = torch.ones(6, 4), torch.ones(2, 4, 3), torch.tensor([2, 6], dtype=torch.int32)
+    with pytest.raises(DTypeError, match=r"^mat_a is float32 and mat_b is float16; convert one of them$"):
+        gt.grouped_mm(a, b.half(), offs=offs)
+    with pytest.raises(DTypeError, match=r"^mat_a is int32; gemmule.torch takes .*\. Convert it$"):
+        gt.grouped_mm(a.int(), b.int(), offs=offs)
+
+
 def test_complex_groups_are_refused():
     a, b = torch.ones(6, 4, dtype=torch.complex64), torch.ones(2, 4, 3, dtype=torch.complex64)
     with pytest.raises(DTypeError, match=r"mat_a is torch.complex64; grouped products take real types"):

@@ -171,7 +171,10 @@ def _check_dtypes(arrays: dict[str, Any]) -> None:
                 "which takes more types outside of jit"
             )
         if x.dtype != one:
-            raise DTypeError(f"a is {one.name} and {name} is {x.dtype.name}; convert one of them")
+            raise DTypeError(
+                f"a is {one.name} and {name} is {x.dtype.name}; convert one of them, or use gemmule.matmul, which "
+                "multiplies different types outside of jit"
+            )
 
 
 #: The product of arrays of equal rank, the last two dimensions stored as the options say: its rules are below.

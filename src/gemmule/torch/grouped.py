@@ -58,7 +58,7 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
         raise ArgumentError("bias is not added by grouped_mm; add it to the result")
     a, b = as_autocast_wants(mat_a, mat_b)
     check_layouts(mat_a=a, mat_b=b, offs=offs)
-    check_dtypes(mat_a=a, mat_b=b)
+    check_dtypes("", mat_a=a, mat_b=b)
     if a.is_complex():
         raise DTypeError(f"mat_a is {a.dtype}; grouped products take real types: multiply group by group with matmul")
     if out_dtype is not None and (dtype := torch_dtype(out_dtype)) != a.dtype:

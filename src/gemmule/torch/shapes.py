@@ -171,8 +171,8 @@ def torch_dtype(out_dtype: Any) -> Any:
     return found
 
 
-def check_dtypes(**tensors: Any) -> None:
-    """Refuse types without a backward, and mixed ones.
+def check_dtypes(more: str = "gemmule.matmul", /, **tensors: Any) -> None:
+    """Refuse types without a backward, and mixed ones; the error names the function `more`, if any, which takes them.
 
     Raises
     ------
@@ -183,15 +183,13 @@ def check_dtypes(**tensors: Any) -> None:
     if kinds[0] in DTYPES and kinds.count(kinds[0]) == len(kinds):
         return
     (first, one), *_ = tensors.items()
+    other = f", or use {more}, which takes more types and has no backward" if more else ""
     for name, x in tensors.items():
         if x.dtype not in DTYPES:
             known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
-            raise DTypeError(
-                f"{name} is {_text(x)}; gemmule.torch takes {known}. Convert it, or use gemmule.matmul, which takes "
-                "more types and has no backward"
-            )
+            raise DTypeError(f"{name} is {_text(x)}; gemmule.torch takes {known}. Convert it{other}")
         if x.dtype != one.dtype:
-            raise DTypeError(f"{first} is {_text(one)} and {name} is {_text(x)}; convert one of them")
+            raise DTypeError(f"{first} is {_text(one)} and {name} is {_text(x)}; convert one of them{other}")
 
 
 def _text(x: Any) -> str:

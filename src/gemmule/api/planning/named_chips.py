@@ -96,7 +96,7 @@ class Refusal:
     @property
     def reason(self) -> str:
         """Reason of the plan."""
-        return "chip= is given: arrays count as in its memory, without copies; the plan cannot be executed"
+        return "chip= is given: arrays count as in its memory, without a transfer; the plan cannot be executed"
 
     def __call__(self) -> Never:
         raise ArgumentError(

@@ -58,8 +58,10 @@ class JaxLibrary(DlpackLibrary):
         """Return memory that becomes a JAX array when its writing is queued."""
         import jax
 
-        if jax.dtypes.canonicalize_dtype(numpy_dtype(dtype_name)).name != dtype_name:
-            raise DTypeError(f"JAX has no {dtype_name} now; pass another out_dtype, or set jax_enable_x64")
+        if (present := jax.dtypes.canonicalize_dtype(numpy_dtype(dtype_name)).name) != dtype_name:
+            raise DTypeError(
+                f"the result is {dtype_name}, which JAX has not now; pass out_dtype={present!r}, or set jax_enable_x64"
+            )
         ordinal = self.device_of(like)
         if ordinal is None or stream is None:
             host = np.empty(shape, numpy_dtype(dtype_name))
