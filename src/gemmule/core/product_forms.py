@@ -124,9 +124,7 @@ def with_c_as_input(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]] 
     None where the product has no epilogue: it is not one of real floats, or C is none that the accumulators hold.
     """
     c, epilogue = problem.c, problem.epilogue or Epilogue(Expression((ACC,)))
-    if c is None or problem.scale_type.kind is not Kind.FLOAT or c.dtype.kind is not Kind.FLOAT:
-        return None
-    if not problem.scale_type.holds(c.dtype):
+    if c is None or problem.scale_type.kind is not Kind.FLOAT or not _holds_c(problem):
         return None
     expression, matrices, numbers = _expression_with_input(epilogue.expression, problem.beta == 1)
     inputs, values = {**epilogue.inputs(), C: c}, {_BETA: problem.beta.real}
@@ -240,17 +238,23 @@ def has_sums(problem: GemmProblem) -> bool:
     It can for real floats without scales by blocks, for one product of int8 whose sums do not wrap, and for complex
     numbers without an epilogue.
     """
-    scale, c, epilogue = problem.scale_type, problem.c, problem.epilogue
-    if scale.kind is Kind.INTEGER or (c is not None and not scale.holds(c.dtype)):
+    scale, epilogue = problem.scale_type, problem.epilogue
+    if scale.kind is Kind.INTEGER or not _holds_c(problem):
         return False
     if scale.kind is Kind.COMPLEX:
         return epilogue is None
-    if c is not None and c.dtype.kind is not Kind.FLOAT:
-        return False
     if _scales_later(problem):
         exact = problem.a.dtype == problem.b.dtype == INT8 and problem.k <= MAX_INT8_K
         return exact and (epilogue is None or epilogue.second is None)
     return epilogue is None or epilogue.scales is None
+
+
+def _holds_c(problem: GemmProblem) -> bool:
+    """Return whether there is no C, or one that the accumulators or the type of the scalars hold.
+
+    An int32 C of a float result of int8 is rounded to float32, as the accumulators are.
+    """
+    return problem.c is None or any(one.holds(problem.c.dtype) for one in (problem.accumulator, problem.scale_type))
 
 
 def _scales_later(problem: GemmProblem) -> bool:

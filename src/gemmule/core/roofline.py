@@ -128,13 +128,12 @@ def fastest_unit(chip: Chip, a: DType, b: DType, precision: Precision = Precisio
     also = _units(b, a, precision)
     rates = {name: getattr(chip.peaks, name) for name in _units(a, b, precision) if name in also}
     rates = {name: rate for name, rate in rates.items() if rate is not None}
-    if (
-        precision in (Precision.BF16X6, Precision.OZAKI)
-        and a.name == b.name == "float32"
-        and chip.peaks.bf16_tensor is not None
-    ):
+    # A real times a complex matrix is a product of real ones.
+    same = a if a.name == b.name else a.part if a.part.name == b.part.name else None
+    bf16x6 = precision in (Precision.BF16X6, Precision.OZAKI) and same is not None and same.name == "float32"
+    if bf16x6 and chip.peaks.bf16_tensor is not None:
         rates["bf16_tensor"] = chip.peaks.bf16_tensor / BF16_PRODUCTS
-    if a.name == b.name and chip.peaks.int8_tensor is not None and (products := _int8_products(a, precision)):
+    if same is not None and chip.peaks.int8_tensor is not None and (products := _int8_products(same, precision)):
         rates["int8_tensor"] = chip.peaks.int8_tensor / products
     if not rates:
         raise UnsupportedError(f"no unit of {chip.name} with a known peak rate multiplies {a} by {b}")

@@ -243,8 +243,15 @@ def _why_reference(problem: GemmProblem, choose_one: Choose, arch: Arch, *, is_n
         else:
             faster = "operands of one type" if types.a != types.b else f"results of {types.a}"
         return f"no other kernel takes {types.a} x {types.b} into {types.d}; {faster} run faster ones"
-    reason = usual.spec.why_not(problem, arch, usual.config) or "it is predicted to be slower"
-    return f"{usual.spec.name}, the usual kernel for these types, does not run: {reason}"
+    spec, config = usual.spec, usual.config
+    then = usual.next_kernel(plain)
+    inner = then.problem if then is not None and then.then is None else None
+    if then is not None and isinstance(inner, GemmProblem) and inner.batch == problem.batch and inner.k == problem.k:
+        # The reason is that of the kernel which multiplies the prepared operands.
+        spec, config = then.spec, then.config
+        problem = dataclasses.replace(problem, a=inner.a, b=inner.b)
+    reason = spec.why_not(problem, arch, config) or "it is predicted to be slower"
+    return f"{spec.name}, the usual kernel for these types, does not run: {reason}"
 
 
 def _choose(

@@ -281,3 +281,11 @@ def test_the_guarded_form_is_for_one_type(dtypes):
     a, b = (np.ones((3, 3), dtype) for dtype in dtypes)
     with pytest.raises(DTypeError, match="precision='ozaki' is for two operands of one type, float32, float64"):
         gm.matmul(a, b, precision="ozaki", executor="cpu")
+
+
+@pytest.mark.parametrize("chip", ["h100", "h200"])
+def test_complex64_results_of_complex128_are_emulated_where_that_saves_time(chip):
+    for side, kernel in ((256, "complex128_gemm"), (4096, "ozaki_complex")):
+        a, b = (np.empty((side, side), np.complex128) for _ in "ab")
+        plan = gm.gemm.plan(a, b, out_dtype="complex64", precision="ozaki", chip=chip)
+        assert plan.kernel == kernel

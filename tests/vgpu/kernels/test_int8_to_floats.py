@@ -109,16 +109,59 @@ def test_an_alpha_of_sums_in_a_workspace(rng):
 
 def test_sums_that_wrap_become_no_floats():
     a, b = np.full((1, 2**17), -128, np.int8), np.full((2**17, 16), -128, np.int8)
-    with pytest.raises(gm.UnsupportedError, match="int32 sums of int8 may wrap beyond K=131071"):
+    with pytest.raises(gm.UnsupportedError, match=r"K of at most 131071 on a GPU; got K=131072: split K"):
         gm.gemm(a, b, out_dtype="float32", executor="vgpu")
     np.testing.assert_array_equal(gm.gemm(a, b, out_dtype="float32", executor="cpu"), 2.0**31)
 
 
 def test_what_is_refused(rng):
     x = random_matrix(rng, INT8, (16, 16))
-    with pytest.raises(gm.DTypeError, match=r"not of int8 x int8; give out_dtype='float16', or another float"):
-        gm.gemm(x, x, bias=np.ones(16, np.float32), executor="cpu")
-    with pytest.raises(gm.DTypeError, match="a gated activation needs operands of real floats"):
+    bias, wide = np.ones(16, np.float32), x.astype(np.int32)
+    for given, name in (
+        ({"bias": bias}, "bias"),
+        ({"bias": wide[0], "out_dtype": "int32"}, "bias"),
+        ({"epilogue": "relu", "out_dtype": "int8"}, "epilogue"),
+        ({"absmax": bias[:1]}, "absmax"),
+        ({"bias": bias, "epilogue": "gelu", "absmax": bias[:1]}, "bias, epilogue, absmax"),
+    ):
+        with pytest.raises(gm.DTypeError, match=f"^{name}: integer results take no .* give out_dtype='float32'"):
+            gm.gemm(x, x, executor="cpu", **given)
+    with pytest.raises(gm.DTypeError, match=r"a gated activation of int8 x int8 .* convert a and b to float16"):
         gm.gemm(x, x, epilogue="swiglu", out_dtype="float16", executor="cpu")
     with pytest.raises(gm.DTypeError, match="not of int32 x int32; convert the operands"):
-        gm.gemm(x.astype(np.int32), x.astype(np.int32), bias=np.ones(16, np.float32), out_dtype="float32")
+        gm.gemm(wide, wide, bias=bias, out_dtype="float32")
+    with pytest.raises(gm.UnsupportedError, match=r"int8 products are written on a GPU as .*, not float64; convert"):
+        gm.gemm.plan(x, x, out_dtype="float64", chip="h200")
+    with pytest.raises(gm.UnsupportedError, match="int32 products are written on a GPU as int32 or int8, not float32"):
+        gm.gemm.plan(wide, wide, out_dtype="float32", chip="h200")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8"])
+@pytest.mark.parametrize(("shape", "layout"), [((80, 144, 64), "col"), ((33, 37, 20), "row"), ((33, 37, 0), "row")])
+@pytest.mark.parametrize("out", [FLOAT16, FLOAT32], ids=str)
+@pytest.mark.parametrize("named", [False, True], ids=["beta", "named"])
+def test_an_integer_c(dtype, shape, layout, out, named, rng):
+    """C is rounded to float32, the type of the scalars, not to the result's."""
+    m, n, k = shape
+    a, b = random_matrix(rng, INT8, (m, k)), laid_out(random_matrix(rng, INT8, (k, n)), layout)
+    c = rng.integers(-(2**30), 2**30, (m, n)).astype(np.int32) if dtype == "int32" else random_matrix(rng, INT8, (m, n))
+    beta = 2.0**-16 if dtype == "int32" else BETA
+    given = {"alpha": ALPHA, "out_dtype": out.name, "executor": "vgpu"}
+    if named:
+        given |= {"epilogue": lambda acc, c, beta: acc + beta * c, "epilogue_args": {"beta": beta}}
+    else:
+        given |= {"beta": beta}
+    plan = gm.gemm.plan(a, b, c, **given)
+    if k:
+        assert plan.kernel != "gemm_reference"
+    assert_scaled(plan.execute(), a, b, c, ALPHA, beta)
+
+
+@pytest.mark.parametrize("layout", ["row", "col"])
+def test_the_reason_of_the_reference_kernel_is_the_nearest_one(layout, rng):
+    """The kernel that copies operands is not named where what multiplies the copies refuses C."""
+    x = np.zeros((2048, 2048), np.int8)
+    out = np.zeros((2048, 4096), np.int32)[:, ::2]
+    plan = gm.gemm.plan(x, laid_out(x, layout), out=out, chip="h200")
+    assert plan.kernel == "gemm_reference"
+    assert "reference kernel: hopper_gemm, the usual kernel for these types, does not run: D has strides" in str(plan)

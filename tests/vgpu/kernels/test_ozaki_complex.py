@@ -116,6 +116,19 @@ def test_batches_are_decided_for_one_by_one(rng):
     np.testing.assert_array_equal(np.isfinite(got[1].real), expected)
 
 
+def test_complex64_results_are_emulated_in_a_workspace(rng):
+    a, b = normal(rng, M, K), normal(rng, K, N)
+    plan = gm.gemm.plan(
+        a, b, precision="ozaki", out_dtype="complex64", executor="vgpu", kernel="ozaki_complex", conj_a=True
+    )
+    assert "computed from its accumulators in a workspace" in plan.rewrite
+    got = plan.execute()
+    assert plan.decision() == (EMULATED["complex128"],)
+    expected = gm.gemm(a, b, executor="cpu", conj_a=True)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2.0**-23 * np.abs(expected).max())
+    assert share_of_bound(got, a.conj(), b) <= 1
+
+
 def test_what_runs_natively(rng):
     """Complex scalars, and sums of nothing."""
     a, b = normal(rng, M, K), normal(rng, K, N)

@@ -40,10 +40,8 @@ _MOST_SINGLE = float(np.finfo(np.float32).max)
 #: Other libraries' names of epilogues that have one, and functions that are no epilogues by name.
 _SYNONYMS = {"swish": "silu"} | dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh")
 _FUNCTIONS = {one.__name__ for one in (erf, exp, log, sigmoid, sqrt, tanh)}
-#: Integers whose product may have an epilogue where its result is a float.
-_DEQUANTISED = ("int8", "int8")
-# NumPy's kinds of its own floats and of those of ml_dtypes.
-_FLOATS = "fV"
+_DEQUANTISED = ("int8", "int8")  #: Their product may have an epilogue where its result is a float.
+_FLOATS = "fV"  # NumPy's kinds of its own floats and of those of ml_dtypes.
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,13 @@ class Ending:
             "" if self.blocks is None else f"; scales by blocks of {self.blocks[0]} x 128 and 128 x {self.blocks[1]}"
         )
         return formula(self.expression, names) + scales + ("; absmax" if self.absmax else "")
+
+    @property
+    def _given(self) -> str:
+        """The call's arguments that ask for it."""
+        has_function = self.expression not in (Expression((ACC,)), _bias_alone().expression)
+        given = {_BIAS: _BIAS in self.roles, "epilogue": has_function, "absmax": self.absmax}
+        return ", ".join(name for name, is_given in given.items() if is_given)
 
     def check(
         self,
@@ -101,18 +106,19 @@ class Ending:
         ArgumentError
             If C is given twice, or is missing, or a number is larger than the type that is computed in holds.
         """
-        kinds = [numpy_dtype(name).kind for name in factors]
-        may_be_float = out_dtype is not None and factors == _DEQUANTISED
-        dequantised = may_be_float and numpy_dtype(str(out_dtype)).kind in _FLOATS
-        if "c" in kinds or not (dequantised or any(kind in _FLOATS for kind in kinds)):
-            remedy = "give out_dtype='float16', or another float" if may_be_float else "convert the operands"
+        if self.gated and factors == _DEQUANTISED:
+            raise DTypeError("a gated activation of int8 x int8 needs real floats; convert a and b to float16")
+        kinds = {numpy_dtype(name).kind for name in factors}
+        if factors == _DEQUANTISED and out_dtype is not None:
+            if numpy_dtype(out_dtype).kind not in _FLOATS:
+                raise DTypeError(
+                    f"{self._given}: integer results take no bias, epilogue or absmax; give out_dtype='float32', "
+                    "'float16' or 'bfloat16'"
+                )
+        elif "c" in kinds or kinds.isdisjoint(_FLOATS):
             raise DTypeError(
-                f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)}; {remedy}, or "
-                "compute it of the result afterwards"
-            )
-        if dequantised and self.gated:
-            raise DTypeError(
-                f"a gated activation needs operands of real floats, not {' x '.join(factors)}; convert them"
+                f"a bias or an epilogue needs a product of real floats, not of {' x '.join(factors)}; convert the "
+                "operands, or compute it of the result afterwards"
             )
         if "float64" not in factors:
             for number in (*self.numbers, *self.expression.constants):

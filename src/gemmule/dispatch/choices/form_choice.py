@@ -7,6 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from gemmule.core.dtype import Kind, Precision
 from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
@@ -66,7 +67,9 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
                 raise
         else:
             gated, copies = num_b_of(problem.epilogue) > 1, choice.spec.next_kernel is not None
-            if not others or not ((copies and (gated or mixed)) or choice.spec.name in _LAST_RESORTS):
+            # Complex results of another type may be emulated in a workspace.
+            native = problem.precision is Precision.OZAKI and d.dtype.kind is Kind.COMPLEX and not copies
+            if not others or not (native or (copies and (gated or mixed)) or choice.spec.name in _LAST_RESORTS):
                 return choice
             if mixed and not gated and copies:
                 # Kernels without epilogues may read both types as they are; no other form copies less.

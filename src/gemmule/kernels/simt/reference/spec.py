@@ -56,12 +56,20 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
     if problem.a.dtype == problem.b.dtype == INT8:
         outputs += _FLOATS_OF_INT8
     if problem.d.dtype not in outputs:
+        if problem.accumulator == INT32:
+            factors = " x ".join(dict.fromkeys((problem.a.dtype.name, problem.b.dtype.name)))
+            *names, last = map(str, outputs)
+            written = f"{factors} products are written on a GPU as {', '.join(names)} or {last}"
+            return f"{written}, not {problem.d.dtype}; convert the int32 result"
         return (
             f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}, which the output cannot hold "
             f"as {problem.d.dtype}; choose among {', '.join(map(str, outputs))}"
         )
     if problem.scale_type != problem.accumulator and problem.k > MAX_INT8_K:
-        return f"K={problem.k}: int32 sums of int8 may wrap beyond K={MAX_INT8_K}, and become floats"
+        return (
+            f"a float result of int8 needs K of at most {MAX_INT8_K} on a GPU; got K={problem.k}: split K and add, or "
+            "take int32, modulo 2^32"
+        )
     sums = problem.accumulator, problem.scale_type
     if problem.c is not None and not any(one.holds(problem.c.dtype) for one in sums):
         return f"C is {problem.c.dtype}, which {problem.accumulator}, the type of the accumulators, does not hold"
