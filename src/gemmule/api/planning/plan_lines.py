@@ -64,10 +64,10 @@ def copies_text(choice: Choice, problem: GemmProblem, predicted_us: float | None
         return text
     rest = predicted_us
     timed: list[tuple[KernelSpec, Config, Problem]] = [(one.spec, one.config, its) for one, its in products]
-    for spec, config, product in timed or [(choice.spec, choice.config, choice.product(inner)[0])]:
+    for spec, config, its in timed or [(choice.spec, choice.config, choice.product(inner)[0])]:
         if spec.cost is None or not spec.cost_in_us:
             return text
-        rest -= spec.cost(product, config, choice.gpu) * math.prod(outer)
+        rest -= spec.cost(its, config, choice.gpu) * math.prod(outer)
     return f"{text}, {duration(rest / 1e6)} of the time" if rest > 0 else text
 
 
