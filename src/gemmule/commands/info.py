@@ -16,6 +16,7 @@ from .tables import print_table
 if TYPE_CHECKING:
     from ..compiler.cache import CacheContent
 
+_NO_COMPILER = "not installed (pip install 'gemmule[compiler]'); only cached and packed kernels run"
 _OPERATIONS = {"gemm": "products", "grouped": "grouped products", "transpose": "transposes"}
 
 
@@ -191,7 +192,7 @@ def _print(found: dict[str, Any]) -> None:
         click.echo(f"GPU {', '.join(ordinals)}: {text}")
     click.echo(f"cpu: {executors['cpu']}")
     click.echo(f"vgpu: {executors['vgpu']}")
-    click.echo(f"compiler: {found['compiler'] or 'not installed; only cached and packed kernels run'}")
+    click.echo(f"compiler: {found['compiler'] or _NO_COMPILER}")
     counts = {name: sum(one["operation"] == name for one in found["kernels"]) for name in _OPERATIONS}
     click.echo(
         "kernels: "

@@ -45,8 +45,8 @@ def parse_kernels(
     ----------
     words : sequence of str
         Each a list of names with commas between them; ``ladder`` and ``all`` stand for several. A name may carry a
-        config: its number, some of its fields for all that have them, or ``*`` for all, as in ``g07_cp_async[1]`` or
-        ``g07_cp_async[tile_m=128,tile_n=256]``.
+        config: its number, some of its fields for all that have them, or ``*`` for all, as in ``g07_cp_async[1]``,
+        ``g07_cp_async[tile_m=128,tile_n=256]`` or, as plans print it, ``g07_cp_async [tile_m=128 tile_n=256]``.
     probe : GemmProblem or TransposeProblem
         A problem of the types that will be measured: kernels of its operation are known. ``ladder`` of products has
         rungs for float32 and others for float64: those that refuse this one are left out. Rungs for float64 stand in
@@ -196,10 +196,12 @@ def _configs(spec: KernelSpec, text: str | None) -> Sequence[Config]:
     if text.strip() == "*":
         return spec.configs
     fields, unknown = spec.default.as_dict(), f"{spec.name} has no config [{text}]; "
+    if not fields and text.strip() == str(spec.default):
+        return [spec.default]
     try:
         if text.strip().isdecimal():
             return [spec.configs[int(text)]]
-        given = [(name.strip(), int(value)) for name, value in (item.split("=") for item in text.split(","))]
+        given = [(name.strip(), int(value)) for name, value in (item.split("=") for item in _fields_of(text))]
     except (IndexError, ValueError):
         last = len(spec.configs) - 1
         numbers = f"a number from 0 to {last}" if last else "0 (it has one)"
@@ -211,13 +213,41 @@ def _configs(spec: KernelSpec, text: str | None) -> Sequence[Config]:
     if strange := [name for name in wanted if name not in fields]:
         raise ArgumentError(f"{unknown}its configs have no field {strange[0]!r}; {_have(fields)}")
     fitting = [config for config in spec.configs if wanted.items() <= config.as_dict().items()]
+    if not fitting and (resized := _resized(spec, wanted)):
+        return resized
     if not fitting and spec.extra_configs is not None:
-        # A kernel with unregistered configs validates them itself.
-        return [type(spec.default)(**wanted)]
+        return [_unregistered(spec, wanted)]
     if not fitting:
+        for name, value in wanted.items():
+            known = sorted({config.as_dict()[name] for config in spec.configs})
+            if value not in known:
+                one = f"one of {', '.join(map(str, known))}" if len(known) > 1 else f"{known[0]} in all of them"
+                raise ArgumentError(f"{unknown}{name} is {one}; {_CONFIGS_LISTED}")
         nearest = sorted(spec.configs, key=lambda config: _distance(config.as_dict(), wanted))
         raise ArgumentError(f"{unknown}the nearest are {_few_configs(spec, nearest, wanted)}")
     return fitting
+
+
+def _fields_of(text: str) -> list[str]:
+    """Return the fields of a config's text, between commas or spaces: ``name=value`` each."""
+    return re.split(r"\s*,\s*|\s+", re.sub(r"\s*=\s*", "=", text.strip()))
+
+
+def _resized(spec: KernelSpec, wanted: dict[str, int]) -> list[Config]:
+    """Return the config of all of those fields but the CTAs, which plans have for their GPU, with these CTAs."""
+    ctas = {"ctas": wanted["ctas"]} if "ctas" in wanted else {}
+    found = [config for config in spec.configs if ctas and {**config.as_dict(), **ctas} == wanted]
+    return [type(config)(**wanted) for config in found]
+
+
+def _unregistered(spec: KernelSpec, wanted: dict[str, int]) -> Config:
+    """Return a config of a kernel that validates unregistered ones itself."""
+    try:
+        return type(spec.default)(**wanted)
+    except ArgumentError as error:
+        if wanted.keys() == spec.default.as_dict().keys():
+            raise
+        raise ArgumentError(f"{error} (fields that are not given have their defaults)") from None
 
 
 def _have(fields: Iterable[str]) -> str:

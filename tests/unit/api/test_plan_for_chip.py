@@ -105,6 +105,7 @@ def test_a_named_kernel_runs_its_config_of_least_predicted_time():
         (("int8", "float16"), {}, "a as float16 first, into 8.389 MB"),
         (("complex64", "complex128"), {}, "a as complex128 first, into 67.11 MB"),
         (("float32", "complex128"), {}, "a as float64 first, into 33.55 MB"),
+        (("float32", "complex128"), {"out_dtype": "complex64"}, "a as float64 first, the result last, into 100.7 MB"),
         (("float64", "float64"), {"precision": "ozaki"}, ""),
         (("float64", "float64"), {}, ""),
     ],
@@ -372,16 +373,26 @@ def test_the_time_of_copies_is_not_that_of_further_launches():
     ("types", "options", "copies", "products"),
     [
         (("bfloat16", "bfloat16"), {}, "a first, into 8.389 MB", ["hopper_gemm"]),
-        (("bfloat16", "bfloat16"), {"gated": "pairs"}, "a and both b first, into 25.17 MB", ["hopper_gemm"]),
+        (
+            ("bfloat16", "bfloat16"),
+            {"gated": "pairs"},
+            "a and both right operands first, into 25.17 MB",
+            ["hopper_gemm"],
+        ),
         (("int8", "float16"), {}, "a as float16 first, into 8.389 MB", ["hopper_gemm"]),
-        (("bfloat16", "float16"), {}, "a as float32 and both b as float32 first, into 50.33 MB", ["hopper_gemm"]),
-        (("float32", "bfloat16"), {}, "a and both b as float32 first, into 50.33 MB", ["simt_gemm"] * 2),
+        (
+            ("bfloat16", "float16"),
+            {},
+            "a as float32 and both right operands as float32 first, into 50.33 MB",
+            ["hopper_gemm"],
+        ),
+        (("float32", "bfloat16"), {}, "a and both right operands as float32 first, into 50.33 MB", ["simt_gemm"] * 2),
         (("float32", "float32"), {"precision": "tf32"}, "a first, into 16.78 MB", ["hopper_gemm"] * 2),
         (("float64", "float64"), {}, "a first, into 33.55 MB", ["float64_gemm"] * 2 + ["gemm_reference"]),
     ],
     ids=str,
 )
-def test_operands_of_gated_forms_are_copied_once(types, options, copies, products):
+def test_factorsof_gated_forms_are_copied_once(types, options, copies, products):
     a, b = np.empty((2048, 4096), numpy_dtype(types[0]))[:, ::2], np.empty((2048, 4096), numpy_dtype(types[1]))
     plan = gm.gemm.plan(a, b, epilogue="swiglu", chip="h200", **options)
     assert plan.choice.form is None
@@ -408,7 +419,7 @@ def test_work_counts_each_element_and_each_real_product_once():
         assert plan.flop == 2 * 2 * 512**3
 
 
-@pytest.mark.parametrize(("first", "copies"), [(1, "both b first, into 67.11 MB"), (8, "")])
+@pytest.mark.parametrize(("first", "copies"), [(1, "both right operands first, into 67.11 MB"), (8, "")])
 def test_both_factors_are_copied_where_tma_cannot_load_the_second(first, copies):
     a, (gate, up) = np.empty((4096, 4096), np.float16), np.empty((2, 4096, 4104), np.float16)
     plan = gm.gemm.plan(a, gate[:, :4096], gated=up[:, first:][:, :4096], epilogue="swiglu", chip="h200")

@@ -11,7 +11,8 @@ from gemmule.core.errors import ArgumentError, GemmuleError
 from gemmule.core.gpu_rates import H100_RATES
 from gemmule.core.name_suggestions import unknown_name
 from gemmule.dispatch.former_names import KERNELS
-from gemmule.dispatch.kernel_names import on_gpu, parse_kernels
+from gemmule.dispatch.kernel_names import on_gpu, only_choice, parse_kernels
+from gemmule.dispatch.registry import REGISTRY
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
 from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.lab.products import LAYOUTS, as_matrix, gemm_problem, output_type, random_inputs
@@ -51,6 +52,8 @@ def test_all_is_every_product_kernel_and_no_transpose():
         (["g07_cp_async[tile_m=128]"], [1, 2]),
         (["g07_cp_async[tile_m=128,stages=3]"], [2]),
         (["g07_cp_async[ stages = 3 ]"], [2]),
+        (["g07_cp_async [tile_m=128 stages=3]"], [2]),
+        (["g07_cp_async [tile_m = 128, stages=3],g07_cp_async[0]"], [2, 0]),
         (["g07_cp_async[*]"], [0, 1, 2]),
         (["g07_cp_async[1],g07_cp_async", "g07_cp_async[*]"], [1, 0, 2]),
     ],
@@ -68,6 +71,21 @@ def test_named_kernels_run_as_calls_run_them_on_a_gpu():
     # A number that is given stays.
     (given,) = on_gpu(parse_kernels(["hopper_gemm[ctas=64,tile_m=128,tile_n=128,stages=4]"], FLOAT32, None), rates)
     assert given.config.ctas == 64
+
+
+@pytest.mark.parametrize("multiprocessors", [114, 132])
+def test_configs_are_taken_as_plans_print_them(multiprocessors):
+    for spec in REGISTRY:
+        for config in {spec.default, spec.configs[-1]}:
+            given = config.on(multiprocessors)
+            found = only_choice(f"{spec.name} [{given}]", REGISTRY)
+            assert (found.spec, found.config) == (spec, given)
+
+
+def test_an_unregistered_config_says_where_fields_have_their_defaults():
+    word = "hopper_gemm[stages=4 pingpong=1 tile_n=256]"
+    with pytest.raises(ArgumentError, match=r"registers \(fields that are not given have their defaults\)$"):
+        only_choice(word, REGISTRY)
 
 
 def test_words_mix_and_nothing_comes_twice():
@@ -94,10 +112,12 @@ def test_words_mix_and_nothing_comes_twice():
         ("g07_cp_async[tile=1]", "has no config [tile=1]; its configs have no field 'tile'; they have tile_m, stages"),
         ("g07_cp_async[tile_m=64,tile_m=128]", "it names tile_m twice; give it once"),
         (
-            "g07_cp_async[tile_m=100,stages=2]",
-            f"nearest are [1] tile_m=128 stages=2, [0] tile_m=64 stages=2, [2] tile_m=128 stages=3; {LISTED}",
+            "g07_cp_async[tile_m=64,stages=3]",
+            f"nearest are [0] tile_m=64 stages=2, [2] tile_m=128 stages=3, [1] tile_m=128 stages=2; {LISTED}",
         ),
-        (f"g07_cp_async[tile_m={'9' * 400}]", "nearest are [1] tile_m=128, [2] tile_m=128, [0] tile_m=64; "),
+        ("g07_cp_async[tile_m=100,stages=2]", f"[tile_m=100,stages=2]; tile_m is one of 64, 128; {LISTED}"),
+        (f"g07_cp_async[tile_m={'9' * 400}]", "tile_m is one of 64, 128; "),
+        ("gemm_reference[tile_k=5]", "; tile_k is 16 in all of them; "),
         ("g07_cp_async[1", "mind the brackets"),
         ("g07_cp_async[1]x", "mind the brackets"),
         ("", "does not name kernels"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gemmule.core.arch import Arch
 from gemmule.core.chip import Chip
 from gemmule.core.errors import ArgumentError, KernelFailedError, NoKernelError, UnsupportedError, shown
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem
 from gemmule.core.quantities import duration
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _KNOWN = ("gpu", "cpu", "vgpu")
 NO_GPU = "no NVIDIA GPU found"
+#: How a kernel was chosen without a comparison where its name is given.
+_NAMED = "the kernel that kernel= names"
 
 #: Operations of a call below which host arrays stay on the host, and the driver is not started.
 LEAST_GPU_FLOP = 2**24
@@ -174,6 +177,8 @@ def only_kernel(word: str | None, operation: str, *, named: bool) -> tuple[Kerne
 def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip: Chip | None = None) -> Choice:
     """Return the choice on the virtual GPU: of `only_kernel`'s, or of all; as on a chip, if one is named.
 
+    Without a chip the first kernel that takes it is chosen, but the config of a named one by the rates of an H200.
+
     Raises
     ------
     ArgumentError
@@ -184,9 +189,20 @@ def choose_virtual(problem: Problem, registry: Sequence[KernelSpec] | None, chip
     if chip is None:
         from gemmule.vgpu.arch import virtual_arch
 
+        if registry is None:
+            return choose(problem, virtual_arch())
         with with_remedy(registry):
-            return choose(problem, virtual_arch(), registry)
+            choice = choose(problem, virtual_arch(), registry, multiprocessors=H200_RATES.multiprocessors)
+        by_rates = "by the rates of an H200; chip='h100' chooses as on an H100"
+        return _by_name(choice if choice.chosen_by == "single" else dataclasses.replace(choice, source=by_rates))
     return _as_on(chip, lambda: choose_for_chip(problem, chip, registry))
+
+
+def _by_name(choice: Choice) -> Choice:
+    """Return the choice of a kernel that is named, which says so where nothing was compared."""
+    if choice.chosen_by != "single":
+        return choice
+    return dataclasses.replace(choice, source=choice.source or _NAMED)
 
 
 def _as_on(chip: Chip, choose_on: Callable[[], Choice]) -> Choice:
@@ -221,7 +237,8 @@ def choose_for_chip(problem: Problem, chip: Chip, registry: Sequence[KernelSpec]
     # A tuned config may be none of those that are named.
     tuned = registry is None or all(map(_is_whole, registry))
     with with_remedy(registry):
-        return choose(problem, arch, registry, multiprocessors=chip.sms, chip=chip.driver_name, tuned=tuned)
+        choice = choose(problem, arch, registry, multiprocessors=chip.sms, chip=chip.driver_name, tuned=tuned)
+    return choice if registry is None else _by_name(choice)
 
 
 def _is_whole(spec: KernelSpec) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gemmule.core.dataclass import dataclass
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import Kind, Precision, dtype_named
 from gemmule.core.problem import GemmProblem, Problem
-from gemmule.core.quantities import duration, flop_rate, short_quantity
+from gemmule.core.quantities import duration, short_quantity
 from gemmule.core.spec import Choice, Reason, reasons_of
 from gemmule.dispatch.choices.config_choice import predicted_us
 from gemmule.runtime.arrays import ArrayView
@@ -78,7 +78,8 @@ class Plan:
         ``single``, without a comparison; or ``packed``, among compiled kernels, as the compiler is not installed. Empty
         where no kernel takes part.
     chosen_from : str
-        Source of a tuned config, or of the rates of a `chip` that has none of its own; else empty.
+        Source of a tuned config, or of the rates of a `chip` that has none of its own, or that `kernel` names it; else
+        empty.
     predicted_us : float or None
         Time of the kernels in microseconds, from a tuned table or predicted; None without either.
     epilogue : str
@@ -214,7 +215,7 @@ class Plan:
         if self.predicted_us is None:
             return text
         seconds = self.predicted_us / 1e6
-        rate = f", {flop_rate(self.flop / seconds)}" if self.flop and seconds > 0 else ""
+        rate = f", {short_quantity(self.flop / seconds, f'{self._unit}/s')}" if self.flop and seconds > 0 else ""
         return f"{text}; expected {duration(seconds)}{rate}"
 
     def _kernel_lines(self) -> list[str]:
@@ -227,8 +228,16 @@ class Plan:
         lines += [f"reference kernel: {self.why_reference}"] if self.why_reference else []
         return lines + ([f"precision: {self.precision}"] if self.precision else [])
 
+    @property
+    def _unit(self) -> str:
+        """Unit of the operations."""
+        if isinstance(self.problem, GemmProblem):
+            return "OP" if self.problem.accumulator.kind is Kind.INTEGER else "FLOP"
+        names = [self.product.view(role).dtype_name for role in "ab"] if self.product is not None else []
+        return "OP" if names and all(dtype_named(one).kind is Kind.INTEGER for one in names) else "FLOP"
+
     def _work_line(self) -> str:
-        work = f"{short_quantity(self.flop, 'FLOP')}, " if self.flop else ""
+        work = f"{short_quantity(self.flop, self._unit)}, " if self.flop else ""
         bound = f"; at least {duration(self.bound_s)} at the chip's peak rates" if self.bound_s is not None else ""
         if bound and isinstance(self.problem, GemmProblem) and self.problem.precision is not Precision.IEEE:
             # Fewer or cheaper operations than those of IEEE arithmetic may do.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from gemmule.core.config import Config
 from gemmule.core.dtype import DType, Precision
 from gemmule.core.epilogue_inputs import num_b_of
-from gemmule.core.problem import GemmProblem, split_batch
+from gemmule.core.problem import GemmProblem, Problem, inner_problem, split_batch
 from gemmule.core.product_forms import COPY, GATE, INPUT, is_read_in_place
 from gemmule.core.quantities import duration, short_quantity
 from gemmule.core.real_parts import PARTS
@@ -30,6 +30,7 @@ def copies_text(choice: Choice, problem: GemmProblem, predicted_us: float | None
     """Return which operands are copied into a workspace first, with its bytes and the predicted time; or empty."""
     given, names = choice.product(problem)
     assert isinstance(given, GemmProblem)
+    inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
     products = _products(choice, problem)
     before, copied = given.operands(), dict[str, dict[str, DType]](a={}, b={})
     for one, product in products:
@@ -45,19 +46,28 @@ def copies_text(choice: Choice, problem: GemmProblem, predicted_us: float | None
     for name, places in copied.items():
         for dtype in set(places.values()):
             as_type = f" as {dtype}" if dtype != before[name].dtype else ""
-            texts.append(f"{'both ' * (len(places) > 1)}{names.get(name, name)}{as_type}")
+            texts.append(f"{names.get(name, name) if len(places) == 1 else 'both right operands'}{as_type}")
         nbytes += sum(products[0][0].workspaces[place] for place in places)
-    if not texts:
+    last = ""
+    if choice.form is not None and choice.form.name == PARTS:
+        own, last = _copies_of_parts(choice, inner)
+        texts += own
+        nbytes += sum(choice.form.workspaces(inner).values())
+    if not texts and not last:
         return ""
-    text = f"{' and '.join(texts)} first, into {short_quantity(nbytes, 'B')}"
-    if predicted_us is None or (choice.form is not None and choice.form.kernels):
+    *others, final = texts or [""]
+    first = [f"{', '.join(others)}{' and ' * bool(others)}{final} first"] if texts else []
+    text = ", ".join([*first, *([last] if last else [])])
+    text += f", into {short_quantity(nbytes, 'B')}" if nbytes else ""
+    if predicted_us is None or (choice.form is not None and choice.form.kernels and choice.form.name != PARTS):
         # The rest of the time is that of other launches, too.
         return text
-    rest, (_, outer, _) = predicted_us, split_batch(problem, choice.spec.batch_dims)
-    for one, product in products:
-        if one.spec.cost is None or not one.spec.cost_in_us:
+    rest = predicted_us
+    timed: list[tuple[KernelSpec, Config, Problem]] = [(one.spec, one.config, its) for one, its in products]
+    for spec, config, its in timed or [(choice.spec, choice.config, choice.product(inner)[0])]:
+        if spec.cost is None or not spec.cost_in_us:
             return text
-        rest -= one.spec.cost(product, one.config, choice.gpu) * math.prod(outer)
+        rest -= spec.cost(its, config, choice.gpu) * math.prod(outer)
     return f"{text}, {duration(rest / 1e6)} of the time" if rest > 0 else text
 
 
@@ -73,25 +83,60 @@ def rewrite_text(choice: Choice, problem: GemmProblem) -> str:
         c = "c has another layout than the result" if same else f"c is {problem.c.dtype}, the result {problem.d.dtype}"
     if form.name == INPUT:
         return f"{c}; it is an input of the epilogue"
-    by = _kernels_text(form.kernels)
+    by, inner = _kernels_text(form.kernels), inner_problem(problem, choice.spec.batch_dims)
     if form.name == PARTS:
-        copied = f"; copies in row-major order by {by}" if by else ", in place"
-        return f"one operand is real: the parts of the other make one real product{copied}"
+        copied = "".join(f"; {text} by {kernel}" for text, kernel in _steps_of_parts(choice, inner))
+        return f"one operand is real: the parts of the other make one real product{copied or ', in place'}"
     if form.name == COPY:
         return f"{c}; it is copied into the result first, by {by}"
     if form.name == GATE:
         return _gate_text(form.kernels)
+    if num_b_of(problem.epilogue) > 1:
+        *products, ending = form.kernels
+        rest = f"the epilogue from the sums of both in workspaces, by {_kernels_text([ending])}"
+        return f"{_gate_text(products, c)}, and {rest}"
     c = c or f"no kernel takes this {'result and epilogue' if problem.epilogue else 'result'} faster as it is"
     return f"{c}; the rest is computed from its accumulators in a workspace, by {by}"
 
 
-def _gate_text(kernels: Iterable[tuple[KernelSpec, Config]]) -> str:
+def _steps_of_parts(choice: Choice, inner: GemmProblem) -> list[tuple[str, str]]:
+    """Return what each launch beside a product of parts does, and its kernel."""
+    assert choice.form is not None
+    found = []
+    for one, (spec, config) in zip(choice.form.steps(inner), choice.form.kernels, strict=True):
+        step = one.by(spec)
+        matrices = step.problem.operands()
+        source = next(name for name in ("a", "c") if name in step.operands)
+        whose = step.operands[source]
+        # Only products convert.
+        into = matrices["d"].dtype if source == "c" and matrices["c"].dtype != matrices["d"].dtype else None
+        if one.is_last:
+            text = f"the result is {f'converted to {into}' if into else 'copied from row-major order'}"
+        elif whose == "c":
+            text = f"c is {f'converted to {into} and ' if into else ''}copied into the result first,"
+        else:
+            text = f"{whose} is copied in row-major order"
+        found.append((text, _kernels_text([(spec, config)])))
+    return found
+
+
+def _copies_of_parts(choice: Choice, inner: GemmProblem) -> tuple[list[str], str]:
+    """Return what is copied before a product of parts, and the result, or nothing, after it."""
+    assert choice.form is not None
+    steps = choice.form.steps(inner)
+    before = [next(iter(step.operands.values())) for step in steps if not step.is_last]
+    texts = [name if name == "c" else f"{name} in row-major order" for name in before]
+    return texts, "the result last" if any(step.is_last for step in steps) else ""
+
+
+def _gate_text(kernels: Iterable[tuple[KernelSpec, Config]], why: str = "") -> str:
     """Return that products of a gated epilogue are computed first, by kernels; empty without one."""
     found = list(kernels)
     if not found:
         return ""
     what = "the second product is" if len(found) == 1 else "both products are"
-    return f"no kernel takes this gated epilogue faster as it is; {what} computed first, by {_kernels_text(found)}"
+    why = why or "no kernel takes this gated epilogue faster as it is"
+    return f"{why}; {what} computed first, by {_kernels_text(found)}"
 
 
 def _kernels_text(kernels: Iterable[tuple[KernelSpec, Config]]) -> str:

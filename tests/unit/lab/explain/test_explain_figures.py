@@ -257,7 +257,7 @@ def run(*arguments):
         (["g04", "--shape", "1,1,1"], "kernel 'g04' is not known; did you mean g04_register_tile"),
         (["g04_register_tile[7]", "--shape", "1,1,1"], "g04_register_tile has no config [7]; give 0 (it has one)"),
         (["g05_conflict_free", "--config", "tile_k=3", "--shape", "1,1,1"],
-         "g05_conflict_free has no config [tile_k=3]; the nearest are [0] tile_k=8, [1] tile_k=16; `gemmule info"),
+         "g05_conflict_free has no config [tile_k=3]; tile_k is one of 8, 16; `gemmule info"),
         (["g05_conflict_free[*]", "--shape", "1,1,1"],
          "names 2 configs; give one by its number, e.g. [0], [1]; `gemmule info"),
         (["g04_register_tile", "--shape", "64,64"], "--shape '64,64' is not M,N,K in whole numbers from 1"),
