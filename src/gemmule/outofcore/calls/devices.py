@@ -132,7 +132,7 @@ def measured_rates(
     """Return how fast the device computes such a product and exchanges matrices.
 
     Host memory is taken within the `budgets`; `sums` is the type of the accumulators. Earlier measurements of this
-    machine are read from `probes`, and new ones stored there: of links and reads within some 30 ms, and where `probes`
+    machine are read from `probes`, and new ones stored there: of links and reads, and where `probes`
     measures also of kernels, staging and writes, which takes about a second on a GPU. Else the times that dispatch
     predicts, and usual rates, stand in for these.
     """
