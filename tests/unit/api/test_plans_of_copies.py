@@ -92,7 +92,7 @@ def test_copied_gated_operands_never_run_the_reference_kernel(gated):
 
 
 def test_a_c_that_could_be_copied_does_not_keep_accumulators_from_a_workspace():
-    a, c = np.empty((1024, 1024), np.float16), np.empty((1024, 1024), np.float16, order="F")
+    a, c = np.empty((1024, 1024), numpy_dtype("bfloat16")), np.empty((1024, 1024), np.float16, order="F")
     plan = gm.gemm.plan(a, a, c, beta=1.0, out=np.empty((1024, 1025), np.float16)[:, :1024], chip="h200")
     assert plan.kernel != "gemm_reference"
     assert plan.predicted_us < 50
