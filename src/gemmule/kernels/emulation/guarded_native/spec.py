@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 from gemmule.core.arch import Arch
+from gemmule.core.dtype import COMPLEX64
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, KernelSpec, Signature
@@ -47,7 +48,8 @@ def _signature(whole: KernelSpec, problem: GemmProblem, config: Any) -> Signatur
 
 
 def _signatures(whole: KernelSpec, arch: Arch) -> tuple[Signature, ...]:
-    return tuple((*one, *GUARDED) for one in whole.signatures(arch))
+    # A narrower result is written from one of the operands' type, in a workspace.
+    return tuple((*one, *GUARDED) for one in whole.signatures(arch) if ("d", COMPLEX64.name) not in one)
 
 
 def _launch(whole: KernelSpec, problem: GemmProblem, config: Any) -> Launch:
