@@ -287,7 +287,7 @@ def test_recipes_are_known_by_what_they_say():
     assert len({recipe().name, recipe(5).name, recipe(begins=((0, 0), (0, 0), (1, 0))).name}) == 3
     lesser = recipe().aligned((16, 64, 256))
     assert (lesser.a.alignment, lesser.b.alignment, lesser.d.alignment) == (16, 64, 256)
-    with pytest.raises(UnsupportedError, match="multiple of 2 bytes"):
+    with pytest.raises(UnsupportedError, match="aligned to 2 bytes"):
         recipe().aligned((2, 256, 256))
     assert launches.alignments_of((512, 1 << 20, 0)) == ()
     assert launches.alignments_of((512, 48, 0)) == (256, 16, 256)
@@ -307,7 +307,7 @@ def test_large_elements_of_less_aligned_arrays_are_moved_in_halves(rng):
         assert {matrix.dtype.itemsize for matrix in problem.operands().values()} == {8}
         numpy_queue(problem, operands, 0)((x.ctypes.data, out.ctypes.data), 0)
         np.testing.assert_array_equal(out, x.T)
-    with pytest.raises(UnsupportedError, match="multiple of 4 bytes"):
+    with pytest.raises(UnsupportedError, match="aligned to 4 bytes"):
         recipe.aligned((4, 256))
 
 
