@@ -79,8 +79,7 @@ class RealParts:
         whole, names = found.whole, found.names
         steps = []
         if found.rows is not whole.b:
-            batch = tuple(1 if not step else n for step, n in zip(whole.b.batch_strides, whole.batch, strict=True))
-            steps.append(copy_step(whole, batch, (whole.b, found.rows), (found.given, ROWS)))
+            steps.append(copy_step(whole, _distinct(whole.b, whole.batch), (whole.b, found.rows), (found.given, ROWS)))
         if found.copies_c:
             assert whole.c is not None
             steps.append(copy_step(whole, whole.batch, (whole.c, found.result), ("c", names["d"])))
@@ -93,8 +92,7 @@ class RealParts:
         found = _Oriented(inner)
         whole, sizes = found.whole, {}
         if found.rows is not whole.b:
-            distinct = tuple(n for step, n in zip(whole.b.batch_strides, whole.batch, strict=True) if step)
-            sizes[ROWS] = workspace_bytes(found.rows, distinct)
+            sizes[ROWS] = workspace_bytes(found.rows, _distinct(whole.b, whole.batch))
         if found.result is not whole.d:
             sizes[RESULT] = workspace_bytes(found.result, whole.batch)
         return sizes
@@ -144,10 +142,14 @@ def _is_c_in_rows(whole: GemmProblem) -> bool:
     return whole.c is not None and whole.c.is_row_major and not whole.c.conj and is_read_in_place(whole)
 
 
+def _distinct(matrix: StridedMatrix, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the extents of a batch in memory: 1 where one matrix serves a whole dimension."""
+    return tuple(extent if step else 1 for step, extent in zip(matrix.batch_strides, batch, strict=True))
+
+
 def _in_rows(matrix: StridedMatrix, batch: tuple[int, ...]) -> StridedMatrix:
     """Return the copy of a matrix in a workspace; one matrix for all of a batch dimension is copied once."""
-    distinct = tuple(1 if not step else extent for step, extent in zip(matrix.batch_strides, batch, strict=True))
-    copy = workspace_matrix(matrix.dtype, (matrix.rows, matrix.cols), distinct)
+    copy = workspace_matrix(matrix.dtype, (matrix.rows, matrix.cols), _distinct(matrix, batch))
     steps = tuple(own if step else 0 for step, own in zip(matrix.batch_strides, copy.batch_strides, strict=True))
     return StridedMatrix(
         copy.dtype, copy.rows, copy.cols, copy.row_stride, 1, steps, copy.alignment, padded=copy.padded

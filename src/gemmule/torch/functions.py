@@ -17,7 +17,6 @@ from .shapes import (
     check_devices,
     check_dtypes,
     check_features,
-    check_layouts,
     check_tensors,
     result_shape,
 )
@@ -54,7 +53,6 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
             [3., 4.]])
     """
     check_tensors(input=input, other=other)
-    check_layouts(input=input, other=other)
     input, other = as_autocast_wants(input, other)  # noqa: A001
     for name, x in (("input", input), ("other", other)):
         if x.ndim == 0:
@@ -66,7 +64,7 @@ def matmul(input: Any, other: Any, *, precision: str | None = None) -> Any:  # n
         input.dtype != other.dtype
         or input.dtype not in DTYPES
         or a.shape[-1] != b.shape[-2]
-        or (a.ndim > 2 and b.ndim > 2)
+        or (a.ndim > 2 and b.ndim > 2 and a.shape[:-2] != b.shape[:-2])
         or input.device != other.device
     ):
         # The operator would find what is wrong, and name its own parameters.
@@ -191,7 +189,6 @@ def linear(input: Any, weight: Any, bias: Any = None, *, precision: str | None =
     if not torch.compiler.is_dynamo_compiling() and (known := repeated(input, weight, bias, precision)) is not None:
         return known
     check_tensors(input=input, weight=weight, bias=bias)
-    check_layouts(input=input, weight=weight, bias=bias)
     input, weight, bias = as_autocast_wants(input, weight, bias)  # noqa: A001
     check_features(input, weight)
     if bias is None:
@@ -227,7 +224,6 @@ def _add_product(
     (given_name, addend), (first_name, a), (second_name, b) = given, first, second
     named = {given_name: addend, first_name: a, second_name: b}
     check_tensors(**named)
-    check_layouts(**named)
     check_devices(**named)
     addend, a, b = as_autocast_wants(addend, a, b)
     for name, x in ((first_name, a), (second_name, b)):

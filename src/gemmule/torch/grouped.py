@@ -15,7 +15,7 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from .functions import as_autocast_wants
 from .functions import matmul as product
 from .product import as_factor, compute_or_redispatch, differentiate, lies_in_columns, may_skip_operator
-from .shapes import check_dtypes, check_layouts, check_tensors, torch_dtype
+from .shapes import check_dtypes, check_tensors, torch_dtype
 
 _NAME = "gemmule::grouped_mm"
 #: Bytes of the types that kernels load by TMA, and of what its lines are multiples of.
@@ -57,7 +57,6 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Any = None, bias: Any = None, ou
     if bias is not None:
         raise ArgumentError("bias is not added by grouped_mm; add it to the result")
     a, b = as_autocast_wants(mat_a, mat_b)
-    check_layouts(mat_a=a, mat_b=b, offs=offs)
     check_dtypes("", mat_a=a, mat_b=b)
     if a.is_complex():
         raise DTypeError(f"mat_a is {a.dtype}; grouped products take real types: multiply group by group with matmul")

@@ -13,14 +13,14 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError, shown
 #: Types that have a backward: of the operands of `addmm` and the like.
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
 
-
+#: Types of results by name.
 _NAMED = {str(x).removeprefix("torch."): x for x in (*DTYPES, torch.float8_e4m3fn, torch.float8_e5m2)}
 #: Arguments that may be None.
 _OPTIONAL = frozenset({"bias", "scale_result", "offs"})
 
 
 def check_tensors(**given: Any) -> None:
-    """Refuse what is no tensor, and tensors without one shape; of an optional argument None is left out.
+    """Refuse what is no tensor, and tensors without one shape or without strides; optional arguments may be None.
 
     Raises
     ------
@@ -39,18 +39,7 @@ def check_tensors(**given: Any) -> None:
             raise ArgumentError(f"{name} is of type {type(x).__name__}, not a torch.Tensor; {remedy}")
         if x.is_nested:
             raise ArgumentError(f"{name} is a nested tensor; multiply its parts, {name}.unbind(), one by one")
-
-
-def check_layouts(**given: Any) -> None:
-    """Refuse sparse tensors, by the names of their arguments; None is left out.
-
-    Raises
-    ------
-    ArgumentError
-        If a tensor has no strides.
-    """
-    for name, x in given.items():
-        if x is not None and x.layout is not torch.strided:
+        if x.layout is not torch.strided:
             raise ArgumentError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
 
 
