@@ -18,7 +18,7 @@ from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of, times_us
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_H200
+from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_SHARED_ROWS
 from gemmule.kernels.hopper.gemm.cost import costs
 from gemmule.kernels.hopper.gemm.offers import is_further
 from gemmule.kernels.hopper.gemm.spec import SPEC
@@ -252,6 +252,38 @@ def test_choices_of_tf32_with_an_mn_major_operand():
     # Before: 0.967 and 1.259.
     assert statistics.geometric_mean(shares) >= 0.975
     assert statistics.geometric_mean(ratios) >= 1.27
+
+
+@pytest.mark.parametrize(
+    ("layout", "swap_ab", "gpu", "offered"),
+    [
+        ("nn", 1, H200_RATES, True),
+        ("tt", 0, H200_RATES, True),
+        # The kernel's B is MN-major.
+        ("nn", 0, H200_RATES, False),
+        ("tn", 1, H200_RATES, False),
+        ("nn", 1, H100_RATES, False),
+    ],
+)
+def test_widths_of_k_major_operands_are_offered_to_an_h200s_products_with_an_mn_major_a(layout, swap_ab, gpu, offered):
+    problem = gemm_problem(2000, 2008, 2000, "bfloat16", "bfloat16", layout)
+    some = [one for one in (*FOR_SHARED_ROWS, *FOR_LAYERS) if one.swap_ab == swap_ab and not one.split_k]
+    every = (*SPEC.configs[:40], *some)
+    assert some
+    assert (np.isfinite(costs(problem, every, gpu)[40:]) == offered).all()
+
+
+def test_choices_of_products_with_an_mn_major_a_and_a_k_major_b():
+    # Widths for K-major operands, nearly never timed with others. Before: 0.86.
+    shapes = {(536, 3880, 6560), (608, 7696, 6216), (592, 4592, 2840), (1952, 2464, 5976), (2160, 2672, 3016)}
+
+    def wanted(products):
+        return [one for one in products if (one["m"], one["n"], one["k"]) in shapes and one["layout"] == "nn"]
+
+    shares, ratios = chosen("20261129T141448-nvidia-h200-bd5b536e25.jsonl", H200_RATES, wanted)
+    assert len(ratios) == 5
+    assert min(shares) > 0.99
+    assert statistics.geometric_mean(ratios) >= 1.0
 
 
 def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():

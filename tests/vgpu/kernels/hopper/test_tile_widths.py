@@ -8,7 +8,7 @@ import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS
+from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_SHARED_ROWS
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
@@ -72,7 +72,8 @@ def test_results(config, out, adds, rng):
     [
         SIDE_BY_SIDE_COLUMNS,
         SIDE_BY_SIDE,
-        *(pytest.param(one, marks=SLOW) for one in FOR_H200),
+        SLICES,
+        *(pytest.param(one, marks=SLOW) for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200)),
     ],
     ids=str,
 )

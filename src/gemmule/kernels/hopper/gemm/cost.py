@@ -24,7 +24,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig
-from .offers import SHARED_ROWS, SHORT_K, is_offered, offered_to
+from .offers import SHARED_ROWS, SHORT_K, is_offered, is_seldom_timed, offered_to
 
 #: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
 #: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
@@ -50,6 +50,8 @@ _LEAST_K_TILES = 16
 _MOST_K_TILES, _SHORT_SHARE = 4, 0.96
 #: Bytes of an element of 16 bits.
 _HALF_BYTES = 2
+#: The factor of the times of configs that were seldom timed with an MN-major A: they are to be faster by as much.
+_SELDOM_TIMED = 1.06
 
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
@@ -73,6 +75,8 @@ def costs_of_each(
         times += rates.cached(
             "few k-tiles", lambda: rates.each(lambda one: math.inf if one.on(SMS) in SHARED_ROWS else 0.0)
         )
+    if dtype.itemsize == _HALF_BYTES and any(mn_major) and offers[1]:
+        times *= rates.cached(("seldom timed", mn_major), lambda: rates.each(lambda one: _caution(mn_major, one)))
     if dtype.is_float8:
         times += promote_us(operation, rates)
         lines = None
@@ -132,6 +136,12 @@ def _pairs_for_short_k(rates: TileRates) -> tuple[list[int], list[int]]:
     others = (dataclasses.replace(config, stages=config.stages + 1) for config in short)
     found = [places[config] for config in short]
     return found, [places.get(other, place) for other, place in zip(others, found, strict=True)]
+
+
+def _caution(mn_major: tuple[bool, bool], config: HopperGemmConfig) -> float:
+    """Return the factor of predicted times by how often a config was timed with such operands."""
+    k_major = not mn_major[config.swap_ab], not mn_major[1 - config.swap_ab]
+    return _SELDOM_TIMED if is_seldom_timed(config.on(SMS), k_major) else 1.0
 
 
 def _only_for_columns(config: HopperGemmConfig) -> float:

@@ -41,14 +41,19 @@ def is_offered(config: HopperGemmConfig, k_major: tuple[bool, bool], *, layer: b
     `layer` and `further`: whether the product is a layer of a model, and one that further configs are offered to.
     """
     if not is_further(config, k_major):
-        return config not in SHARED_ROWS or all(k_major)
+        return True
     if config in LAYERS:
-        return layer or (further and all(k_major) and not config.split_k)
+        return layer or (further and k_major[1] and not config.split_k)
+    if config in SHARED_ROWS:
+        return further and k_major[1]
     return further and (bool(config.side_by_side) or not k_major[0])
 
 
 def is_further(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> bool:
     """Return whether a config is none that all chips' products with such A and B are offered."""
-    if config.side_by_side and config in SHARED_ROWS:
-        return not all(k_major)
-    return config in LAYERS or config in _H200
+    return config in LAYERS or config in _H200 or (config in SHARED_ROWS and not all(k_major))
+
+
+def is_seldom_timed(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> bool:
+    """Return whether a config, made for K-major operands, was timed with such A and B a few times only."""
+    return not all(k_major) and (config in LAYERS or (config in SHARED_ROWS and not config.side_by_side))
