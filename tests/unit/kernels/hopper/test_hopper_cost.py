@@ -18,7 +18,7 @@ from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of, times_us
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_SHARED_ROWS
+from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_MN_MAJOR_A, FOR_SHARED_ROWS
 from gemmule.kernels.hopper.gemm.cost import costs
 from gemmule.kernels.hopper.gemm.offers import is_further
 from gemmule.kernels.hopper.gemm.spec import SPEC
@@ -267,7 +267,8 @@ def test_choices_of_tf32_with_an_mn_major_operand():
 )
 def test_widths_of_k_major_operands_are_offered_to_an_h200s_products_with_an_mn_major_a(layout, swap_ab, gpu, offered):
     problem = gemm_problem(2000, 2008, 2000, "bfloat16", "bfloat16", layout)
-    some = [one for one in (*FOR_SHARED_ROWS, *FOR_LAYERS) if one.swap_ab == swap_ab and not one.split_k]
+    widths = (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_MN_MAJOR_A)
+    some = [one for one in widths if one.swap_ab == swap_ab and not one.split_k]
     every = (*SPEC.configs[:40], *some)
     assert some
     assert (np.isfinite(costs(problem, every, gpu)[40:]) == offered).all()
@@ -284,6 +285,29 @@ def test_choices_of_products_with_an_mn_major_a_and_a_k_major_b():
     assert len(ratios) == 5
     assert min(shares) > 0.99
     assert statistics.geometric_mean(ratios) >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "share", "mean"),
+    # Before: 0.941 and 1.015, 0.964 and 0.975, 0.944 and 1.163.
+    [("offers", 44, 0.99, 1.07), ("mirrored", 22, 0.985, 1.0), ("tall", 14, 0.99, 1.2)],
+)
+def test_choices_of_products_that_judge_offers_and_factors(kind, count, share, mean):
+    record = "20261130T093437-nvidia-h200-2b4a3bed17.jsonl"
+    shares, ratios = chosen(record, H200_RATES, lambda products: [x for x in products if x["kind"] == kind])
+    assert len(ratios) == count
+    assert statistics.geometric_mean(shares) >= share
+    assert statistics.geometric_mean(ratios) >= mean
+
+
+def test_tiles_of_40_columns_are_not_for_few_k_tiles():
+    def wanted(products):
+        return [one for one in products if one["k"] <= 432 and one["layout"] == "tt"]
+
+    # Before: 0.923.
+    shares, _ = chosen("20261129T141448-nvidia-h200-bd5b536e25.jsonl", H200_RATES, wanted)
+    assert len(shares) == 10
+    assert statistics.geometric_mean(shares) >= 0.96
 
 
 def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():

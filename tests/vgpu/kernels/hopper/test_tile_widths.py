@@ -8,7 +8,7 @@ import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_SHARED_ROWS
+from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_MN_MAJOR_A, FOR_SHARED_ROWS
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
@@ -47,6 +47,7 @@ CONFIGS = [
             HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_n=2, cluster_m=1, swap_ab=1, side_by_side=1),
             *FOR_LAYERS,
             *FOR_H200,
+            *FOR_MN_MAJOR_A,
         )
     ),
 ]
@@ -73,7 +74,10 @@ def test_results(config, out, adds, rng):
         SIDE_BY_SIDE_COLUMNS,
         SIDE_BY_SIDE,
         SLICES,
-        *(pytest.param(one, marks=SLOW) for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200)),
+        *(
+            pytest.param(one, marks=SLOW)
+            for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A)
+        ),
     ],
     ids=str,
 )
