@@ -52,7 +52,7 @@ def is_offered(config: HopperGemmConfig, k_major: tuple[bool, bool], *, layer: b
         return layer or (further and k_major[1] and not config.split_k)
     if config in SHARED_ROWS:
         return further and k_major[1]
-    return further and (bool(config.side_by_side) or not k_major[0])
+    return further and (k_major[1] if config.side_by_side else not k_major[0])
 
 
 def is_further(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> bool:
