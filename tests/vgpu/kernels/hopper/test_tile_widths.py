@@ -94,6 +94,26 @@ def test_an_mn_major_operand(config, rng):
     assert_product(d, a, b)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        SIDE_BY_SIDE,
+        dataclasses.replace(SIDE_BY_SIDE_COLUMNS, tile_m=64, tile_n=192, cluster_m=2),
+        *(
+            pytest.param(dataclasses.replace(SIDE_BY_SIDE, tile_m=192, tile_n=width, **fields), marks=SLOW)
+            for width in (128, 144, 160, 192)
+            for fields in ({"cluster_n": 2}, {"cluster_m": 2, "swap_ab": 1})
+        ),
+    ],
+    ids=str,
+)
+def test_two_mn_major_operands(config, rng):
+    # Warpgroups side by side have rows of their own in shared memory: of 16 to 128 bytes.
+    a, b = random_matrix(rng, BFLOAT16, (200, 136)), random_matrix(rng, BFLOAT16, (136, 232))
+    d = multiply(SPEC, laid_out(a, "col"), laid_out(b, "row"), poisoned(BFLOAT16, (200, 232)), config=config)
+    assert_product(d, a, b)
+
+
 @pytest.mark.parametrize("config", [COLUMNS, pytest.param(dataclasses.replace(ROWS, tile_n=40), marks=SLOW)], ids=str)
 def test_an_epilogue(config, monkeypatch, rng):
     leave_kernels(monkeypatch, (dataclasses.replace(SPEC, configs=(config,)),))
