@@ -74,10 +74,7 @@ def test_results(config, out, adds, rng):
         SIDE_BY_SIDE_COLUMNS,
         SIDE_BY_SIDE,
         SLICES,
-        *(
-            pytest.param(one, marks=SLOW)
-            for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A)
-        ),
+        *(pytest.param(one, marks=SLOW) for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A)),
     ],
     ids=str,
 )
