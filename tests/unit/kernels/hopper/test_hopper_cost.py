@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +20,6 @@ from gemmule.kernels.hopper.gemm.cost import costs
 from gemmule.kernels.hopper.gemm.offers import is_further
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
-
-RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
 
 
 def config(**fields):
