@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +129,17 @@ def test_widths_of_k_major_operands_are_offered_to_an_h200s_products_with_an_mn_
     every = (*SPEC.configs[:40], *some)
     assert some
     assert (np.isfinite(costs(problem, every, gpu)[40:]) == offered).all()
+
+
+@pytest.mark.parametrize(
+    ("layout", "gpu", "offered"),
+    [("tn", H200_RATES, {192}), ("tn", H100_RATES, set()), ("tt", H200_RATES, {160, 176, 192, 208})],
+)
+def test_warpgroups_side_by_side_by_an_mn_major_b_have_rows_of_64_bytes(layout, gpu, offered):
+    problem = gemm_problem(2000, 2008, 2000, "bfloat16", "bfloat16", layout)
+    some = [one for one in FOR_H200 if one.side_by_side and not one.swap_ab]
+    times = costs(problem, (*SPEC.configs[:40], *some), gpu)[40:]
+    assert {one.tile_n for one, time in zip(some, times, strict=True) if np.isfinite(time)} == offered
 
 
 def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():

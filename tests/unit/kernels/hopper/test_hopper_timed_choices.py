@@ -171,13 +171,23 @@ def test_choices_of_products_with_an_mn_major_a_and_a_k_major_b():
 
 
 @pytest.mark.parametrize(
-    ("kind", "count", "share", "mean"),
-    # Before: 0.941 and 1.015, 0.964 and 0.975, 0.944 and 1.163.
-    [("offers", 44, 0.99, 1.07), ("mirrored", 22, 0.985, 1.0), ("tall", 14, 0.99, 1.2)],
+    ("record", "wanted", "count", "share", "mean"),
+    # Before: 0.941 and 1.015, 0.964 and 0.975, 0.944 and 1.163; 0.962 and 1.069, 0.972 and 1.244, 0.941 and 0.919.
+    [
+        ("20261130T093437-nvidia-h200-2b4a3bed17.jsonl", ("offers", ("bfloat16", "float16")), 44, 0.99, 1.07),
+        ("20261130T093437-nvidia-h200-2b4a3bed17.jsonl", ("mirrored", ("bfloat16", "float16")), 22, 0.985, 1.0),
+        ("20261130T093437-nvidia-h200-2b4a3bed17.jsonl", ("tall", ("float32",)), 14, 0.99, 1.22),
+        ("20261130T102800-nvidia-h200-6fadc307c5.jsonl", ("changed", ("bfloat16", "float16")), 52, 0.99, 1.1),
+        ("20261130T102800-nvidia-h200-6fadc307c5.jsonl", ("changed", ("float32",)), 16, 0.985, 1.26),
+        # Layout tn: warpgroups side by side.
+        ("20261130T102800-nvidia-h200-6fadc307c5.jsonl", ("sides", ("bfloat16", "float16")), 20, 0.97, 0.945),
+    ],
 )
-def test_choices_of_products_that_judge_offers_and_factors(kind, count, share, mean):
-    record = "20261130T093437-nvidia-h200-2b4a3bed17.jsonl"
-    shares, ratios = chosen(record, H200_RATES, lambda products: [x for x in products if x["kind"] == kind])
+def test_choices_of_products_that_judge_offers_and_factors(record, wanted, count, share, mean):
+    kind, types = wanted
+    shares, ratios = chosen(
+        record, H200_RATES, lambda products: [x for x in products if x["kind"] == kind and x["dtype"] in types]
+    )
     assert len(ratios) == count
     assert statistics.geometric_mean(shares) >= share
     assert statistics.geometric_mean(ratios) >= mean

@@ -235,6 +235,8 @@ FOR_H200 = (
 )
 #: Mirror images of configs for K-major operands, which an H200's products with an MN-major A are offered too.
 FOR_MN_MAJOR_A = (
+    HopperGemmConfig(tile_m=192, tile_n=112, stages=5, pingpong=1, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=208, stages=5, cluster_m=1, cluster_n=2),
     HopperGemmConfig(tile_m=128, tile_n=104, stages=7, pingpong=1, cluster_m=1, cluster_n=2),
     HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=4, cluster_n=2),
     HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=4),

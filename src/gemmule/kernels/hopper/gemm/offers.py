@@ -18,16 +18,17 @@ from .config_lists import (
     FOR_SIDE_BY_SIDE,
 )
 
-#: Columns of tiles that took 6 % longer than the next where K is short.
-_NARROW = 40
+#: Columns of tiles that took longer than the next where K is short; and of which a warpgroup beside another multiplies
+#: a multiple where B is MN-major: rows of 32 bytes take longer.
+_NARROW, _WHOLE = 40, 32
 #: Every config is looked up in these at the first call of a process.
 SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
 LAYERS = frozenset(FOR_LAYERS)
 SHORT_K = frozenset(FOR_SHORT_K)
 _MN_MAJOR_A = frozenset(FOR_MN_MAJOR_A)
 _H200 = frozenset((*FOR_H200, *FOR_MN_MAJOR_A))
-#: Configs that products of few k-tiles are not offered.
-FOR_MANY_K_TILES = SHARED_ROWS.union(one for one in FOR_16_BIT if one.tile_n == _NARROW)
+#: Configs that products of a very short K are not offered.
+FOR_8_K_TILES = SHARED_ROWS.union(one for one in FOR_16_BIT if one.tile_n == _NARROW)
 _FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
 _16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *_H200, *SHORT_K))
 
@@ -48,6 +49,8 @@ def is_offered(config: HopperGemmConfig, k_major: tuple[bool, bool], *, layer: b
     """
     if not is_further(config, k_major):
         return True
+    if config.side_by_side and not any(k_major):
+        return further and config.mma_n % _WHOLE == 0
     if config in LAYERS:
         return layer or (further and k_major[1] and not config.split_k)
     if config in SHARED_ROWS:
@@ -64,4 +67,6 @@ def is_seldom_timed(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> boo
     """Return whether a config, made for K-major operands, was timed with such A and B a few times only."""
     if all(k_major):
         return False
-    return config in LAYERS or config in _MN_MAJOR_A or (config in SHARED_ROWS and not config.side_by_side)
+    if config.side_by_side and config not in LAYERS:
+        return not k_major[1]
+    return config in LAYERS or config in _MN_MAJOR_A or config in SHARED_ROWS
