@@ -75,6 +75,7 @@ def operand_params(
     tile: int,
     multicast_size: int = 1,
     promotion: int | None = None,
+    parts: int = 1,
 ) -> tuple[Param, Param]:
     """Describe A, or B as (N, K), of which TMA loads k-tiles.
 
@@ -90,6 +91,8 @@ def operand_params(
         Rows of a tile, and CTAs of a cluster that share its k-tiles, of which each loads a part for all.
     promotion : int, optional
         As of `TensorMapParam`.
+    parts : int
+        Parts of a tile that MN-major rows in shared memory do not cross.
     """
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
@@ -97,7 +100,7 @@ def operand_params(
         described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_size), promotion)
     else:
         # The K-major box above is 128 bytes of K by rows of M or N; an MN-major one is up to 128 bytes of M or N by K.
-        row_bytes = next(row_bytes for row_bytes in (128, 64, 32, 16) if tile * item % row_bytes == 0)
+        row_bytes = next(row_bytes for row_bytes in (128, 64, 32, 16) if tile // parts * item % row_bytes == 0)
         box = (row_bytes // item, depth // multicast_size)
         described = _tensor_map(operand, matrix.transposed(), batch, box, promotion)
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, *batch))

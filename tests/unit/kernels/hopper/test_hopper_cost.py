@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import statistics
 from pathlib import Path
 
 import numpy as np
@@ -12,21 +11,16 @@ import pytest
 
 from gemmule.core.dtype import Precision
 from gemmule.core.gpu_rates import H100_RATES, H200_RATES
-from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.cost import correction as learned
 from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of, times_us
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_H200
+from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_MN_MAJOR_A, FOR_SHARED_ROWS
 from gemmule.kernels.hopper.gemm.cost import costs
 from gemmule.kernels.hopper.gemm.offers import is_further
 from gemmule.kernels.hopper.gemm.spec import SPEC
-from gemmule.kernels.hopper.refusals import HOPPER
 from gemmule.lab.products import gemm_problem
-from gemmule.lab.records import read_records
-
-RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
 
 
 def config(**fields):
@@ -98,132 +92,6 @@ def test_a_narrow_swizzle_takes_longer_and_no_more_where_lines_begin_anywhere():
     assert 1.1 < ratios[1] < 1.1 * ratios[0]
 
 
-def chosen(record, gpu, wanted):
-    """Return what the choice among the timed configs of a record's wanted products has of the best one's speed, and of
-    that of cuBLASLt's top heuristic."""
-    lines = read_records(RESULTS / record)
-    listed = next(one for one in lines if one["record"] == "configs")
-    kernels = listed.get("kernels", ["hopper_gemm"] * len(listed["configs"]))
-    numbers = {}
-    for number, (kernel, fields) in enumerate(zip(kernels, listed["configs"], strict=True)):
-        if kernel == "hopper_gemm":
-            # Stages beyond those that wait for memory make no difference.
-            numbers.setdefault(HopperGemmConfig.of_record(fields | {"stages": 2}), []).append(str(number))
-    shares, ratios = [], []
-    for one in wanted([line for line in lines if line["record"] == "config_times"]):
-        problem = gemm_problem(one["m"], one["n"], one["k"], one["dtype"], one["out_dtype"], one["layout"])
-        problem = dataclasses.replace(problem, precision=Precision.parse(one["precision"]))
-        predicted = dict(zip(SPEC.configs, SPEC.costs(problem, SPEC.configs, gpu), strict=True))
-        timed = {}
-        for config in SPEC.configs:
-            names = numbers.get(dataclasses.replace(config, stages=2), [])
-            times = [one["times_us"][name] for name in names if name in one["times_us"]]
-            if times:
-                timed[config] = min(times)
-        if not timed:
-            continue
-        taken = min(timed, key=predicted.__getitem__)
-        shares.append(min(timed.values()) / timed[taken])
-        ratios.append(one["cublaslt_us"][0] / timed[taken])
-    return shares, ratios
-
-
-@pytest.mark.parametrize(
-    ("record", "gpu", "mean", "least"),
-    [
-        ("20261123T112529-nvidia-h100-80gb-hbm3-ff3c639.jsonl", H100_RATES, 1.1, 0.8),
-        ("20261123T105522-nvidia-h200-074d04b9a5.jsonl", H200_RATES, 1.1, 0.75),
-    ],
-)
-def test_choices_of_products_that_were_left_out_of_the_fit_beside_cublaslt(record, gpu, mean, least):
-    # benchmarks/experiments/fit_cost_model.py leaves out every eighth.
-    shares, ratios = chosen(record, gpu, lambda products: products[::8])
-    assert len(ratios) > 45
-    assert statistics.geometric_mean(shares) >= 0.975
-    assert statistics.geometric_mean(ratios) >= mean
-    assert min(ratios) >= least
-    assert sum(ratio < 0.95 for ratio in ratios) <= 0.15 * len(ratios)
-
-
-def test_choices_of_layers_of_any_number_of_rows_beside_cublaslt():
-    record = "20261129T120404-nvidia-h200-613cf4d93d.jsonl"
-    shares, ratios = chosen(record, H200_RATES, lambda products: [x for x in products if "layers" in x["kind"]])
-    assert len(ratios) == 225
-    assert statistics.geometric_mean(shares) >= 0.985
-    assert statistics.geometric_mean(ratios) >= 1.0
-
-
-def test_choices_of_products_that_were_left_out_when_the_fit_was_continued():
-    # benchmarks/experiments/continue_fit.py leaves out every third.
-    record = "20261129T141448-nvidia-h200-bd5b536e25.jsonl"
-    shares, ratios = chosen(record, H200_RATES, lambda products: products[::3])
-    assert len(ratios) == 118
-    assert statistics.geometric_mean(shares) >= 0.985
-    assert statistics.geometric_mean(ratios) >= 1.025
-
-
-def test_choices_of_layers_and_draws_since_narrow_epilogue_tiles_are_written_in_batches():
-    record = "20261129T175900-nvidia-h200-e9a30f34fb.jsonl"
-    shares, ratios = chosen(record, H200_RATES, lambda products: products[::3])
-    assert len(ratios) == 97
-    assert statistics.geometric_mean(shares) >= 0.985
-    assert statistics.geometric_mean(ratios) >= 1.055
-    assert sum(ratio < 0.95 for ratio in ratios) <= 0.09 * len(ratios)
-
-
-def test_small_products_with_a_short_k_are_chosen_as_before_a_refit_that_slowed_them():
-    # Of each the choice by these weights and that by a refit are timed: the refit's was 0.94 times as fast.
-    record = "20261129T184744-nvidia-h200-b5a2277b00.jsonl"
-
-    def is_short(one):
-        small = one["k"] <= 1024 and one["m"] * one["n"] < 2**21
-        return one["kind"] == "draw" and one["dtype"] == "bfloat16" and small
-
-    shares, _ = chosen(record, H200_RATES, lambda products: filter(is_short, products))
-    assert len(shares) == 19
-    assert statistics.geometric_mean(shares) >= 0.99
-    assert min(shares) >= 0.9
-    # A choice of which there is no time may be slower still.
-    lines = read_records(RESULTS / record)
-    listed = next(one for one in lines if one["record"] == "configs")
-    timed = list(zip(listed["kernels"], listed["configs"], strict=True))
-    for one in (line for line in lines if line["record"] == "config_times" and is_short(line)):
-        problem = gemm_problem(one["m"], one["n"], one["k"], "bfloat16", "bfloat16", one["layout"])
-        taken = choose(problem, HOPPER, multiprocessors=132, chip="NVIDIA H200", tuned=False)
-        assert (taken.spec.name, taken.config.as_dict()) in (timed[one["before"]], timed[one["now"]])
-
-
-def test_choices_of_layers_that_were_left_out_of_their_fit():
-    # benchmarks/experiments/fit_layers.py leaves out every eighth.
-    record = "20261129T203856-nvidia-h200-95257966f8.jsonl"
-    shares, ratios = chosen(record, H200_RATES, lambda products: products[::8])
-    assert len(ratios) == 106
-    assert statistics.geometric_mean(shares) >= 0.99
-    assert statistics.geometric_mean(ratios) >= 1.0
-
-
-def test_choices_of_layers_that_nothing_was_fitted_to():
-    record = "20261129T212955-nvidia-h200-80df966e90.jsonl"
-    shares, ratios = chosen(record, H200_RATES, lambda products: [x for x in products if x["kind"] == "changed"])
-    assert len(ratios) == 143
-    assert statistics.geometric_mean(shares) >= 0.99
-    assert statistics.geometric_mean(ratios) >= 1.01
-    assert sum(ratio < 0.95 for ratio in ratios) <= 0.08 * len(ratios)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "count", "mean", "below"),
-    # Before: 0.954, 48 % below 0.95, and 1.012, 10 %.
-    [(("draw changed", "mid changed"), 69, 1.0, 0.24), (("layer changed",), 135, 1.02, 0.06)],
-)
-def test_choices_with_further_configs_of_products_that_nothing_was_fitted_to(kinds, count, mean, below):
-    record = "20261130T010732-nvidia-h200-6dcf0ab8fe.jsonl"
-    _, ratios = chosen(record, H200_RATES, lambda products: [x for x in products if x["kind"] in kinds])
-    assert len(ratios) == count
-    assert statistics.geometric_mean(ratios) >= mean
-    assert sum(ratio < 0.95 for ratio in ratios) <= below * count
-
-
 @pytest.mark.parametrize(
     ("layout", "shape", "gpu", "offered"),
     [
@@ -243,15 +111,35 @@ def test_further_configs_are_offered_to_an_h200s_products_that_are_no_layers(lay
     assert np.isfinite(costs(problem, every, gpu)[40:]).all() == offered
 
 
-def test_choices_of_tf32_with_an_mn_major_operand():
-    def wanted(products):
-        return [one for one in products if one["precision"] == "tf32" and one["layout"] in ("nn", "tt")]
+@pytest.mark.parametrize(
+    ("layout", "swap_ab", "gpu", "offered"),
+    [
+        ("nn", 1, H200_RATES, True),
+        ("tt", 0, H200_RATES, True),
+        # The kernel's B is MN-major.
+        ("nn", 0, H200_RATES, False),
+        ("tn", 1, H200_RATES, False),
+        ("nn", 1, H100_RATES, False),
+    ],
+)
+def test_widths_of_k_major_operands_are_offered_to_an_h200s_products_with_an_mn_major_a(layout, swap_ab, gpu, offered):
+    problem = gemm_problem(2000, 2008, 2000, "bfloat16", "bfloat16", layout)
+    widths = (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_MN_MAJOR_A)
+    some = [one for one in widths if one.swap_ab == swap_ab and not one.split_k]
+    every = (*SPEC.configs[:40], *some)
+    assert some
+    assert (np.isfinite(costs(problem, every, gpu)[40:]) == offered).all()
 
-    shares, ratios = chosen("20261129T054750-nvidia-h200-b325a2e23d.jsonl", H200_RATES, wanted)
-    assert len(ratios) == 31
-    # Before: 0.967 and 1.259.
-    assert statistics.geometric_mean(shares) >= 0.975
-    assert statistics.geometric_mean(ratios) >= 1.27
+
+@pytest.mark.parametrize(
+    ("layout", "gpu", "offered"),
+    [("tn", H200_RATES, {192}), ("tn", H100_RATES, set()), ("tt", H200_RATES, {160, 176, 192, 208})],
+)
+def test_warpgroups_side_by_side_by_an_mn_major_b_have_rows_of_64_bytes(layout, gpu, offered):
+    problem = gemm_problem(2000, 2008, 2000, "bfloat16", "bfloat16", layout)
+    some = [one for one in FOR_H200 if one.side_by_side and not one.swap_ab]
+    times = costs(problem, (*SPEC.configs[:40], *some), gpu)[40:]
+    assert {one.tile_n for one, time in zip(some, times, strict=True) if np.isfinite(time)} == offered
 
 
 def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():

@@ -8,7 +8,7 @@ import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS
+from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_MN_MAJOR_A, FOR_SHARED_ROWS
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
@@ -47,6 +47,7 @@ CONFIGS = [
             HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_n=2, cluster_m=1, swap_ab=1, side_by_side=1),
             *FOR_LAYERS,
             *FOR_H200,
+            *FOR_MN_MAJOR_A,
         )
     ),
 ]
@@ -72,7 +73,8 @@ def test_results(config, out, adds, rng):
     [
         SIDE_BY_SIDE_COLUMNS,
         SIDE_BY_SIDE,
-        *(pytest.param(one, marks=SLOW) for one in FOR_H200),
+        SLICES,
+        *(pytest.param(one, marks=SLOW) for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A)),
     ],
     ids=str,
 )
@@ -86,6 +88,26 @@ def test_an_mn_major_operand(config, rng):
         poisoned(BFLOAT16, (200, 144)),
         config=config,
     )
+    assert_product(d, a, b)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SIDE_BY_SIDE,
+        dataclasses.replace(SIDE_BY_SIDE_COLUMNS, tile_m=64, tile_n=192, cluster_m=2),
+        *(
+            pytest.param(dataclasses.replace(SIDE_BY_SIDE, tile_m=192, tile_n=width, **fields), marks=SLOW)
+            for width in (128, 144, 160, 192)
+            for fields in ({"cluster_n": 2}, {"cluster_m": 2, "swap_ab": 1})
+        ),
+    ],
+    ids=str,
+)
+def test_two_mn_major_operands(config, rng):
+    # Warpgroups side by side have rows of their own in shared memory: of 16 to 128 bytes.
+    a, b = random_matrix(rng, BFLOAT16, (200, 136)), random_matrix(rng, BFLOAT16, (136, 232))
+    d = multiply(SPEC, laid_out(a, "col"), laid_out(b, "row"), poisoned(BFLOAT16, (200, 232)), config=config)
     assert_product(d, a, b)
 
 

@@ -194,6 +194,8 @@ class TileRates:
         self.publish[self.split_k] = _PUBLISH * gpu.load
         self.launch = np.full(self.count, _LAUNCH * gpu.launch)
         self._row = each(lambda c: min(c.tile_n * 2 & -c.tile_n * 2, K_BYTES), np.intp)
+        # Those of an MN-major B, where warpgroups side by side have rows of their own.
+        self._row_b = each(lambda c: min(c.mma_n * 2 & -c.mma_n * 2, K_BYTES), np.intp)
         self._layouts: dict[Hashable, LayoutRates] = {}
         self._cache: dict[Hashable, Any] = {}
 
@@ -244,7 +246,7 @@ class TileRates:
             self.of_sides(x[a.begin], x[b.begin]) for x in (_ALIGNED, _BOTH, _CARRIED, _MULTICAST)
         )
         loaded = _LOAD / 256 * self.tile / self._multicast * aligned * self.gpu.load
-        loaded[1] *= [_narrow(int(row), b if not side else a) for row, side in zip(self._row, self.side, strict=True)]
+        loaded[1] *= [_narrow(int(row), b if not side else a) for row, side in zip(self._row_b, self.side, strict=True)]
         latency = LATENCY / self._stages * self.gpu.load
         barriers = _BARRIERS * self.gpu.load
         alone = _norm(self._multiply, loaded.sum(axis=0), latency) + barriers
@@ -256,7 +258,7 @@ class TileRates:
             (
                 np.log2((self._multiply, loaded.sum(axis=0), latency) / both).T,
                 np.log2(loaded[0] / loaded[1]),
-                mn_major * np.log2(K_BYTES / self._row),
+                mn_major * np.log2(K_BYTES / self._row_b),
             )
         )
         writes *= 1 + _WIDER * (result_item - 2)

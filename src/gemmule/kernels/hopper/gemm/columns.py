@@ -14,9 +14,8 @@ _MAX_COLUMNS_RS, _MAX_ACCUMULATORS_RS = 256, 128 * 256
 
 def why_not_columns(dtype: DType, k_major: tuple[bool, bool], config: HopperGemmConfig) -> str | None:
     """Say why the kernel's A and B, K-major or not, have no tiles of so many columns, or None where they have."""
-    if config.side_by_side and (dtype.itemsize != SIDE_BY_SIDE_BYTES or not k_major[1]):
-        # Halves of an MN-major B need not be whole swizzle atoms.
-        return f"config {config}: warpgroups are side by side only if B is K-major and of 16 bits"
+    if config.side_by_side and dtype.itemsize != SIDE_BY_SIDE_BYTES:
+        return f"config {config}: warpgroups are side by side only if B is of 16 bits"
     if dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
     if dtype == INT8 and config.tile_n > _INT8_COLUMNS and config.tile_n % 16:

@@ -233,6 +233,17 @@ FOR_H200 = (
     HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
 )
+#: Mirror images of configs for K-major operands, which an H200's products with an MN-major A are offered too.
+FOR_MN_MAJOR_A = (
+    HopperGemmConfig(tile_m=192, tile_n=112, stages=5, pingpong=1, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=208, stages=5, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, pingpong=1, cluster_m=1, cluster_n=2),
+    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=4, cluster_n=2),
+    HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=4),
+    HopperGemmConfig(tile_m=64, tile_n=112, stages=9, pingpong=1, cluster_m=4),
+    HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
+    HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
+)
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.
 FOR_LONG_K = (
@@ -367,6 +378,7 @@ CONFIGS = (
     *FOR_SIDE_BY_SIDE,
     *FOR_LAYERS,
     *FOR_H200,
+    *FOR_MN_MAJOR_A,
     *FOR_LONG_K,
     *FOR_SHORT_K,
     *FOR_FLOAT8,

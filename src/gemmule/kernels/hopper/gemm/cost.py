@@ -24,16 +24,19 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig
-from .offers import SHARED_ROWS, SHORT_K, is_offered, offered_to
+from .offers import FOR_8_K_TILES, SHARED_ROWS, SHORT_K, is_offered, is_seldom_timed, offered_to
 
 #: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
 #: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
 #: splits K. Fitted to the products of records 20261125T121807 (an H100), 20261125T131244 and 20261128T135333
 #: (H200s).
 _COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
-#: The factor of the same with `split_k`, on the chip that it was timed on: of records 20261129T054750 and
-#: 20261130T040208.
-_SPLIT_K_A, _SPLIT_K_CHIP = 0.92, "H200"
+#: The chip that the factors below were timed on: of the same with `split_k`, of records 20261129T054750 and
+#: 20261130T040208; without it, where CTAs share the loads of A and a warpgroup multiplies 128 rows or more, and the
+#: fewest k-tiles, and k-tiles of all elements, that it holds for, of 20261125T131244 to 20261130T102800.
+_TIMED_CHIP = "H200"
+_SPLIT_K_A = 0.92
+_SHARED_TALL_A, _TALL_K_TILES, _TALL_WORK = 1.12, 10, 2**25
 #: Microseconds that a warpgroup takes longer for 2**14 elements with C, with a function, and with one of these
 #: operations: of records 20261129T203727 and 20261129T210739, H200s; with a matrix that is read by element: 2 to 7 us,
 #: of records 20261130T001854 and 20261130T010854.
@@ -43,13 +46,16 @@ _SLOW = frozenset({"exp", "log", "tanh", "erf", "sigmoid", "gate", "gelu"})
 #: 16-bit operands reads, so that these spill: 1.29 and 1.33 of record 20261130T010854.
 _SPILLED = 1.3
 #: Fewest k-tiles of a product that configs of `FOR_SHARED_ROWS` are offered to, which has K-major operands besides: of
-#: such they were timed. Of others a choice among them took longer (record 20261129T150040).
-_LEAST_K_TILES = 16
+#: such they were timed. Of others a choice among them took longer (record 20261129T150040). And fewest of one that is
+#: offered those of `FOR_8_K_TILES`: 64 x 40 by 1 x 4 took 6 % longer in nine records, 2 % in 20261130T102800.
+_LEAST_K_TILES, _LEAST_OF_ALL = 16, 8
 #: Most k-tiles of a product that configs of `FOR_SHORT_K` are offered to, and their share of the time of those with a
 #: stage more: 0.93 and 0.94 with C, 0.96 and 0.97 with GELU, of record 20261130T032441.
 _MOST_K_TILES, _SHORT_SHARE = 4, 0.96
 #: Bytes of an element of 16 bits.
 _HALF_BYTES = 2
+#: The factor of the times of configs that were seldom timed with an MN-major A: they are to be faster by as much.
+_SELDOM_TIMED = 1.06
 
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
@@ -70,9 +76,10 @@ def costs_of_each(
         return [times_at((), one) for one in positions]
     times = times_us(operation, rates)
     if operation.k_tiles < _LEAST_K_TILES:
-        times += rates.cached(
-            "few k-tiles", lambda: rates.each(lambda one: math.inf if one.on(SMS) in SHARED_ROWS else 0.0)
-        )
+        lacking = FOR_8_K_TILES if operation.k_tiles < _LEAST_OF_ALL else SHARED_ROWS
+        times += rates.cached(lacking, lambda: rates.each(lambda one: math.inf if one.on(SMS) in lacking else 0.0))
+    if dtype.itemsize == _HALF_BYTES and any(mn_major) and offers[1]:
+        times *= rates.cached(("seldom timed", mn_major), lambda: rates.each(lambda one: _caution(mn_major, one)))
     if dtype.is_float8:
         times += promote_us(operation, rates)
         lines = None
@@ -83,7 +90,8 @@ def costs_of_each(
         if lines is None or lines[1] != 1:
             times += rates.cached("columns_only", lambda: rates.each(_only_for_columns))
     if dtype == FLOAT32 and any(mn_major):
-        times *= _registers_factors(mn_major, rates)
+        work = operation.rows * operation.cols * operation.k_tiles
+        times *= _registers_factors(mn_major, rates, work >= _TALL_WORK and operation.k_tiles >= _TALL_K_TILES)
     if problem.epilogue is not None or problem.c is not None:
         times += epilogue_us(operation, rates, None if dtype.is_float8 else _epilogue_us(problem))
     if problem.epilogue is not None and _reads_a_matrix(problem.epilogue) and dtype.itemsize == _HALF_BYTES:
@@ -132,6 +140,12 @@ def _pairs_for_short_k(rates: TileRates) -> tuple[list[int], list[int]]:
     others = (dataclasses.replace(config, stages=config.stages + 1) for config in short)
     found = [places[config] for config in short]
     return found, [places.get(other, place) for other, place in zip(others, found, strict=True)]
+
+
+def _caution(mn_major: tuple[bool, bool], config: HopperGemmConfig) -> float:
+    """Return the factor of predicted times by how often a config was timed with such operands."""
+    k_major = not mn_major[config.swap_ab], not mn_major[1 - config.swap_ab]
+    return _SELDOM_TIMED if is_seldom_timed(config.on(SMS), k_major) else 1.0
 
 
 def _only_for_columns(config: HopperGemmConfig) -> float:
@@ -183,21 +197,26 @@ def _majors(mn_major: tuple[bool, bool], prepares: bool = True) -> tuple[tuple[b
     return (mn_major, (False, False))[: 1 + prepares]
 
 
-def _registers_factors(mn_major: tuple[bool, bool], rates: TileRates) -> Numbers:
+def _registers_factors(mn_major: tuple[bool, bool], rates: TileRates, large: bool) -> Numbers:
     """Return `_registers_factor` of all configs; copies are K-major."""
 
     def compute() -> Numbers:
-        factors = (functools.partial(_registers_factor, major, rates.gpu.learned) for major in _majors(mn_major))
+        chip = rates.gpu.learned
+        factors = (functools.partial(_registers_factor, major, chip, large) for major in _majors(mn_major))
         return rates.of_each([rates.each(factor) for factor in factors])
 
-    return rates.cached(mn_major, compute)
+    return rates.cached((mn_major, large), compute)
 
 
-def _registers_factor(mn_major: tuple[bool, bool], chip: str, config: HopperGemmConfig) -> float:
+def _registers_factor(mn_major: tuple[bool, bool], chip: str, large: bool, config: HopperGemmConfig) -> float:
     """Return the factor of predicted times where one 32-bit operand, of rows or of columns, is MN-major."""
     if not any(mn_major):
         return 1.0
     if config.cluster_k > 1:
         return 1 + _SPLIT_A
     factor = 1 + _COLUMNS_PER_A / max(config.tile_n, _LEAST_COLUMNS) + _SHARED_A * (config.cluster_n > 1)
-    return factor * _SPLIT_K_A if config.split_k and chip == _SPLIT_K_CHIP else factor
+    if chip != _TIMED_CHIP:
+        return factor
+    if config.split_k:
+        return factor * _SPLIT_K_A
+    return factor * _SHARED_TALL_A if large and config.cluster_n > 1 and config.mma_tiles_m > 1 else factor

@@ -117,7 +117,7 @@ class HopperGemm:
             (self.rows, self.columns, self.tile_k), (elements[0], elements[1]),
             (types["a_major"] == "k", types["b_major"] == "k"), config.stages,
             multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m, num_b=self.num_b,
-            num_a=self.num_a,
+            num_a=self.num_a, parts_b=config.warpgroups_n,
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
         tile = {"tile_m": self.rows, "tile_n": self.columns}

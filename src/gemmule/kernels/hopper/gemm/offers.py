@@ -12,18 +12,25 @@ from .config_lists import (
     FOR_H200,
     FOR_LAYERS,
     FOR_LONG_K,
+    FOR_MN_MAJOR_A,
     FOR_SHARED_ROWS,
     FOR_SHORT_K,
     FOR_SIDE_BY_SIDE,
 )
 
+#: Columns of tiles that took longer than the next where K is short; and of which a warpgroup beside another multiplies
+#: a multiple where B is MN-major: rows of 32 bytes take longer.
+_NARROW, _WHOLE = 40, 32
 #: Every config is looked up in these at the first call of a process.
 SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
 LAYERS = frozenset(FOR_LAYERS)
 SHORT_K = frozenset(FOR_SHORT_K)
-_H200 = frozenset(FOR_H200)
+_MN_MAJOR_A = frozenset(FOR_MN_MAJOR_A)
+_H200 = frozenset((*FOR_H200, *FOR_MN_MAJOR_A))
+#: Configs that products of a very short K are not offered.
+FOR_8_K_TILES = SHARED_ROWS.union(one for one in FOR_16_BIT if one.tile_n == _NARROW)
 _FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
-_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *FOR_H200, *SHORT_K))
+_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *_H200, *SHORT_K))
 
 
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
@@ -41,14 +48,25 @@ def is_offered(config: HopperGemmConfig, k_major: tuple[bool, bool], *, layer: b
     `layer` and `further`: whether the product is a layer of a model, and one that further configs are offered to.
     """
     if not is_further(config, k_major):
-        return config not in SHARED_ROWS or all(k_major)
+        return True
+    if config.side_by_side and not any(k_major):
+        return further and config.mma_n % _WHOLE == 0
     if config in LAYERS:
-        return layer or (further and all(k_major) and not config.split_k)
-    return further and (bool(config.side_by_side) or not k_major[0])
+        return layer or (further and k_major[1] and not config.split_k)
+    if config in SHARED_ROWS:
+        return further and k_major[1]
+    return further and (k_major[1] if config.side_by_side else not k_major[0])
 
 
 def is_further(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> bool:
     """Return whether a config is none that all chips' products with such A and B are offered."""
-    if config.side_by_side and config in SHARED_ROWS:
-        return not all(k_major)
-    return config in LAYERS or config in _H200
+    return config in LAYERS or config in _H200 or (config in SHARED_ROWS and not all(k_major))
+
+
+def is_seldom_timed(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> bool:
+    """Return whether a config, made for K-major operands, was timed with such A and B a few times only."""
+    if all(k_major):
+        return False
+    if config.side_by_side and config not in LAYERS:
+        return not k_major[1]
+    return config in LAYERS or config in _MN_MAJOR_A or config in SHARED_ROWS

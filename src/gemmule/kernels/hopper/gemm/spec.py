@@ -273,7 +273,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     promotion = promotion_for(min(problem.m, problem.n)) if a.dtype.itemsize <= MN_MAJOR_BYTES else None
     params = (
         *operand_params(name_a, a, batch, config.tile_m // num_a, config.cluster_n, promotion),
-        *operand_params(name_b, b, batch, config.tile_n // num_b, config.cluster_m, promotion),
+        *operand_params(name_b, b, batch, config.tile_n // num_b, config.cluster_m, promotion, config.warpgroups_n),
         *result_params(*c, batch, box, swap_ab=bool(config.swap_ab)),
         *result_params("d", problem.d, batch, box, swap_ab=bool(config.swap_ab)),
         *scale_params(problem),

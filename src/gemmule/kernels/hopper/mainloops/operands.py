@@ -103,6 +103,7 @@ class OperandStages:
     #: GEMM), each with half of the columns, or rows.
     num_b: int = 1
     num_a: int = 1
+    parts_b: int = 1  #: Parts of B's columns that are whole swizzle atoms each, for warpgroups side by side.
 
     @property
     def stage_bytes(self) -> int:
@@ -130,8 +131,12 @@ class OperandStages:
     def layout_b(self, num_b: int = 1) -> Any:
         """Return the shared-memory layout of all stages of B, or of their part for one of `num_b`."""
         m, n, k = self.cta_tile_mnk
-        tile = (m, n // num_b, k)
-        return hopper_helpers.make_smem_layout_b(_order(self.k_major[1]), tile, self.elements[1], self.num_stages)
+        order, element = _order(self.k_major[1]), self.elements[1]
+        if self.k_major[1] or self.parts_b == 1:
+            return hopper_helpers.make_smem_layout_b(order, (m, n // num_b, k), element, self.num_stages)
+        kind = hopper_helpers.get_smem_layout_atom(order, element, n // self.parts_b)
+        atom = cute.nvgpu.warpgroup.make_smem_layout_atom(kind, element)
+        return cute.tile_to_shape(atom, (n, k, self.num_stages), order=(1, 0, 2))
 
     def tma_a(self, mA: Any) -> TmaTensor:
         """Return the TMA load of the k-tiles of A, or of one of two."""
