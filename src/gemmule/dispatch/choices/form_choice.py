@@ -68,8 +68,10 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
         else:
             gated, copies = num_b_of(problem.epilogue) > 1, choice.spec.next_kernel is not None
             # Complex results of another type may be emulated in a workspace.
-            native = problem.precision is Precision.OZAKI and d.dtype.kind is Kind.COMPLEX and not copies
-            if not others or not (native or (copies and (gated or mixed)) or choice.spec.name in _LAST_RESORTS):
+            complex_ = d.dtype.kind is Kind.COMPLEX
+            native = problem.precision is Precision.OZAKI and complex_ and not copies
+            forms = gated or mixed or (complex_ and several)
+            if not others or not (native or (copies and forms) or choice.spec.name in _LAST_RESORTS):
                 return choice
             if mixed and not gated and copies:
                 # Kernels without epilogues may read both types as they are; no other form copies less.

@@ -65,6 +65,7 @@ def test_operands_whose_elements_do_not_touch_are_copied(strides):
         (("float32", "float64", "float64"), "float64", "float64_gemm"),
         (("int8", "int32", "int32"), "int32", "simt_gemm"),
         (("complex64", "complex128", "complex128"), "complex128", "complex128_gemm"),
+        (("complex64", "complex64", "complex128"), "complex128", "complex128_gemm"),
     ],
     ids=str,
 )
@@ -78,6 +79,13 @@ def test_mixed_types_are_multiplied_as_the_narrowest_that_holds_both(types, wide
     # What TF32 holds is rounded by nothing.
     exact = wide == "float32" and "float32" not in types[:2]
     assert then.problem.precision is (Precision.TF32 if exact else Precision.IEEE)
+
+
+def test_emulation_of_complex64_writes_complex128_by_a_form_where_that_takes_less():
+    problem = contiguous_gemm(4096, 4096, 4096, ("complex64", "complex64", "complex128"))
+    choice = choose(dataclasses.replace(problem, precision=Precision.OZAKI), HOPPER, multiprocessors=132)
+    assert choice.spec.name == "ozaki_complex"
+    assert choice.predicted_us < choose(problem, HOPPER, multiprocessors=132).predicted_us / 2
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "int32", "complex64", "complex128", "tf32"])
