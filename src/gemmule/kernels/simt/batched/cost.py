@@ -33,9 +33,10 @@ _BUSY, _GAPS = 3, 1.04
 _POWER = 8
 #: Rows or columns up to which clusters were timed; beyond, they take twice the time that is predicted here, or more.
 _FEW = 16
-#: Factor on predicted times of CTAs in clusters, and microseconds that each such CTA of an SM adds:
-#: fitted to 23 products of records 20261124T203245 and 20261124T231252 (an H100).
-_CLUSTERED = {1: (1.0, 0.0), 4: (0.91, 0.56), 8: (0.87, 0.66), 16: (0.81, 0.97)}
+#: Factor on predicted times of CTAs in clusters, and microseconds that each such CTA of an SM adds: fitted to 23 products
+#: of records 20261124T203245 and 20261124T231252 (an H100), then all times 1.46 less 6.0 us, to 63 products of few rows,
+#: of which 20 have narrower weights (record 20261130T093639, an H200). No time is less than `_LEAST`.
+_CLUSTERED, _LESS, _LEAST = {4: (1.33, 0.82), 8: (1.27, 0.96), 16: (1.18, 1.42)}, 6.0, 3.3
 #: FMAs of float64 a scheduler issues every second cycle.
 _FMA = {4: 1, 8: 2}
 
@@ -114,7 +115,10 @@ def costs(
         issue = each * cycles * facts.warps / _CYCLES
         moving = memory if facts.resident >= _BUSY else memory * _GAPS
         time = float((moving**_POWER + issue**_POWER + (waves * alone) ** _POWER) ** (1 / _POWER))
-        predicted = _LAUNCH + _FIRST + time + (_EXCHANGE + _PEER * peers if peers else 0.0)
-        factor, each_us = _CLUSTERED.get(config.cluster_k, _CLUSTERED[max(_CLUSTERED)])
-        found.append(factor * predicted + each_us * ctas / gpu.multiprocessors)
+        predicted = _LAUNCH + _FIRST + time
+        if peers:
+            factor, each_us = _CLUSTERED.get(config.cluster_k, _CLUSTERED[max(_CLUSTERED)])
+            predicted = factor * (predicted + _EXCHANGE + _PEER * peers) + each_us * ctas / gpu.multiprocessors - _LESS
+            predicted = (max(predicted, 0.0) ** 3 + _LEAST**3) ** (1 / 3)
+        found.append(predicted)
     return found
