@@ -33,9 +33,9 @@ _BUSY, _GAPS = 3, 1.04
 _POWER = 8
 #: Rows or columns up to which clusters were timed; beyond, they take twice the time that is predicted here, or more.
 _FEW = 16
-#: Factor on predicted times of CTAs in clusters, and microseconds that each such CTA of an SM adds: fitted to 23 products
-#: of records 20261124T203245 and 20261124T231252 (an H100), then all times 1.46 less 6.0 us, to 63 products of few rows,
-#: of which 20 have narrower weights (record 20261130T093639, an H200). No time is less than `_LEAST`.
+#: Factor on predicted times of CTAs in clusters, and microseconds that each such CTA of an SM adds: fitted to 23
+#: products of records 20261124T203245 and 20261124T231252 (an H100), then, with what is taken off all times and the
+#: least, to 63 products of few rows, of which 20 have narrower weights (record 20261130T093639, an H200).
 _CLUSTERED, _LESS, _LEAST = {4: (1.33, 0.82), 8: (1.27, 0.96), 16: (1.18, 1.42)}, 6.0, 3.3
 #: FMAs of float64 a scheduler issues every second cycle.
 _FMA = {4: 1, 8: 2}
