@@ -33,10 +33,13 @@ _BUSY, _GAPS = 3, 1.04
 _POWER = 8
 #: Rows or columns up to which clusters were timed; beyond, they take twice the time that is predicted here, or more.
 _FEW = 16
-#: Factor on predicted times of CTAs in clusters, and microseconds that each such CTA of an SM adds: fitted to 23
-#: products of records 20261124T203245 and 20261124T231252 (an H100), then, with what is taken off all times and the
-#: least, to 63 products of few rows, of which 20 have narrower weights (record 20261130T093639, an H200).
-_CLUSTERED, _LESS, _LEAST = {4: (1.33, 0.82), 8: (1.27, 0.96), 16: (1.18, 1.42)}, 6.0, 3.3
+#: Factor on predicted times of CTAs in clusters, and microseconds that each such CTA of an SM adds:
+#: fitted to 23 products of records 20261124T203245 and 20261124T231252 (an H100).
+_CLUSTERED = {4: (0.91, 0.56), 8: (0.87, 0.66), 16: (0.81, 0.97)}
+#: Of operands that are narrower than the result, a factor on those times, what is less, and the least share: as 20
+#: products of record 20261130T093639 took (an H200). Times of one type are 3 us too long for small products too, but
+#: `simt_gemm`'s, which they are compared with, are likewise.
+_FACTOR, _LESS, _LEAST = 1.58, 7.2, 0.55
 #: FMAs of float64 a scheduler issues every second cycle.
 _FMA = {4: 1, 8: 2}
 
@@ -118,7 +121,8 @@ def costs(
         predicted = _LAUNCH + _FIRST + time
         if peers:
             factor, each_us = _CLUSTERED.get(config.cluster_k, _CLUSTERED[max(_CLUSTERED)])
-            predicted = factor * (predicted + _EXCHANGE + _PEER * peers) + each_us * ctas / gpu.multiprocessors - _LESS
-            predicted = (max(predicted, 0.0) ** 3 + _LEAST**3) ** (1 / 3)
+            predicted = factor * (predicted + _EXCHANGE + _PEER * peers) + each_us * ctas / gpu.multiprocessors
+            if min(items) < items[2]:
+                predicted = max(_FACTOR * predicted - _LESS, _LEAST * predicted)
         found.append(predicted)
     return found
