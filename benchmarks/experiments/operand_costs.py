@@ -59,10 +59,14 @@ CASES = (
     *((pair, precision, kinds) for pair in ("float32 complex64", "complex64 float32", "float64 complex128",
         "complex128 float64") for precision, kinds in (("", "rr"), ("", "rc"), ("", "cr"), ("ozaki", "rr"))),
     *((types, "", "rr") for types in ("complex128 complex128 complex64", "complex64 complex64 complex128")),
+    ("int8 int8 int8", "", "rc"), ("int8 int8 int8", "", "rr"), ("int8 int8 int32", "", "rc"),
+    ("int8 int8 float16", "", "rc"), ("float32 float32 bfloat16", "tf32", "rc"),
+    ("float16 float16 bfloat16", "", "rc"), ("float16 float16 float16", "", "rc"),
 )  # fmt: skip
 GATED = "gated"
-#: Kernels that such products ran before; few rows by narrower weights; and real times complex ones.
+#: Kernels that such products ran before; results of other types; few rows by narrower weights; and real times complex.
 _BEFORE, _FEW_ROWS = ("mma_sync_gemm", "simt_batched", "gemm_reference"), ("hopper_gemm_upcast",)
+_OUTPUTS = (*_BEFORE, "simt_gemm")
 _COMPLEX = ("complex_gemm_upcast",)
 
 
@@ -111,10 +115,15 @@ class Operands:
                 kind = getattr(torch, matrix.dtype.name)
                 count = span(matrix)
                 if matrix.dtype.kind is Kind.INTEGER:
-                    most = 2 ** (8 * matrix.dtype.itemsize - 1)
+                    # float16 holds the results.
+                    is_half = self.problem.a.dtype == self.problem.b.dtype and self.problem.d.dtype.name == "float16"
+                    most = 16 if is_half else 2 ** (8 * matrix.dtype.itemsize - 1)
                     memory = torch.randint(-most, most - 1, (count,), dtype=kind, device="cuda")
                 else:
-                    memory = torch.randn(count, dtype=torch.float32, device="cuda").to(kind)
+                    memory = torch.randn(count, dtype=torch.float32, device="cuda")
+                    if case.precision == GATED and "int8" in case.types:
+                        memory *= 2.0**-8
+                    memory = memory.to(kind)
                     if matrix.dtype.kind is Kind.COMPLEX:
                         memory += 1j * torch.randn(count, dtype=torch.float32, device="cuda")
                 views[name] = memory.as_strided((matrix.rows, matrix.cols), (matrix.row_stride, matrix.col_stride))
@@ -155,7 +164,7 @@ class Operands:
         """Return PyTorch's way to the same result: it converts what is of another type."""
         torch, (a, b, d) = self._torch, (self.views[index][name] for name in "abd")
         if self.problem.a.dtype.name == self.problem.b.dtype.name == "int8":
-            return lambda: torch._int_mm(a.contiguous(), b.T.contiguous().T)
+            return lambda: torch._int_mm(a.contiguous(), b.T.contiguous().T).to(d.dtype)
         common = torch.promote_types(a.dtype, b.dtype)
         if common != d.dtype and d.dtype in (torch.float64, torch.complex128):
             common = d.dtype
@@ -175,7 +184,8 @@ def choices_of(case: Case, device: Any) -> dict[str, Choice]:
     found = {"now": choose(case.problem, device.arch, **facts)}
     few = found["now"].spec.name == "simt_batched" and case.problem.a.dtype != case.problem.b.dtype
     parts = getattr(found["now"].form, "name", "") == PARTS
-    names = _FEW_ROWS if few else _COMPLEX if parts else _BEFORE
+    several = len(case.types.split()) > len("ab")
+    names = _FEW_ROWS if few else _COMPLEX if parts else _OUTPUTS if several else _BEFORE
     before = tuple(spec for spec in kernels_of("gemm") if spec.name in names)
     if case.precision == GATED:
         reference = before[-1]
@@ -188,7 +198,7 @@ def choices_of(case: Case, device: Any) -> dict[str, Choice]:
         or parts
         or "upcast" in found["now"].spec.name
         or "int32" in case.types
-        or len(case.types.split()) > len("ab")
+        or several
         or (case.types == "int8 int8" and "s" not in case.kinds)
     ):
         with contextlib.suppress(NoKernelError):

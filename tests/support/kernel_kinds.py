@@ -116,6 +116,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     },
     "complex_gemm_upcast": (
         Family((("complex64", "complex128", "complex128"),), layouts=_WITH_STRIDED),
+        Family((("complex64", "complex64", "complex128"),)),
         Family((("complex64",) * 3, ("complex128",) * 3), layouts=_STRIDED),
     ),
     "gemm_reference": (

@@ -22,7 +22,7 @@ from gemmule.core.spec import Choice, KernelSpec
 
 from . import protocol
 from .bench_plan import BenchPlan
-from .bench_records import Record, failed, skipped
+from .bench_records import Record, broken_by, failed, skipped
 from .device import Operands
 from .operation import Operation
 from .paced import PacedTimer
@@ -190,13 +190,18 @@ class Bench(abc.ABC, Generic[P, PointT]):
                 return skipped(self.operation, problem, choice, str(error))
             return failed(self.operation, problem, choice, str(error), kind="failed")
 
-    def _raise_if_broken(self, problem: P, choice: Choice, error: DriverError) -> None:
-        """Raise if a kernel's error broke the device for good."""
+    def _raise_if_broken(self, problem: P, by: Choice | str, error: Exception) -> None:
+        """Raise if an error of a kernel, or of a library of that name, broke the device for good."""
         try:
             # A device that is of no more use fails this call too.
             self._device.memory_free()
-        except DriverError:
-            raise BrokenError(failed(self.operation, problem, choice, str(error)), error) from error
+        except DriverError as found:
+            cause = error if isinstance(error, DriverError) else found
+            if isinstance(by, str):
+                record = broken_by(self.operation, problem, by, str(cause))
+            else:
+                record = failed(self.operation, problem, by, str(cause))
+            raise BrokenError(record, cause) from error
 
     def _warm_up(self, report: Callable[[str], None]) -> None:
         """Load the device before the first figure; by default the first measurement does."""

@@ -39,6 +39,12 @@ def failed(operation: Operation[P], problem: P, choice: Choice, reason: str, kin
     }
 
 
+def broken_by(operation: Operation[P], problem: P, library: str, reason: str) -> Record:
+    """Return the record of a library whose kernel broke the device."""
+    what = {"what": f"{library} {operation.text(problem)}", "passed": 0, "failed": 1, "kernel": library}
+    return {"record": "check", **what, **operation.fields(problem), "reason": reason}
+
+
 def timed(operation: Operation[P], problem: P, choice: Choice, chosen_by: str) -> Record:
     """Return how the record of a kernel that was timed begins."""
     return {

@@ -102,13 +102,18 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
                 algorithms = stack.enter_context(self._baseline.algorithms(problem, point.operands))
                 record = self._yardstick_record(problem, point, algorithms)
             except UnsupportedError as error:
+                self._raise_if_broken(problem, BASELINE, error)
                 point.baselines = {}
                 record = skipped(GEMM, problem, None, str(error), BASELINE)
+            except DriverError as error:
+                self._raise_if_broken(problem, BASELINE, error)
+                raise
             yield record
         if self._torch is not None:
             try:
                 point.torch = self._torch.work(problem, point.operands)
             except UnsupportedError as error:
+                self._raise_if_broken(problem, TORCH, error)
                 yield skipped(GEMM, problem, None, str(error), TORCH)
 
     def _yardstick_record(
@@ -234,11 +239,11 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
         inputs = random_inputs(problem, self._plan.seed)
         with contextlib.ExitStack() as stack:
             operands = stack.enter_context(self._device.operands(problem, inputs, 1))
-            works: list[tuple[Work, Choice | None]] = []
+            works: list[tuple[Work, Choice | str]] = []
             if self._baseline is not None:
                 with contextlib.suppress(UnsupportedError):
                     algorithms = stack.enter_context(self._baseline.algorithms(problem, operands))
-                    works = [(one.work, None) for one in algorithms]
+                    works = [(one.work, BASELINE) for one in algorithms]
             for choice in choices:
                 try:
                     works.append((self._device.kernel(problem, choice, operands), choice))
@@ -254,11 +259,9 @@ class GemmBench(Bench[GemmProblem, GemmPoint]):
                 try:
                     work()
                     self._timer.warm(work)
-                except UnsupportedError:
-                    continue
-                except DriverError as error:
-                    if by is not None:
-                        self._raise_if_broken(problem, by, error)
+                except (UnsupportedError, DriverError) as error:
+                    # What follows is not to blame.
+                    self._raise_if_broken(problem, by, error)
                     continue
                 break
 

@@ -44,6 +44,16 @@ _CUDA_TYPES = {
 # Sums in float32 of float32 inputs are FFMA, but for TF32.
 _COMPUTE = {"float64": "COMPUTE_64F", "float32": "COMPUTE_32F", "int32": "COMPUTE_32I"}
 _TF32 = "COMPUTE_32F_FAST_TF32"
+#: Types of results that cuBLASLt documents, by those of A and B; its heuristic names algorithms for others too.
+_RESULTS = {
+    "float64": ("float64",),
+    "float32": ("float32",),
+    "float16": ("float16", "float32"),
+    "bfloat16": ("bfloat16", "float32"),
+    "int8": ("int8", "int32"),
+    "complex64": ("complex64",),
+    "complex128": ("complex128",),
+}
 
 
 @dataclass(frozen=True)
@@ -140,6 +150,9 @@ class CublasLt:
         for name, matrix in problem.operands().items():
             if matrix.dtype.name not in _CUDA_TYPES:
                 raise UnsupportedError(f"cuBLASLt has no type for {name} of {matrix.dtype}")
+        a, d = problem.a.dtype.name, problem.d.dtype.name
+        if d not in _RESULTS.get(a, (d,)):
+            raise UnsupportedError(f"cuBLASLt documents no product of {a} into {d}")
         if len(problem.batch) > 1:
             raise UnsupportedError("the baseline takes one batch dimension")
         # TF32 is held against TF32, bf16x6 against float32, ozaki-15 against float64. Sums of 8-bit floats are promoted

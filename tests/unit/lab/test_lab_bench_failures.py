@@ -10,7 +10,7 @@ from gemmule.core.spec import Choice
 from gemmule.lab.bench_plan import BenchPlan
 from gemmule.lab.gemm_bench import GemmBench
 from gemmule.lab.products import gemm_problem
-from support.fakes.bench import CONFIGS, FakeDevice
+from support.fakes.bench import CONFIGS, FakeBaseline, FakeDevice
 from support.fakes.laboratory import laboratory
 from support.fakes.scripted_runs import FAST, H100, SECONDS, SLOW, kinds, run
 
@@ -224,6 +224,34 @@ def test_a_device_that_broke_ends_the_run():
         found.extend(GemmBench(plan, device, H100, None).records())
     assert kinds(found) == [("check", "fast")]
     assert "CUDA_ERROR_LAUNCH_FAILED" in found[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    "error", [None, UnsupportedError("cuBLASLt does not run its own algorithm")], ids=["", "short"]
+)
+@pytest.mark.parametrize("warm_up", [True, False])
+def test_a_baseline_that_broke_the_device_is_to_blame(warm_up, error):
+    class Broken(FakeDevice):
+        def memory_free(self):
+            if self.free is None:
+                raise DriverError("cuMemGetInfo", "CUDA_ERROR_ILLEGAL_ADDRESS", "no")
+            return self.free
+
+    def breaks():
+        # The load before the first figure is of another product.
+        if warm_up or len(device.sets) > 1:
+            device.free = None
+            raise error or DriverError("cuEventSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", "no")
+        return 1e-3
+
+    device, found = Broken(SECONDS | dict.fromkeys(("y0", "y1", "y2"), breaks)), []
+    problem = gemm_problem(96, 80, 64, "float32", "float32", "nn")
+    plan = BenchPlan((problem,), (Choice(FAST, FAST.default),), warm_up_seconds=0.01)
+    with pytest.raises(DriverError, match=r"cublaslt \d+ x .* broke the GPU"):
+        found.extend(GemmBench(plan, device, H100, FakeBaseline(device)).records())
+    assert kinds(found) == [("check", "cublaslt")]
+    assert found[0]["m"] == (64 if warm_up else 96)
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in found[0]["reason"]
 
 
 def test_rows_that_are_not_sampled_are_checked_as_written_for_integers_too():

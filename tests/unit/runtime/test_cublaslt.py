@@ -288,6 +288,16 @@ def test_what_it_does_not_take_is_told_without_advice_on_logging(bindings):
     assert dtype_named("float8_e5m2") is problem.a.dtype
 
 
+@pytest.mark.parametrize(
+    "types", [("float32", "bfloat16"), ("float16", "bfloat16"), ("int8", "float16")], ids=" to ".join
+)
+def test_no_algorithm_is_wanted_for_results_of_types_that_it_does_not_document(bindings, types):
+    problem = gemm_problem(3, 5, 7, *types, "nn")
+    with pytest.raises(UnsupportedError, match=f"cuBLASLt documents no product of {types[0]} into {types[1]}"):
+        multiply(bindings, problem, random_inputs(problem, 0))
+    assert bindings.launched == []
+
+
 def test_an_algorithm_that_does_not_run_says_so(bindings):
     def fails(*arguments):
         raise bindings.cuBLASLtError("execution failed. You can set CUBLASLT_LOG_LEVEL=5")

@@ -23,6 +23,7 @@ MIXED = (
     ("int32", "int8", "int32"),
     ("complex64", "float32", "complex64"),
     ("int8", "complex128", "complex128"),
+    ("complex64", "complex64", "complex128"),
 )
 
 

@@ -34,6 +34,9 @@ from .config_choice import predicted_us
 Choose = Callable[[Problem, Sequence[KernelSpec]], Choice]
 #: Bytes that a further launch moves in a microsecond on an H200 where its kernel predicts no time.
 _MOVED = 2.7e6
+#: Microseconds by which a transpose beside a real product takes less than alone, as its kernels overlap with it: 1.6 or
+#: more at 256 and 1024 cubed (record 20261130T093532).
+_OVERLAPPED = 1.5
 #: Most bytes of accumulators in a workspace, where another form takes none: results may nearly fill the memory.
 _MOST_WORKSPACE = 16 << 30
 #: The kernel that takes every problem, slowly.
@@ -68,8 +71,10 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
         else:
             gated, copies = num_b_of(problem.epilogue) > 1, choice.spec.next_kernel is not None
             # Complex results of another type may be emulated in a workspace.
-            native = problem.precision is Precision.OZAKI and d.dtype.kind is Kind.COMPLEX and not copies
-            if not others or not (native or (copies and (gated or mixed)) or choice.spec.name in _LAST_RESORTS):
+            complex_ = d.dtype.kind is Kind.COMPLEX
+            native = problem.precision is Precision.OZAKI and complex_ and not copies
+            forms = gated or mixed or (complex_ and several)
+            if not others or not (native or (copies and forms) or choice.spec.name in _LAST_RESORTS):
                 return choice
             if mixed and not gated and copies:
                 # Kernels without epilogues may read both types as they are; no other form copies less.
@@ -112,7 +117,8 @@ def choices_of_forms(
                     continue
                 steps = [_further(one, choose, gpu) for one in form.steps(inner)]
                 form = dataclasses.replace(form, kernels=tuple((step.spec, step.config) for step, _ in steps))
-                us = None if us is None else us + sum(step_us for _, step_us in steps) * math.prod(outer)
+                less = _OVERLAPPED * gpu.launch if gpu is not None and isinstance(form, RealParts) else 0.0
+                us = None if us is None else us + sum(max(one - less, 0.0) for _, one in steps) * math.prod(outer)
         except NoKernelError as error:
             errors.append(error)
             continue

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
     BFLOAT16,
+    COMPLEX128,
     FLOAT16,
     FLOAT32,
     TF32_SIGNIFICAND,
     DType,
+    Kind,
     Precision,
     accumulator,
 )
@@ -55,10 +57,12 @@ _ENOUGH = 4
 def common_type(problem: GemmProblem) -> DType:
     """Return the type that A and B are multiplied in: the narrowest that holds both and has a kernel.
 
-    If 16 bits hold neither of two types, it is the result's.
+    If 16 bits hold neither of two types, it is the result's, and so it is of complex128 results.
     """
     a, b = problem.a.dtype, problem.b.dtype
     if (sums := accumulator(a, b)) != FLOAT32 or FLOAT32 in (a, b):
+        if sums.kind is Kind.COMPLEX and problem.d.dtype == COMPLEX128:
+            return COMPLEX128
         return sums
     halves = [half for half in _HALVES if half.holds(a) and half.holds(b)]
     if not halves:

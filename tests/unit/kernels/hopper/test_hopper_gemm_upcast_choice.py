@@ -65,6 +65,7 @@ def test_operands_whose_elements_do_not_touch_are_copied(strides):
         (("float32", "float64", "float64"), "float64", "float64_gemm"),
         (("int8", "int32", "int32"), "int32", "simt_gemm"),
         (("complex64", "complex128", "complex128"), "complex128", "complex128_gemm"),
+        (("complex64", "complex64", "complex128"), "complex128", "complex128_gemm"),
     ],
     ids=str,
 )
@@ -78,6 +79,33 @@ def test_mixed_types_are_multiplied_as_the_narrowest_that_holds_both(types, wide
     # What TF32 holds is rounded by nothing.
     exact = wide == "float32" and "float32" not in types[:2]
     assert then.problem.precision is (Precision.TF32 if exact else Precision.IEEE)
+
+
+@pytest.mark.parametrize(
+    ("shape", "types", "kernel"),
+    [
+        ((1, 1024, 1024), ("float16", "bfloat16", "float32"), "simt_batched"),
+        ((1, 8192, 8192), ("float16", "bfloat16", "float32"), "simt_batched"),
+        ((192, 192, 192), ("float16", "bfloat16", "float32"), SPEC.name),
+        ((256, 256, 256), ("complex64", "float32", "complex64"), "simt_gemm"),
+        ((256, 256, 256), ("complex128", "float64", "complex128"), "float64_gemm"),
+        ((1024, 1024, 1024), ("int8", "int8", "int8"), "mma_sync_gemm"),
+        ((1536, 3072, 768), ("int8", "int8", "int8"), "hopper_gemm_k_major"),
+        ((2048, 2048, 2048), ("int8", "int8", "int8"), "hopper_gemm_k_major"),
+    ],
+    ids=str,
+)
+def test_what_was_faster_on_an_h200_is_chosen(shape, types, kernel):
+    """Records 20261130T093532 (the times of the parts), T093639, T093654 and T102900."""
+    problem = contiguous_gemm(*shape, types)
+    assert choose(problem, HOPPER, multiprocessors=132, chip="NVIDIA H200", tuned=False).spec.name == kernel
+
+
+def test_emulation_of_complex64_writes_complex128_by_a_form_where_that_takes_less():
+    problem = contiguous_gemm(4096, 4096, 4096, ("complex64", "complex64", "complex128"))
+    choice = choose(dataclasses.replace(problem, precision=Precision.OZAKI), HOPPER, multiprocessors=132)
+    assert choice.spec.name == "ozaki_complex"
+    assert choice.predicted_us < choose(problem, HOPPER, multiprocessors=132).predicted_us / 2
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "int32", "complex64", "complex128", "tf32"])

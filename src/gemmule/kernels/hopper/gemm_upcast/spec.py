@@ -111,14 +111,9 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that takes operands as they are, where copies do not pay: few rows, small products, batches."""
     if not SIMT_BATCHED.is_refused(problem, HOPPER):
-        mixed = problem.a.dtype != problem.b.dtype
         found = SIMT_BATCHED.cheapest(problem, HOPPER, gpu)
-        return SIMT_BATCHED.name if found is not None and found[1] < cost * (_MIXED if mixed else 1.0) else None
+        return SIMT_BATCHED.name if found is not None and found[1] < cost else None
     return faster_reference(problem, cost, gpu)
-
-
-#: Share of the predicted time that `simt_batched` must take less than where it converts operands: not timed.
-_MIXED = 0.8
 
 
 SPEC = KernelSpec(

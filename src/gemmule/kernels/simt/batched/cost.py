@@ -35,7 +35,11 @@ _POWER = 8
 _FEW = 16
 #: Factor on predicted times of CTAs in clusters, and microseconds that each such CTA of an SM adds:
 #: fitted to 23 products of records 20261124T203245 and 20261124T231252 (an H100).
-_CLUSTERED = {1: (1.0, 0.0), 4: (0.91, 0.56), 8: (0.87, 0.66), 16: (0.81, 0.97)}
+_CLUSTERED = {4: (0.91, 0.56), 8: (0.87, 0.66), 16: (0.81, 0.97)}
+#: Of operands that are narrower than the result, a factor on those times, what is less, and the least share: as 20
+#: products of record 20261130T093639 took (an H200). Times of one type are 3 us too long for small products too, but
+#: `simt_gemm`'s, which they are compared with, are likewise.
+_FACTOR, _LESS, _LEAST = 1.58, 7.2, 0.55
 #: FMAs of float64 a scheduler issues every second cycle.
 _FMA = {4: 1, 8: 2}
 
@@ -114,7 +118,11 @@ def costs(
         issue = each * cycles * facts.warps / _CYCLES
         moving = memory if facts.resident >= _BUSY else memory * _GAPS
         time = float((moving**_POWER + issue**_POWER + (waves * alone) ** _POWER) ** (1 / _POWER))
-        predicted = _LAUNCH + _FIRST + time + (_EXCHANGE + _PEER * peers if peers else 0.0)
-        factor, each_us = _CLUSTERED.get(config.cluster_k, _CLUSTERED[max(_CLUSTERED)])
-        found.append(factor * predicted + each_us * ctas / gpu.multiprocessors)
+        predicted = _LAUNCH + _FIRST + time
+        if peers:
+            factor, each_us = _CLUSTERED.get(config.cluster_k, _CLUSTERED[max(_CLUSTERED)])
+            predicted = factor * (predicted + _EXCHANGE + _PEER * peers) + each_us * ctas / gpu.multiprocessors
+            if min(items) < items[2]:
+                predicted = max(_FACTOR * predicted - _LESS, _LEAST * predicted)
+        found.append(predicted)
     return found
