@@ -30,6 +30,7 @@ from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, TransposeProblem, inner_problem, mark_own_transpose
 from gemmule.core.spec import KernelSpec
 from gemmule.dispatch.registry import REGISTRY, kernels_of
+from gemmule.kernels.emulation.guard_decision.spec import SPEC as DECISION
 from gemmule.kernels.quantize.spec import BY_TENSOR
 from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
 
@@ -146,7 +147,7 @@ def transposes() -> tuple[TransposeProblem, ...]:
 
 def unplanned() -> tuple[KernelSpec, ...]:
     """Return the kernels of which all signatures are listed, without problems."""
-    return (*kernels_of("grouped"), QUANTIZE, BY_TENSOR)
+    return (*kernels_of("grouped"), QUANTIZE, BY_TENSOR, DECISION)
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.quantize import choose_quantize
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose
+from gemmule.kernels.emulation.guard_decision.spec import SPEC as DECISION
 
 from .draws import PART, layer_problems, part, problems, shipped_problems
 from .forms import quantisations
@@ -31,8 +32,8 @@ DRAWS, LEAST = 400_000, 3
 FIRST_TRIES = 10
 #: Most kernels, which keeps the wheel under `build.MOST_BYTES`.
 MOST = 7_700
-#: Kernels that run what no other packed kernel does, and those of copies that no draw needs.
-GENERAL = ("gemm_reference", "transpose_reference")
+#: Kernels that run what no other packed kernel does, a decision that is asked for, and copies that no draw needs.
+GENERAL = ("gemm_reference", "transpose_reference", DECISION.name)
 COPYING = ("hopper_gemm_upcast", "complex_gemm_upcast")
 #: The chips that choose, by their drivers' names, and their SMs; last the virtual GPU, one draw in so many.
 CHIPS = (("NVIDIA H100 80GB HBM3", 132), ("NVIDIA H200", 132))
@@ -110,7 +111,7 @@ def _quantising() -> Iterator[Job]:
 
 def _general() -> Iterator[Job]:
     """Yield the general kernels, and copies of operands of mixed types and of any strides, which no draw has."""
-    for spec in REGISTRY:
+    for spec in (*REGISTRY, DECISION):
         for signature in spec.signatures(ARCH):
             if spec.name in GENERAL:
                 yield Job(spec, spec.default, signature, ARCH)

@@ -47,7 +47,7 @@ def test_first_tries_have_powers_of_two_and_complex_numbers():
     }
     parts = {one.by for one in forms.quantisations()}
     assert parts == {"tensor", "row", "block"}
-    assert {"quantize", "quantize_tensor"} <= {job.spec.name for job in members.every_member(300, 2)}
+    assert {"quantize", "quantize_tensor", "guard_decision"} <= {job.spec.name for job in members.every_member(300, 2)}
     powers, others = (
         sum(isinstance(x, GemmProblem) and x.m.bit_count() == x.n.bit_count() == x.k.bit_count() == 1 for x in drawn)
         for drawn in (tries, draws.problems(300, 5))

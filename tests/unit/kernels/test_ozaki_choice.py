@@ -218,15 +218,15 @@ def test_the_guarded_form_launches_the_guard_first_then_the_native_kernel():
     assert choice.spec is SPEC
     launches, held = choice.launches(problem_of(4096, 4096, 4096, precision=Precision.OZAKI))
     assert [one.spec.name for one in launches] == [
-        "ozaki_gemm", "ozaki_scales", "ozaki_guard", "guard_decision", "float64_guarded", "ozaki_residues",
+        "ozaki_gemm", "ozaki_scales", "ozaki_guard", "float64_guarded", "ozaki_residues",
         "ozaki_products", "ozaki_reconstruction",
     ]  # fmt: skip
     # Memory is for as many moduli as may be chosen.
     assert held["residues of rows"] == 16 * 4096 * 4096
-    assert (held["shortfall"], held["products"]) == (4, 4)
-    # All after the decision read it.
-    for one in launches[4:]:
-        assert "products" in {param.operand for param in one.launch.params if isinstance(param, TensorParam)}
+    assert held["shortfall"] == 16
+    # All after the guard read it.
+    for one in launches[3:]:
+        assert "shortfall" in {param.operand for param in one.launch.params if isinstance(param, TensorParam)}
     # The first one sets what others raise: no memset is needed.
     assert not any(one.zeroed for launch in launches for one in launch.launch.workspaces)
 
@@ -235,8 +235,8 @@ def test_complex_elements_have_three_products_a_modulus_and_their_own_native_ker
     problem = problem_of(2048, 2048, 2048, dtype="complex128", precision=Precision.OZAKI)
     launches, held = chosen(problem).launches(problem)
     assert [one.spec.name for one in launches] == [
-        "ozaki_complex", "ozaki_pairs", "ozaki_scales", "ozaki_guard", "guard_decision",
-        "complex128_guarded", "ozaki_residues", "ozaki_products", "ozaki_reconstruction",
+        "ozaki_complex", "ozaki_pairs", "ozaki_scales", "ozaki_guard", "complex128_guarded", "ozaki_residues",
+        "ozaki_products", "ozaki_reconstruction",
     ]  # fmt: skip
     assert held["residues of rows"] == 3 * 16 * 2048 * 2048
     # Magnitudes of the sums of real parts, and of imaginary ones.
@@ -273,7 +273,7 @@ def test_the_guard_of_float32():
     problem = problem_of(4096, 4096, 4096, dtype="float32", precision=Precision.OZAKI)
     choice = chosen(problem)
     names = [one.spec.name for one in choice.launches(problem)[0]]
-    assert names == ["bf16x6_gemm", "guard_decision", "bf16x6_products", "simt_guarded"]
+    assert names == ["bf16x6_gemm", "bf16x6_products", "simt_guarded"]
 
 
 @pytest.mark.parametrize("dtypes", [("float32", "float64"), ("float16", "float16"), ("int32", "int32")], ids="-".join)

@@ -15,11 +15,10 @@ from gemmule.kernels.emulation.guard import (
     FEWEST_SAMPLES,
     INFINITE_BITS,
     MAGNITUDE_SHIFTS,
-    NEVER,
     SAMPLE_RUN,
     SCALE_STEPS,
     float8_e5m2,
-    largest_shortfalls,
+    furthest_below,
     least_bound,
     least_magnitude,
     least_share,
@@ -54,12 +53,13 @@ def test_samples_are_enough_and_within_k(k):
 
 @pytest.mark.parametrize("real", CHOICES, ids=str)
 @pytest.mark.parametrize("k", [1, 3, 64, 1000, 8192, 2**17])
-def test_shortfalls_are_ordered_as_lower_bounds_are(k, real):
-    shortfalls = largest_shortfalls(k, real)
-    assert list(shortfalls) == sorted(set(shortfalls))
-    assert shortfalls[-1] < NEVER
-    for shortfall, step in zip(shortfalls, SCALE_STEPS, strict=True):
-        passing = struct.unpack("<f", struct.pack("<i", INFINITE_BITS - shortfall))[0]
+def test_limits_are_ordered_as_lower_bounds_are(k, real):
+    limits = furthest_below(k, real)
+    assert list(limits) == sorted(set(limits))
+    # A sum of magnitudes that is 0 is beyond all.
+    assert limits[-1] < INFINITE_BITS
+    for below, step in zip(limits, SCALE_STEPS, strict=True):
+        passing = struct.unpack("<f", struct.pack("<i", INFINITE_BITS - below))[0]
         assert least_bound(k, step, real) < passing < 1.000001 * least_bound(k, step, real)
 
 

@@ -12,7 +12,7 @@ import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
 from gemmule.kernels.emulation.guard import NEVER
-from gemmule.kernels.emulation.guard_words import SHORTFALL
+from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS
 from gemmule.kernels.emulation.ozaki_gemm import first_launches
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.float64.config import Float64Config
@@ -265,7 +265,7 @@ def test_the_first_launch_sets_the_shortfall_that_others_raise(rng, monkeypatch)
 
 def shortfall_of(ptx, problem, a, b, **options):
     """What the first launch writes, from PTX that may not be its own."""
-    found = np.full(1, 0x7F7F7F7F, np.int32)
+    found = np.full(SHORTFALL_WORDS, 0x7F7F7F7F, np.int32)
     arrays = {"a": a, "b": b, SHORTFALL: found}
     launch(
         ptx,
@@ -310,8 +310,8 @@ def test_the_native_kernel_may_share_tiles(name, ran, rng, monkeypatch):
 @pytest.mark.parametrize(
     ("kernel", "wait", "race"),
     [
-        # The native kernel lets the kernels behind it launch before the decision has ended, which they read.
-        ("float64_guarded", "griddepcontrol.launch_dependents;", "ozaki_residues.*operand products"),
+        # The native kernel lets the kernels behind it launch before the guard has ended, whose shortfall they read.
+        ("float64_guarded", "griddepcontrol.launch_dependents;", "ozaki_residues.*operand shortfall"),
         # Residues, and sums of them, are read while they are written.
         ("ozaki_products", "", "ozaki_products.*residues of"),
         ("ozaki_reconstruction", "", "ozaki_reconstruction.*residues of"),
@@ -329,7 +329,8 @@ def test_grids_wait_for_what_they_read(kernel, wait, race, rng, monkeypatch):
             ptx = ptx.replace("griddepcontrol.wait;", wait)
         return program_of(ptx)
 
-    a, b = normal(rng, 130)
+    # The guard's product of magnitudes raises the shortfall, and an element that is not finite does.
+    a, b = INPUTS["a column of 2^11"][0](rng)
     if kernel == "ozaki_scales":
         a[3, 5] = np.nan
     gm.matmul(a, b, precision="ozaki", executor="vgpu")

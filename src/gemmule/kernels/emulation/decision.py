@@ -14,8 +14,12 @@ from .bf16x6_gemm.spec import SPEC as BF16X6
 from .guard_decision.spec import SPEC as DECISION
 from .guard_words import DECISION_WORD
 from .ozaki_complex.spec import SPEC as OZAKI_COMPLEX
+from .ozaki_gemm.first_launches import PAIRS, SCALES
 from .ozaki_gemm.spec import SPEC as OZAKI
+from .ozaki_guard.spec import SPEC as GUARD
 
+#: Launches of the guard behind the first one.
+_MEASURES = (PAIRS, SCALES, GUARD)
 #: By the type of A: the kernel that begins a guarded product.
 _FIRST = {FLOAT64: OZAKI, FLOAT32: BF16X6, COMPLEX64: OZAKI_COMPLEX, COMPLEX128: OZAKI_COMPLEX}
 
@@ -34,13 +38,9 @@ def _guard(problem: GemmProblem, config: Config, gpu: GpuRates) -> NextKernel:
     whole: KernelSpec = _FIRST[problem.a.dtype]
     assert whole.next_kernel is not None
     every = whole.next_kernel(problem, config, gpu)
-    found: NextKernel | None = None
-    chain = list(every.chain())
-    last = next(place for place, one in enumerate(chain) if one.spec is DECISION)
-    for one in reversed(chain[: last + 1]):
-        operands = {**one.operands, DECISION_WORD: "d"} if one.spec is DECISION else one.operands
-        found = dataclasses.replace(one, operands=operands, then=found)
-    assert found is not None
+    found = NextKernel(DECISION, DECISION.default, problem, {DECISION_WORD: "d"}, {})
+    for one in reversed([one for one in every.chain() if one.spec in _MEASURES]):
+        found = dataclasses.replace(one, then=found)
     return dataclasses.replace(found, workspaces=every.workspaces)
 
 

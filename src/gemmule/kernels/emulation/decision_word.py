@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from cutlass import Int32, cute
+from typing import Any
+
+from cutlass import Int32, cute, select_
+
+from gemmule.kernels.emulation.guard import NEVER
 
 
 @cute.jit
-def decision(products: cute.Tensor):
-    """Return the guard's decision: 0 where the native kernel computes.
+def decision(shortfall: cute.Tensor, most: Any):
+    """Return how many moduli emulate the product, of `most` that may, or 0 where the native kernel computes.
 
-    It may be read before ``griddepcontrol.wait``. The native kernel is the first behind the decision, and lets its
-    dependent grid launch when the decision has ended.
+    The shortfall may be read before ``griddepcontrol.wait``. The native kernel is the first behind the guard, and lets
+    its dependent grid launch when the guard has ended.
     """
-    return cute.arch.load(products.iterator, Int32, sem="relaxed", scope="gpu")
+    short = cute.arch.load(shortfall.iterator, Int32, sem="relaxed", scope="gpu")
+    return Int32(select_(short < NEVER, most - (NEVER - 1) + short, Int32(0)))
 
 
 @cute.jit

@@ -25,9 +25,10 @@ SAMPLE_RUN, FEWEST_SAMPLES, LARGEST_PERIOD = 16, 256, 16
 MAGNITUDE_SHIFTS = {FLOAT64: 40, FLOAT32: 13}
 #: The scale of a line of zeros, whose products are exact. Its sampled magnitudes are large, so that they pass.
 ZERO_LINE = 2000
-#: Bits of an infinite float32, from which lower bounds are subtracted: the least bound has the largest shortfall. And
-#: the shortfall of what is never emulated.
-INFINITE_BITS, NEVER = 0x7F800000, 0x7FFFFFFF
+#: Bits of an infinite float32, from which lower bounds are subtracted: the least bound is the furthest below.
+INFINITE_BITS = 0x7F800000
+#: The shortfall, how many of the choices do not suffice, of what is never emulated.
+NEVER = len(MODULI_CHOICES)
 #: Margin for the roundings of the bound itself.
 _SPARE = 17 / 16
 #: Margin for the roundings of norms and of a sum of magnitudes in float64.
@@ -98,8 +99,8 @@ def float8_e5m2(bits: int) -> float:
     return math.ldexp(4 * bool(exponent) + fraction, max(exponent, 1) - 17)
 
 
-def largest_shortfalls(k: int, real: DType = FLOAT64) -> tuple[int, ...]:
-    """Return for each choice of moduli the largest shortfall with which it suffices."""
+def furthest_below(k: int, real: DType = FLOAT64) -> tuple[int, ...]:
+    """Return for each choice of moduli how far below `INFINITE_BITS` the bits of lower bounds may be."""
     # The next float32 above: bits of positive ones are ordered as they are.
     return tuple(
         INFINITE_BITS - 1 - struct.unpack("<i", struct.pack("<f", least_bound(k, step, real)))[0]

@@ -9,11 +9,13 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import Precision
 from gemmule.core.launch import Param, TensorParam
 from gemmule.core.spec import Signature
+from gemmule.kernels.emulation.guard import MODULI_CHOICES
 
-#: Workspaces of what the guard measures, and of what it decides: the products of the emulation, or 0 for the native
-#: kernel.
+#: Workspace of the shortfall: how many choices of moduli do not suffice, and for each of them the guard's limit. And
+#: what the decision is written to where it is asked for.
 SHORTFALL, DECISION_WORD = "shortfall", "products"
-#: The key of launches that read the decision.
+SHORTFALL_WORDS = 1 + len(MODULI_CHOICES)
+#: The key of launches that read the shortfall.
 GUARDED: Signature = (("guarded", "yes"),)
 
 
@@ -23,12 +25,12 @@ def word_param(name: str) -> TensorParam:
 
 
 def guard_params(precision: Precision) -> tuple[Param, ...]:
-    """Describe the guard's decision where there is one."""
-    return (word_param(DECISION_WORD),) if precision is Precision.OZAKI else ()
+    """Describe the guard's shortfall where there is one."""
+    return (word_param(SHORTFALL),) if precision is Precision.OZAKI else ()
 
 
 def guarded_key(precision: Precision) -> Signature:
-    """Return the key of launches that read the decision, if they do."""
+    """Return the key of launches that read the shortfall, if they do."""
     return GUARDED if precision is Precision.OZAKI else ()
 
 

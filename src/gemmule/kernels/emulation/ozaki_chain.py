@@ -11,8 +11,7 @@ from gemmule.core.launch import MAP_ALIGNMENT
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import KernelSpec, NextKernel
-from gemmule.kernels.emulation.guard_decision.spec import SPEC as DECISION
-from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL
+from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS
 from gemmule.kernels.emulation.ozaki_config import GROUP, LAUNCH_US, SLICE
 from gemmule.kernels.emulation.ozaki_gemm.first_launches import SCALES
 from gemmule.kernels.emulation.ozaki_guard.spec import SPEC as GUARD
@@ -67,7 +66,7 @@ def emulation(problem: GemmProblem, names: Sequence[str], native: NextKernel | N
     assert then is not None
     if native is not None:
         sampled, columns = sampled_length(problem.k), bound_columns(problem)
-        workspaces |= {SHORTFALL: 4, DECISION_WORD: 4}
+        workspaces |= {SHORTFALL: 4 * SHORTFALL_WORDS}
         workspaces |= {"magnitudes of rows": m * sampled, "magnitudes of columns": columns * sampled}
         # Before the emulation, whose CTAs return while it runs.
         then = _guard(problem, names, dataclasses.replace(native, then=then), gpu)
@@ -81,16 +80,15 @@ def native_kernel(problem: GemmProblem, guarded: KernelSpec, gpu: GpuRates) -> N
 
 
 def _guard(problem: GemmProblem, names: Sequence[str], then: NextKernel, gpu: GpuRates) -> NextKernel:
-    """Return the scales and the launches that decide whether the product is emulated, and `then` after them."""
+    """Return the launches that measure whether the product is emulated, and `then` after them."""
     m, n, length = problem.m, bound_columns(problem), sampled_length(problem.k)
-    decision = NextKernel(DECISION, DECISION.default, problem, {}, {}, then=then)
     a = StridedMatrix(FLOAT8_E5M2, m, length, length, 1, (), MAP_ALIGNMENT)
     b = StridedMatrix(FLOAT8_E5M2, length, n, 1, length, (), MAP_ALIGNMENT)
     d = StridedMatrix(FLOAT32, m, n, n, 1, (), MAP_ALIGNMENT)
     magnitudes = GemmProblem(m, n, length, (), a, b, None, d, precision=problem.precision)
     spec, config, _ = choose_next(magnitudes, (GUARD,), gpu)
     operands = {"a": "magnitudes of rows", "b": "magnitudes of columns"}
-    least = NextKernel(spec, config, magnitudes, operands, {}, then=decision)
+    least = NextKernel(spec, config, magnitudes, operands, {}, then=then)
     scales, config, _ = choose_next(problem, (SCALES,), gpu)
     return NextKernel(scales, config, problem, dict(zip("ab", names, strict=True)), {}, then=least)
 
@@ -148,11 +146,11 @@ def emulation_us(after: NextKernel, gpu: GpuRates) -> tuple[float, float]:
     for one in after.chain():
         assert one.spec.cost is not None
         us = one.spec.cost(one.problem, one.config, gpu)
-        # CTAs of launches that the decision makes needless return at once.
+        # CTAs of launches that the guard makes needless return at once.
         emulated += skipped if is_native else us
         refused += skipped if is_decided and not is_native else us
-        # The native kernel is the first behind the decision.
-        is_native = one.spec is DECISION
+        # The native kernel is the first behind the guard.
+        is_native = one.spec is GUARD
         is_decided = is_decided or is_native
     return emulated, refused
 

@@ -20,8 +20,7 @@ from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.emulation.bf16x6_config import PARTS, RUN, SLICE, SplitConfig
 from gemmule.kernels.emulation.bf16x6_products.spec import PRECISIONS, batch_of
 from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.emulation.guard_decision.spec import SPEC as DECISION
-from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, guarded_key, with_guarded, word_param
+from gemmule.kernels.emulation.guard_words import SHORTFALL, guarded_key, with_guarded, word_param
 from gemmule.kernels.emulation.guarded_native.spec import guarded_native
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, choose_next, why_no_next
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
@@ -106,12 +105,10 @@ def next_kernel(problem: GemmProblem, config: SplitConfig, gpu: GpuRates = H200_
 
 @functools.lru_cache(maxsize=256)
 def _guarded(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
-    """Return the decision, the product of the parts, and the native kernel."""
+    """Return the product of the parts, and the native kernel."""
     product = _PRODUCT.kernel(problem, gpu)
     spec, config, _ = choose_next(problem, (NATIVE,), gpu)
-    product = dataclasses.replace(product, then=NextKernel(spec, config, problem, {}, {}))
-    workspaces = {**product.workspaces, DECISION_WORD: 4}
-    return NextKernel(DECISION, DECISION.default, problem, {}, workspaces, then=product)
+    return dataclasses.replace(product, then=NextKernel(spec, config, problem, {}, {}))
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SplitConfig) -> str | None:
@@ -171,8 +168,8 @@ def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
     product = _PRODUCT.cost(problem, gpu)
     if problem.precision is not Precision.OZAKI:
         return split + product, split + product
-    # The decision; CTAs of the launch that it makes needless return at once.
-    return split + product + 2 * skipped, split + NATIVE.least_cost(problem, gpu) + 2 * skipped
+    # CTAs of the launch that the guard makes needless return at once.
+    return split + product + skipped, split + NATIVE.least_cost(problem, gpu) + skipped
 
 
 def costs(problem: GemmProblem, configs: Sequence[SplitConfig], gpu: GpuRates) -> list[float]:

@@ -30,6 +30,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, SLICE, SixProductsConfig
+from gemmule.kernels.emulation.guard import NEVER
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.hopper.mainloops.operands import Fragments, OperandStages, flat
 from gemmule.kernels.hopper.mainloops.pipeline import PipelineState
@@ -68,15 +69,15 @@ class Bf16x6Products:
         self.promotions, self.steps = SLICE // config.depth, config.depth // _MMA_K
 
     @cute.jit
-    def __call__(self, matrices, grid: Int32, scale, saved: cute.Tensor, products=None):
+    def __call__(self, matrices, grid: Int32, scale, saved: cute.Tensor, shortfall=None):
         mA, mB, mC, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        self.kernel((a, b), mC, mD, scale, saved, products).launch(
+        self.kernel((a, b), mC, mD, scale, saved, shortfall).launch(
             grid=(grid, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, operands, mC: cute.Tensor, mD: cute.Tensor, scale, saved: cute.Tensor, products=None):
+    def kernel(self, operands, mC: cute.Tensor, mD: cute.Tensor, scale, saved: cute.Tensor, shortfall=None):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
@@ -85,7 +86,7 @@ class Bf16x6Products:
         self.mainloop.prologue(warp, operands, barriers, CONSUMERS)
         if cutlass.const_expr(self.guarded):
             # No matrix where the native kernel computes.
-            batch = mD.shape[2] if products[0] > 0 else Int32(0)
+            batch = Int32(0) if shortfall[0] == NEVER else mD.shape[2]
             mD = cute.make_tensor(mD.iterator, cute.make_layout((*mD.shape[:2], batch), stride=mD.stride))
 
         k_tiles = operands[0].tensor.shape[1] // (PARTS * SLICE)
@@ -260,5 +261,5 @@ def buildable(config: SixProductsConfig, types: dict[str, str]) -> Buildable:
     c, d = (major_tensor("float32", 1, batch=1) for _ in range(2))
     scale = (cutlass.Float32(1), cutlass.Float32(0))
     kernel = Bf16x6Products(config, types)
-    products = (tensor_1d("int32"),) if kernel.guarded else ()
-    return Buildable(kernel, ((a, b, c, d), Int32(1), scale, tensor_1d("float32"), *products))
+    shortfall = (tensor_1d("int32"),) if kernel.guarded else ()
+    return Buildable(kernel, ((a, b, c, d), Int32(1), scale, tensor_1d("float32"), *shortfall))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from gemmule.core.dtype import BF16_PRODUCTS, FLOAT64, INT32
+from gemmule.core.dtype import BF16_PRODUCTS, FLOAT32, INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, ScalarParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import every_signature
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.emulation.guard import CHOICES, MODULI_CHOICES, largest_shortfalls
+from gemmule.kernels.emulation.guard import CHOICES
 from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, word_param
 from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, DecisionConfig
-from gemmule.kernels.emulation.product_forms import planes_of
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, refuse_nothing
 
 
@@ -22,22 +21,14 @@ def _signature(problem: GemmProblem, config: DecisionConfig) -> Signature:
 
 def _launch(problem: GemmProblem, config: DecisionConfig) -> Launch:
     del config
-    fewest, largest = decision_of(problem)
+    real = problem.a.dtype
+    fewest = BF16_PRODUCTS if real == FLOAT32 else CHOICES[real.part][0]
     params: tuple[Param, ...] = (
         word_param(SHORTFALL),
         word_param(DECISION_WORD),
-        *(ScalarParam(f"largest{number}", INT32, one) for number, one in enumerate(largest)),
         ScalarParam("fewest", INT32, fewest),
     )
     return Launch(grid=(1, 1, 1), block=(32, 1, 1), params=params, overlaps=True)
-
-
-def decision_of(problem: GemmProblem) -> tuple[int, tuple[int, ...]]:
-    """Return the fewest products, and for each choice from there on the largest shortfall with which it suffices."""
-    real = problem.a.dtype
-    if real == FLOAT64 or planes_of(problem) > 1:
-        return CHOICES[real][0], largest_shortfalls(problem.k, real)
-    return BF16_PRODUCTS, (0,) * len(MODULI_CHOICES)
 
 
 def _cost(problem: GemmProblem, config: DecisionConfig, gpu: GpuRates) -> float:

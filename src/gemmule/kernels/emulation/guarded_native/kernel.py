@@ -1,7 +1,7 @@
 """Native kernels behind the guard of ``precision="ozaki"``: CTAs return at once where the product is emulated.
 
 Idea
-    The host does not know what the guard decides: the native kernel is always launched, and reads the decision first.
+    The host does not know what the guard decides: the native kernel is always launched, and reads the shortfall first.
 Change from the rung before
     One word is read before anything else.
 Data movement
@@ -23,6 +23,7 @@ from cutlass import cute
 from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.complex64 import kernel as complex64
 from gemmule.kernels.complex.complex128 import kernel as complex128
+from gemmule.kernels.emulation.guard import NEVER
 from gemmule.kernels.float64.gemm import kernel as float64
 from gemmule.kernels.parts.pdl import overlap_predecessor, wait_for_predecessor
 from gemmule.kernels.parts.tensors import tensor_1d
@@ -30,7 +31,7 @@ from gemmule.kernels.simt.gemm import kernel as simt
 
 
 class _Guarded:
-    """A native kernel where the decision is 0: it stands behind the kernel's own last arguments."""
+    """A native kernel where no choice suffices: the shortfall stands behind the kernel's own last arguments."""
 
     compute_tile: Any
 
@@ -39,24 +40,24 @@ class _Guarded:
         # The kernels of the emulation are behind this one: where they are not needed, they return before it ends.
         overlap_predecessor()
         # If CTAs share tiles, all of them return, and none waits for another.
-        if first[-1][0] == 0:
+        if first[-1][0] == NEVER:
             own = first[:-1] if cutlass.const_expr(len(first) > 1) else None
             self.compute_tile(mA, mB, mC, mD, alpha, beta, own)
 
 
 @functools.cache
 def _guarded(native: Any) -> Any:
-    """Return a class of native kernels, a `TileGemm`, that depend on the decision."""
+    """Return a class of native kernels, a `TileGemm`, that depend on the shortfall."""
     return type(f"Guarded{native.__name__}", (_Guarded, native), {"__doc__": f"`{native.__name__}`, guarded."})
 
 
 class GuardedSimtGemm(simt.SimtGemm):
-    """`SimtGemm` where the decision is 0."""
+    """`SimtGemm` where no choice suffices."""
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first, products):
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first, shortfall):
         wait_for_predecessor()
-        if products[0] == 0:
+        if shortfall[0] == NEVER:
             self.compute_tile(mA, mB, mC, mD, alpha, beta, first, None)
 
 
@@ -68,10 +69,10 @@ _COMMON = 6
 
 def buildable(config: Any, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
-    decision = tensor_1d("int32")
+    shortfall = tensor_1d("int32")
     if types["element"] == "float32":
-        return Buildable(GuardedSimtGemm(config, types), (*simt.buildable(config, types).arguments, None, decision))
+        return Buildable(GuardedSimtGemm(config, types), (*simt.buildable(config, types).arguments, None, shortfall))
     native: Buildable = _MODULES[types["element"]].buildable(config, types)
     own = tuple(one for shared in native.arguments[_COMMON:] for one in shared)
     kernel: Any = type(native.function)
-    return Buildable(_guarded(kernel)(config, types), (*native.arguments[:_COMMON], (*own, decision)))
+    return Buildable(_guarded(kernel)(config, types), (*native.arguments[:_COMMON], (*own, shortfall)))

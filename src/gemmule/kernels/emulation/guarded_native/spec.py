@@ -11,7 +11,7 @@ from gemmule.core.dtype import COMPLEX64
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Buildable, KernelSpec, Signature
-from gemmule.kernels.emulation.guard_words import DECISION_WORD, GUARDED, word_param
+from gemmule.kernels.emulation.guard_words import GUARDED, SHORTFALL, word_param
 from gemmule.kernels.hopper.refusals import HOPPER
 
 
@@ -53,9 +53,9 @@ def _signatures(whole: KernelSpec, arch: Arch) -> tuple[Signature, ...]:
 
 
 def _launch(whole: KernelSpec, problem: GemmProblem, config: Any) -> Launch:
-    """Return the kernel's launch recipe with the decision."""
+    """Return the kernel's launch recipe with the shortfall."""
     recipe = whole.launch(problem, config)
-    return dataclasses.replace(recipe, params=(*recipe.params, word_param(DECISION_WORD)), overlaps=True)
+    return dataclasses.replace(recipe, params=(*recipe.params, word_param(SHORTFALL)), overlaps=True)
 
 
 def _build(config: Any, signature: Signature) -> Buildable:

@@ -22,7 +22,7 @@ from cutlass import Float64, Int32, Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.guard import NEVER, SAMPLE_RUN
+from gemmule.kernels.emulation.guard import MODULI_CHOICES, NEVER, SAMPLE_RUN
 from gemmule.kernels.emulation.moduli import real_of
 from gemmule.kernels.emulation.ozaki_config import PAIR_CTAS, PAIR_LINES, PAIR_THREADS, ScalesConfig
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
@@ -40,7 +40,7 @@ def is_refused(shortfall: cute.Tensor):
 
 
 class EarlyRefusal:
-    """S[0] = `NEVER` where samples of a pair of lines have too little of their norms' product, else 0.
+    """S[0] = `NEVER` where samples of a pair of lines have too little of their norms' product, else 0; S[1:] = limits.
 
     The lines are those of matrices (length, lines). A warp has part of the samples of a line of A, and of all lines of
     B that its CTA compares.
@@ -51,13 +51,13 @@ class EarlyRefusal:
         self.is_double = real_of(types) == "float64"
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period: Int32, share: Float64):
-        self.kernel(mA, mB, shortfall, period, share).launch(
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period: Int32, share: Float64, limits):
+        self.kernel(mA, mB, shortfall, period, share, limits).launch(
             grid=(PAIR_CTAS, 1, 1), block=(PAIR_THREADS, 1, 1), cluster=(PAIR_CTAS, 1, 1)
         )
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period, share):
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period, share, limits):
         # In this order: the dependent grid reads elements before it waits.
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
@@ -66,6 +66,8 @@ class EarlyRefusal:
         tid, _, _ = cute.arch.thread_idx()
         if cta == 0 and tid == 0:
             shortfall[0] = Int32(0)
+            for number in cutlass.range_constexpr(len(limits)):
+                shortfall[1 + number] = limits[number]
         self.add_samples((mA, mB), cta, period, sums)
         cute.arch.sync_threads()
         # No CTA raises the shortfall before it is set.
@@ -140,4 +142,5 @@ def added(value: Any) -> Any:
 def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with fake arguments."""
     matrices = (major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1) for name in "ab")
-    return Buildable(EarlyRefusal(config, types), (*matrices, tensor_1d("int32"), Int32(1), Float64(1)))
+    limits = tuple(Int32(0) for _ in MODULI_CHOICES)
+    return Buildable(EarlyRefusal(config, types), (*matrices, tensor_1d("int32"), Int32(1), Float64(1), limits))

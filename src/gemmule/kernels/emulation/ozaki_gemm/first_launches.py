@@ -13,8 +13,8 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import Buildable, KernelSpec, Signature
-from gemmule.kernels.emulation.guard import least_magnitude, least_share, sample_period
-from gemmule.kernels.emulation.guard_words import SHORTFALL, word_param
+from gemmule.kernels.emulation.guard import furthest_below, least_magnitude, least_share, sample_period
+from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS, word_param
 from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PAIR_CTAS, PAIR_LINES, PAIR_THREADS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
 from gemmule.kernels.emulation.product_forms import COMPLEX_FORMS, forms_of, lead, moduli_key
@@ -38,10 +38,12 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     """Return the launch recipe of a cluster that compares some pairs of lines."""
     del config
     lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
-    sampling = (
-        word_param(SHORTFALL),
+    limits = furthest_below(problem.k, problem.a.dtype)
+    sampling: tuple[Param, ...] = (
+        TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
         ScalarParam("period", INT32, sample_period(problem.k)),
         ScalarParam("least share", FLOAT64, least_share(problem.k, problem.a.dtype)),
+        *(ScalarParam(f"limit {number}", INT32, one) for number, one in enumerate(limits)),
     )
     grid = (PAIR_CTAS, 1, 1)
     shared = 3 * PAIR_THREADS // 32 * PAIR_LINES * FLOAT64.itemsize + 64

@@ -122,7 +122,7 @@ class OzakiScales:
         step = cutlass.const_expr(THREADS // lines)
         # Contiguous threads have contiguous elements, of a K-major line or of as many others.
         inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
-        total, exponent = self.sum_of_squares(mS, cta * lines + inside, guard, first, step)
+        total, exponent, refused = self.sum_of_squares(mS, cta * lines + inside, guard, first, step)
         of_warp = cutlass.const_expr(1 if along else lines)
         total, exponent = self.warp_sum(total, exponent, of_warp)
         if tid % 32 < of_warp:
@@ -139,8 +139,12 @@ class OzakiScales:
                 exponents[THREADS // 2 + tid] = found
                 self.mark(exponent == SPECIAL, guard[0])
         if cutlass.const_expr(self.guarded):
+            if tid == 0:
+                exponents[THREADS - 1] = Int32(refused)
             cute.arch.sync_threads()
-            self.encode(mS, mE, guard, exponents, cta * lines, lines, forms)
+            # What one thread has seen, as all of the CTA must take the same way.
+            if exponents[THREADS - 1] == 0:
+                self.encode(mS, mE, guard, exponents, cta * lines, lines, forms)
 
     @cute.jit
     def encode(
@@ -200,9 +204,9 @@ class OzakiScales:
 
     @cute.jit
     def sum_of_squares(self, mS: cute.Tensor, line, guard, first, step: cutlass.Constexpr[int]):
-        """Return the sum of squares of some elements of a line, and the exponent of their unit."""
+        """Return the sum of squares of some elements of a line, the exponent of their unit, and if it was given up."""
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
-        total, exponent = Float64(0.0), Int32(1)
+        total, exponent, refused = Float64(0.0), Int32(1), Boolean(False)
         span, begun = cutlass.const_expr(step * self.ahead * _ROUNDS), 0
         if cutlass.const_expr(self.guarded):
             begun = cutlass.const_expr(step * self.ahead * _EARLY_ROUNDS)
@@ -211,17 +215,22 @@ class OzakiScales:
                 total, exponent = self.add_squares(mS, line, (place, until, step), total, exponent)
             # From here on the shortfall is set, and what is written may no longer be read.
             cute.arch.griddepcontrol_wait()
-        for begin in cutlass.range(begun, mS.shape[0], span, unroll=1):
-            refused = False
-            if cutlass.const_expr(self.guarded):
-                # Loaded with the elements, used after them.
-                refused = is_refused(guard[0])
-            end = cutlass.min(length, begin + span)
-            for place in cutlass.range(begin + first, end, step * self.ahead):
-                total, exponent = self.add_squares(mS, line, (place, end, step), total, exponent)
-            if cutlass.const_expr(self.guarded):
-                length = Int32(0) if refused else length
-        return total, exponent
+            refused = is_refused(guard[0])
+            length = Int32(0) if refused else length
+        for begin in cutlass.range(begun, length, span, unroll=1):
+            if not refused:
+                seen = Boolean(False)
+                if cutlass.const_expr(self.guarded):
+                    # Loaded with the elements, used after them.
+                    seen = is_refused(guard[0])
+                end = cutlass.min(length, begin + span)
+                for place in cutlass.range(begin + first, end, step * self.ahead):
+                    total, exponent = self.add_squares(mS, line, (place, end, step), total, exponent)
+                if cutlass.const_expr(self.guarded):
+                    # At once: these lines may take as long as all others.
+                    self.mark(exponent == SPECIAL, guard[0])
+                    refused = seen
+        return total, exponent, refused
 
     @cute.jit
     def add_squares(self, mS: cute.Tensor, line, places, total, exponent):

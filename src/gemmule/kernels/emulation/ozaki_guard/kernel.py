@@ -3,9 +3,11 @@
 Idea
     Emulation errs by a share of the norms of a row of A and a column of B, the native product by a share of the sum of
     magnitudes |A||B|. A product of magnitudes that are rounded down, over a part of K, is a lower bound of that sum.
-    Its least element determines the moduli that suffice for all.
+    Its least element determines the moduli that suffice for all, and later launches return at once where they are not
+    needed, so that the host need not wait.
 Change from the rung before
-    The operands are float8_e5m2, and of the accumulators only the minimum leaves the CTA: one atomic a warp and tile.
+    The operands are float8_e5m2, and of the accumulators only the minimum leaves the CTA: an atomic of a warp whose
+    tile does not suffice for the fewest moduli.
 Data movement
     As of ozaki_products, with a sixteenth of K and no result.
 Limits
@@ -21,7 +23,7 @@ import cutlass
 from cutlass import Float32, Int32, cute, select_
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.guard import INFINITE_BITS
+from gemmule.kernels.emulation.guard import INFINITE_BITS, NEVER
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
 from gemmule.kernels.emulation.ozaki_gemm.early_refusal import is_refused
 from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts, first_matrices
@@ -35,7 +37,10 @@ _CHAINS = 4
 
 
 class LeastMagnitude(ResidueProducts):
-    """max(S, INFINITE_BITS - bits of A @ B): A (M, K, 1), B (N, K, 1) of float8_e5m2; S is at the address of D."""
+    """max(S, how many limits INFINITE_BITS - bits of A @ B exceeds): A (M, K, 1), B (N, K, 1) of float8_e5m2.
+
+    S and the limits are at the address of D.
+    """
 
     element, accumulator = cutlass.Float8E5M2, Float32
 
@@ -56,7 +61,10 @@ class LeastMagnitude(ResidueProducts):
             least = self.least_of_all(values)
         else:
             least = self.least_inside(gD, values, place, warpgroup_idx)
-        shortfall = cute.arch.warp_redux_sync(Int32(INFINITE_BITS) - least.bitcast(Int32), "max")
+        below = cute.arch.warp_redux_sync(Int32(INFINITE_BITS) - least.bitcast(Int32), "max")
+        limits, shortfall = cute.make_tensor(gD.iterator + 1, cute.make_layout(NEVER)), Int32(0)
+        for number in cutlass.range_constexpr(NEVER):
+            shortfall = number + 1 if below > limits[number] else shortfall
         if cute.arch.lane_idx() == 0 and shortfall > 0:
             cute.arch.atomic_max(gD.iterator, shortfall, sem="relaxed", scope="gpu")
 

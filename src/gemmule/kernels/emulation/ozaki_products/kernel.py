@@ -60,16 +60,16 @@ class ResidueProducts:
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32, products=None):
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32, shortfall=None):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        self.kernel((a, b), mD, products).launch(
+        self.kernel((a, b), mD, shortfall).launch(
             grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=(self.scheduler.cluster_size, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, operands, mD: cute.Tensor, products=None):
+    def kernel(self, operands, mD: cute.Tensor, shortfall=None):
         if cutlass.const_expr(self.guarded):
-            count = cute.arch.make_warp_uniform(decision(products))
+            count = cute.arch.make_warp_uniform(decision(shortfall, mD.shape[2] // self.planes))
             if count > 0:
                 # As many as the guard decided.
                 self.multiply(operands, first_matrices(mD, count * self.planes))

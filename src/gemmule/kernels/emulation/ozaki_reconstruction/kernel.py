@@ -51,14 +51,14 @@ class OzakiReconstruction:
         self.reads_c = types["adds"] == "yes"
 
     @cute.jit
-    def __call__(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors, grid: Int32, products=None):
-        self.kernel(mR, scales, mC, mD, factors, products).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+    def __call__(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors, grid: Int32, shortfall=None):
+        self.kernel(mR, scales, mC, mD, factors, shortfall).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
-    def kernel(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors, products=None):
+    def kernel(self, mR: cute.Tensor, scales, mC: cute.Tensor, mD: cute.Tensor, factors, shortfall=None):
         cute.arch.griddepcontrol_launch_dependents()
         if cutlass.const_expr(len(self.counts) > 1):
-            decided, (cta, _, _) = decision(products), cute.arch.block_idx()
+            decided, (cta, _, _) = decision(shortfall, self.counts[-1]), cute.arch.block_idx()
             wait_for_emulation(decided, cta)
             for count in cutlass.range_constexpr(self.counts[0], self.counts[-1] + 1):
                 if decided == count:
@@ -251,5 +251,5 @@ def buildable(config: ReconstructionConfig, types: dict[str, str]) -> Buildable:
     c, d = (major_tensor(element.name, 1) for _ in range(2))
     scales = (tensor_1d("int32"), tensor_1d("int32"))
     factors = tuple(map(kernel.part, (1, 0, 1) if is_complex else (1, 0)))
-    products = (tensor_1d("int32"),) if len(kernel.counts) > 1 else ()
-    return Buildable(kernel, (residues, scales, c, d, factors, Int32(1), *products))
+    shortfall = (tensor_1d("int32"),) if len(kernel.counts) > 1 else ()
+    return Buildable(kernel, (residues, scales, c, d, factors, Int32(1), *shortfall))

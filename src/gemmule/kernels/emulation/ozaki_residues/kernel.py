@@ -61,18 +61,18 @@ class OzakiResidues:
 
     @cute.jit
     def __call__(
-        self, mA, sA: cute.Tensor, rA: cute.Tensor, mB, sB: cute.Tensor, rB: cute.Tensor, grid: Int32, products=None
+        self, mA, sA: cute.Tensor, rA: cute.Tensor, mB, sB: cute.Tensor, rB: cute.Tensor, grid: Int32, shortfall=None
     ):
-        self.kernel(mA, sA, rA, mB, sB, rB, products).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
+        self.kernel(mA, sA, rA, mB, sB, rB, shortfall).launch(grid=(grid, 1, 1), block=(THREADS, 1, 1))
 
     @cute.kernel
     def kernel(
-        self, mA: cute.Tensor, sA: cute.Tensor, rA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, rB, products=None
+        self, mA: cute.Tensor, sA: cute.Tensor, rA: cute.Tensor, mB: cute.Tensor, sB: cute.Tensor, rB, shortfall=None
     ):
         # Let the dependent grid launch; it waits for this one's end before it reads.
         cute.arch.griddepcontrol_launch_dependents()
         if cutlass.const_expr(len(self.counts) > 1):
-            count, (cta, _, _) = decision(products), cute.arch.block_idx()
+            count, (cta, _, _) = decision(shortfall, self.counts[-1]), cute.arch.block_idx()
             wait_for_emulation(count, cta)
             if count > 0:
                 self.convert_both((mA, sA, rA), (mB, sB, rB), count)
@@ -253,5 +253,5 @@ def buildable(config: ResiduesConfig, types: dict[str, str]) -> Buildable:
             major_tensor("int8", 0, batch=1, vector=16),
         ]
     kernel = OzakiResidues(config, types)
-    products = (tensor_1d("int32"),) if len(kernel.counts) > 1 else ()
-    return Buildable(kernel, (*arguments, Int32(1), *products))
+    shortfall = (tensor_1d("int32"),) if len(kernel.counts) > 1 else ()
+    return Buildable(kernel, (*arguments, Int32(1), *shortfall))
