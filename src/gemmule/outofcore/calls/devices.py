@@ -133,8 +133,8 @@ def measured_rates(
 
     Host memory is taken within the `budgets`; `sums` is the type of the accumulators. Earlier measurements of this
     machine are read from `probes`, and new ones stored there: of links and reads, and where `probes`
-    measures also of kernels, staging and writes, which takes about a second on a GPU. Else the times that dispatch
-    predicts, and usual rates, stand in for these.
+    measures also of staging and writes, and from the start of kernels. Else the times that dispatch predicts, and usual
+    rates, stand in for these.
     """
     probes = probes or ProbeCache()
     a, b, threads = problem.a, problem.b, threads_for_copies()
@@ -226,7 +226,8 @@ def _gpu_rates(
         kernels = [f"{choice.spec.name} {choice.config.as_dict()}" for choice, _ in choices]
         key = "product", *gpu, __version__, *types, operands.orders, precision.value, *kernels
         stated = _stated_rates(device.device, precision, choices)
-        compute, added, split, join = probes.figures(key, 4, product_rates, stated)
+        # Timing them would compile kernels that the product does not run, which takes seconds.
+        compute, added, split, join = probes.figures(key, 4, product_rates, stated, close=True)
         large = large_product(operands)
         # A result needed as a whole uses no kernel for parts.
         waves, stairs = device.waves(large), device.stairs(large) if is_transpose(a, b) else 0
