@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import pytest
@@ -93,6 +94,29 @@ def others(problem, name):
 def test_a_packed_choice_stays(packed, problem):
     packed((problem, best(problem)))
     assert chosen(problem) == best(problem)
+
+
+@pytest.mark.parametrize("types", [("float32", "bfloat16", "float32"), ("int8", "float16", "float16")])
+def test_the_product_of_copies_is_chosen_among_packed_kernels(packed, types):
+    problem = contiguous_gemm(1040, 1200, 1360, types)
+    choice = best(problem)
+    assert choice.spec.name == "hopper_gemm_upcast"
+    copies = Choice(dataclasses.replace(choice.spec, next_kernel=None), choice.config)
+    then = choice.next_kernel(problem)
+    # Without a kernel that multiplies them copies are of no use.
+    packed((problem, copies))
+    assert chosen(problem) == choice
+    other = others(then.problem, then.spec.name)[5]
+    packed((problem, copies), (then.problem, other))
+    with pytest.warns(PackedKernelWarning):
+        found = chosen(problem)
+    assert (found.spec.name, found.chosen_by) == ("hopper_gemm_upcast", "packed")
+    assert found.next_kernel(problem).config == other.config != then.config
+    assert found.predicted_us > choice.predicted_us
+    launches, _ = found.launches(problem)
+    assert all(
+        cache.is_compiled(one.spec, one.config, one.spec.signature(one.problem, one.config), ARCH) for one in launches
+    )
 
 
 @pytest.mark.parametrize("problem", [BF16, ODD])
