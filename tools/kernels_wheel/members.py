@@ -16,10 +16,13 @@ from gemmule.core.arch import Arch
 from gemmule.core.cpus import usable_cpus
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.problem import Problem, contiguous_gemm, inner_problem
+from gemmule.core.product_forms import epilogue_of_sums, has_sums
 from gemmule.core.spec import Choice, Signature
 from gemmule.dispatch.quantize import choose_quantize
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.upcast_operands import common_type
+from gemmule.kernels.simt.reference.spec import SPEC as REFERENCE
 
 from .calls import CALLS, call_part
 from .draws import PART, layer_problems, part, shipped_problems
@@ -100,12 +103,12 @@ def every_member(draws: int = DRAWS, least: int = LEAST, most: int = MOST, worke
     tabled = itertools.product((*shipped_problems(), *layer_problems()), range(len(CHIPS)))
     certain = dict.fromkeys(itertools.chain.from_iterable(chosen(problem, number) for problem, number in tabled))
     certain |= dict.fromkeys((*_grouped(), *_quantising(), *(job for job in weights if job.spec.name in COPYING)))
-    general = dict.fromkeys(_general())
+    general = dict.fromkeys((*_epilogues_of_sums(), *_general()))
     ranks = _ranks(weights, certain | general) | dict.fromkeys(certain, 1.0)
     enough = least * PLAIN_SHARE / draws * (1 - FIRST_OF_VARIANT) * (1 - 1e-9)
     members = [job for job, rank in ranks.items() if rank >= enough and job not in general]
     members.sort(key=lambda job: (-ranks[job], order(job)))
-    return [*members[: most - len(general)], *general]
+    return [*members[: max(most - len(general), 0)], *general]
 
 
 def _ranks(weights: Mapping[Job, float], certain: Iterable[Job]) -> dict[Job, float]:
@@ -172,6 +175,20 @@ def _general() -> Iterator[Job]:
                 yield Job(spec, spec.default, signature, ARCH)
             elif spec.name in COPYING or ("strided", "yes") in signature:
                 yield from (Job(spec, config, signature, ARCH) for config in spec.configs)
+
+
+def _epilogues_of_sums() -> Iterator[Job]:
+    """Yield the reference kernels of epilogues by name: without a kernel of its own a call runs them on its sums."""
+    problems = itertools.chain.from_iterable(itertools.islice(call_part(kind, 0, SEED), PART) for kind in CALLS)
+    for problem in problems:
+        if problem.epilogue is None or not has_sums(problem):
+            continue
+        # Operands of two types are converted to a common one before.
+        wide = common_type(problem)
+        same = [dataclasses.replace(matrix, dtype=wide) for matrix in (problem.a, problem.b)]
+        for one in (problem, dataclasses.replace(problem, a=same[0], b=same[1])):
+            epilogue, _ = epilogue_of_sums(one)
+            yield Job(REFERENCE, REFERENCE.default, REFERENCE.signature(epilogue, REFERENCE.default), ARCH)
 
 
 def _grouped() -> Iterator[Job]:

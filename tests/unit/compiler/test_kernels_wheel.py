@@ -15,6 +15,7 @@ from gemmule.compiler.pack import INSTALLED, INSTALLED_FILE, read_pack
 from gemmule.compiler.pool import Job
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, TransposeProblem
+from gemmule.core.product_forms import SUMS, Form, has_sums
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
 from kernels_wheel import build, calls, coverage, draws, forms, members
 from support.artifacts import made
@@ -85,8 +86,8 @@ def test_members_are_what_dispatch_chooses_most_often_first():
     needed = coverage.needs(coverage.PLAIN, 100, 9)
     assert coverage.coverage(few, needed).share < coverage.coverage(all_of_few, needed).share
     assert coverage.coverage({job for jobs in needed for job in jobs}, needed).share == 1
-    fewest = members.every_member(300, 1, 140)
-    assert len(fewest) == 140
+    fewest = members.every_member(300, 1, 500)
+    assert len(fewest) == 500
     assert fewest[:20] == all_of_few[:20]
     assert {job.spec.name for job in fewest[-15:]} == set(members.GENERAL)
     drawn = {job for number, one in enumerate(draws.problems(300, members.SEED)) for job in members.chosen(one, number)}
@@ -94,7 +95,7 @@ def test_members_are_what_dispatch_chooses_most_often_first():
     # Those of tuned tables and of models' layers come first, on both chips, and those of few draws last.
     certain = (*draws.shipped_problems(), *draws.layer_problems())
     tuned = {job for one in certain for number in range(2) for job in members.chosen(one, number)}
-    assert tuned <= {*members.every_member(300, 1, len(tuned) + 300)}
+    assert tuned <= {*members.every_member(300, 1, len(tuned) + 600)}
     assert {source.share > 0 for source in members.sources(300)} == {True}
     assert sum(source.share for source in members.sources(300)) == pytest.approx(1)
 
@@ -106,6 +107,16 @@ def test_calls_of_each_kind_are_drawn_and_run_on_both_chips(kind):
     assert found != list(itertools.islice(calls.call_part(kind, 1, 5), 40))
     assert all(list(members.chosen(one, number % 2)) for number, one in enumerate(found))
     assert coverage.needs(kind, 3, 5) == [tuple(members.chosen(one, n % 2)) for n, one in enumerate(found[:3])]
+
+
+def test_epilogues_by_name_run_on_sums_without_kernels_of_their_own():
+    packed = {job.signature for job in members._epilogues_of_sums()}
+    for kind, name in (("gated", "gate"), ("epilogues", "gelu"), ("int8 to floats", "mul")):
+        problems = (one for one in calls.call_part(kind, 1, 5) if one.epilogue is not None and has_sums(one))
+        for one in itertools.islice(problems, 20):
+            last = Form(SUMS).steps(one)[-1]
+            assert members.REFERENCE.signature(last.problem, members.REFERENCE.default) in packed
+        assert any(name in str(signature) for signature in packed)
 
 
 def test_calls_are_what_plain_draws_lack():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gemmule.core.arch import Arch
@@ -149,25 +149,36 @@ class NextProduct:
         """Say why no kernel, of `specs` or all, multiplies the prepared operands, or None where some do."""
         prepared = self.prepare(problem).problem
         reason = why_no_next(prepared, self.specs if specs is None else specs)
-        return None if reason is None or _form_of(prepared, self.specs) is not None else reason
+        return None if reason is None or any(_forms_of(prepared, self.specs)) else reason
 
 
-def _form_of(prepared: GemmProblem, specs: Sequence[KernelSpec]) -> Form | None:
-    """Return the form of a gated product of prepared operands in which kernels compute it, or None."""
+def _forms_of(prepared: GemmProblem, specs: Sequence[KernelSpec]) -> Iterator[Form]:
+    """Yield the forms of a gated product of prepared operands in which kernels compute it, the best first."""
     if num_b_of(prepared.epilogue) == 1 or not has_sums(prepared) or prepared.needed is not None:
-        return None
+        return
     for form in (Form(GATE), Form(SUMS)):
         if sum(form.workspaces(prepared).values()) <= MOST_WORKSPACE and all(
             not one.k or any(spec.takes(one, HOPPER) for spec in specs) for one, _ in _steps(form, prepared)
         ):
-            return form
-    return None
+            yield form
 
 
 def _in_form(prepared: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates) -> Multiplied | None:
     """Return the launches of a gated product of prepared operands in the form in which kernels compute it, or None."""
-    if (form := _form_of(prepared, specs)) is None:
-        return None
+    for form in _forms_of(prepared, specs):
+        if (launches := _launches_of(form, prepared, specs, gpu)) is not None:
+            cost = gpu.launch * _LAUNCH * (len(launches) - 1)
+            for one in launches:
+                assert one.spec.cost is not None
+                cost += one.spec.cost(one.problem, one.config, gpu)
+            return Multiplied(launches, cost, form.workspaces(prepared))
+    return None
+
+
+def _launches_of(
+    form: Form, prepared: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates
+) -> tuple[Launched, ...] | None:
+    """Return the launches of a form, or None where one of them has no eligible kernel."""
     launches = []
     for problem, names in _steps(form, prepared):
         # Epilogues of sums are products of nothing.
@@ -175,11 +186,7 @@ def _in_form(prepared: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates) 
         if (found := _choose_among(problem, takers, gpu)) is None:
             return None
         launches.append(Launched(*found[:2], problem, names))
-    cost = gpu.launch * _LAUNCH * (len(launches) - 1)
-    for one in launches:
-        assert one.spec.cost is not None
-        cost += one.spec.cost(one.problem, one.config, gpu)
-    return Multiplied(tuple(launches), cost, form.workspaces(prepared))
+    return tuple(launches)
 
 
 def _steps(form: Form, prepared: GemmProblem) -> list[tuple[GemmProblem, Mapping[str, str]]]:
