@@ -43,6 +43,8 @@ class PackedJob(Job):
     path: Path
     compiler: Callable[..., Artifact] = compile_kernel
 
+    __hash__ = Job.__hash__
+
     def run(self) -> Artifact:
         """Return the compiled kernel, of an earlier build if its key is the same."""
         if self.path.is_file():

@@ -50,6 +50,8 @@ _KERNEL, _TABLE, _BLOCK = "kernels/{}.kernel", "tables/{}", "blocks/{:04}.xz"
 #: Kernels of a block. Those of one config in other layouts and types are alike: eight take 0.55 of the bytes that they
 #: take one by one, and some milliseconds to decompress.
 BLOCK = 8
+#: 1.6 % less bytes than without the flag, in two fifths more time.
+_PRESET = lzma.PRESET_DEFAULT | lzma.PRESET_EXTREME
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,8 @@ def _compressed_blocks(kernels: Mapping[str, bytes], blocks: dict[str, dict[str,
         contents[name] = b"".join(kernels[key] for key in keys)
     # The interpreter's lock is released meanwhile.
     with ThreadPoolExecutor() as threads:
-        return dict(zip(contents, threads.map(lzma.compress, contents.values()), strict=True))
+        compressed = threads.map(functools.partial(lzma.compress, preset=_PRESET), contents.values())
+        return dict(zip(contents, compressed, strict=True))
 
 
 def _part(compressed: bytes, sizes: Mapping[str, int], key: str) -> bytes:

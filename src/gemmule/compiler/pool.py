@@ -31,6 +31,10 @@ class Job:
     signature: Signature
     arch: Arch
 
+    def __hash__(self) -> int:
+        # That of a kernel would hash all of its configs, which takes longer than choosing one.
+        return hash((self.spec.name, self.config, self.signature, self.arch))
+
     def run(self) -> Artifact:
         """Return the compiled kernel."""
         return artifact_for(self.spec, self.config, self.signature, self.arch)

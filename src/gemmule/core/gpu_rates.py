@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from gemmule.core.dataclass import dataclass
 
@@ -23,6 +25,9 @@ class GpuRates:
     l2: float = 1.0  #: Factor of L2 traffic.
     launch: float = 1.0  #: Factor of launch overhead.
     learned: str = "H200"  #: Chip of the biases in the learned correction of Hopper's kernels.
+    #: ``eligible(spec, problem, config)`` is whether a config may be chosen for a product of operands that a kernel
+    #: prepares, where not all may: where there is no compiler.
+    eligible: Callable[[Any, Any, Any], bool] | None = None
 
     def __hash__(self) -> int:
         # Rates are keys of many caches, and seldom differ in the others only.

@@ -211,6 +211,8 @@ class KernelSpec:
         For problems as of `by_cost`.
         """
         supported = (one for one in self.by_cost(problem, gpu) if self.own_why_not(problem, arch, one[0]) is None)
+        if (eligible := gpu.eligible) is not None:
+            supported = (one for one in supported if eligible(self, problem, one[0]))
         return next(supported, None)
 
 

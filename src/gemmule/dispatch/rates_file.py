@@ -68,7 +68,7 @@ def _measured(fields: Mapping[str, Any]) -> MeasuredRates:
     rates = {name: float(number) for name, number in measured.items()}
     return MeasuredRates(
         gpu=fields["gpu"],
-        rates=GpuRates(numbers["multiprocessors"], **rates, learned=fields["learned"]),
+        rates=GpuRates(numbers["multiprocessors"], **rates, learned=fields["learned"], eligible=None),
         products=numbers["products"],
         error=error,
         run=tuple((key, str(value)) for key, value in fields["run"].items()),

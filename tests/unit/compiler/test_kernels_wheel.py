@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import pickle
 import tomllib
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from gemmule.compiler.pack import INSTALLED, INSTALLED_FILE, read_pack
 from gemmule.compiler.pool import Job
 from gemmule.core.dtype import Precision
 from gemmule.core.problem import GemmProblem, TransposeProblem
-from gemmule.dispatch.registry import LADDER, TRANSPOSE_LADDER
-from kernels_wheel import build, draws, forms, members
+from gemmule.core.product_forms import SUMS, Form, has_sums
+from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
+from kernels_wheel import build, calls, coverage, draws, forms, members
 from support.artifacts import made
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +66,9 @@ def test_parts_are_drawn_and_chosen_alone():
     chosen = collections.Counter(
         job for number, one in enumerate(last, draws.PART) for job in members.chosen(one, number)
     )
-    assert members.needed(1, count) == chosen
+    plain = next(one for one in members.sources(count) if one.part is draws.part)
+    assert plain.count == count
+    assert members.needed(plain, 1) == chosen
     assert chosen != collections.Counter(
         job for number, one in enumerate(last, 1) for job in members.chosen(one, number)
     )
@@ -79,18 +83,80 @@ def test_members_are_what_dispatch_chooses_most_often_first():
     # Rungs of the ladders are for teaching, but those that dispatch chooses.
     chosen = {"mma_sync_gemm", "hopper_gemm", "float64_gemm", "transpose_tiled"}
     assert not names & {*LADDER, *TRANSPOSE_LADDER} - chosen
-    assert members.coverage(few, 100, 9) < members.coverage(all_of_few, 100, 9)
-    fewest = members.every_member(300, 1, 140)
-    assert len(fewest) == 140
+    needed = coverage.needs(coverage.PLAIN, 100, 9)
+    assert coverage.coverage(few, needed).share < coverage.coverage(all_of_few, needed).share
+    assert coverage.coverage({job for jobs in needed for job in jobs}, needed).share == 1
+    fewest = members.every_member(300, 1, 500)
+    assert len(fewest) == 500
     assert fewest[:20] == all_of_few[:20]
     assert {job.spec.name for job in fewest[-15:]} == set(members.GENERAL)
     drawn = {job for number, one in enumerate(draws.problems(300, members.SEED)) for job in members.chosen(one, number)}
     assert drawn <= set(all_of_few)
-    # Of few kernels those of first tries, of tuned tables and of models' layers come before others, on both chips.
-    tried = {job for job, count in members.needed(0, 30, first_tries=True).items() if count}
+    # Those of tuned tables and of models' layers come first, on both chips, and those of few draws last.
     certain = (*draws.shipped_problems(), *draws.layer_problems())
     tuned = {job for one in certain for number in range(2) for job in members.chosen(one, number)}
-    assert tried | tuned <= {*members.every_member(300, 1, len(all_of_few) - 100)}
+    assert tuned <= {*members.every_member(300, 1, len(tuned) + 600)}
+    assert {source.share > 0 for source in members.sources(300)} == {True}
+    assert sum(source.share for source in members.sources(300)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", calls.CALLS)
+def test_calls_of_each_kind_are_drawn_and_run_on_both_chips(kind):
+    found = list(itertools.islice(calls.call_part(kind, 0, 5), 40))
+    assert found == list(itertools.islice(calls.call_part(kind, 0, 5), 40))
+    assert found != list(itertools.islice(calls.call_part(kind, 1, 5), 40))
+    assert all(list(members.chosen(one, number % 2)) for number, one in enumerate(found))
+    assert coverage.needs(kind, 3, 5) == [tuple(members.chosen(one, n % 2)) for n, one in enumerate(found[:3])]
+
+
+def test_epilogues_by_name_run_on_sums_without_kernels_of_their_own():
+    packed = {job.signature for job in members._epilogues_of_sums()}
+    for kind, name in (("gated", "gate"), ("epilogues", "gelu"), ("int8 to floats", "mul")):
+        problems = (one for one in calls.call_part(kind, 1, 5) if one.epilogue is not None and has_sums(one))
+        for one in itertools.islice(problems, 20):
+            last = Form(SUMS).steps(one)[-1]
+            assert members.REFERENCE.signature(last.problem, members.REFERENCE.default) in packed
+        assert any(name in str(signature) for signature in packed)
+
+
+def test_calls_are_what_plain_draws_lack():
+    found = {kind: list(itertools.islice(calls.call_part(kind, 0, 5), 60)) for kind in calls.CALLS}
+    types = {
+        kind: {(one.a.dtype.name, one.b.dtype.name, one.d.dtype.name) for one in ones} for kind, ones in found.items()
+    }
+    assert types["int8 to floats"] == {("int8", "int8", out) for out in ("float32", "float16", "bfloat16")}
+    assert {("float32", "complex64", "complex64"), ("complex128", "float64", "complex128")} <= types["real by complex"]
+    assert all(a != b for a, b, _ in types["mixed types"] | types["few rows, mixed"])
+    assert all(one.m <= 16 for one in found["few rows, mixed"])
+    assert all(one.epilogue.second is not None for one in found["gated"])
+    # Pairs of a row-major B, and operands without contiguous lines.
+    assert any(not (one.b.is_row_major or one.b.is_col_major) for one in found["gated"])
+    assert any(one.a.conj or one.b.conj for one in found["conjugated"])
+    for one in found["strided"]:
+        assert not all(matrix.is_row_major or matrix.is_col_major for matrix in (one.a, one.b, one.d))
+    assert {one.c.is_row_major == one.d.is_row_major for one in found["C"]} == {True, False}
+
+
+def test_one_config_of_a_variant_comes_before_more_of_another():
+    spec = next(one for one in REGISTRY if one.name == "hopper_gemm")
+    often, seldom = spec.signatures(members.ARCH)[:2]
+    first, second, third = spec.configs[:3]
+    jobs = [Job(spec, *one, members.ARCH) for one in ((first, often), (second, often), (third, often), (first, seldom))]
+    weights = dict(zip(jobs, (0.5, 0.1, 0.09, 0.06), strict=True))
+    ranks = members._ranks(weights, ())
+    assert sorted(jobs, key=lambda job: -ranks[job]) == [jobs[0], jobs[3], jobs[1], jobs[2]]
+    # Where another config of the variant is packed anyway, each counts by itself.
+    ranks = members._ranks(weights, [Job(spec, second, seldom, members.ARCH)])
+    assert sorted(jobs, key=lambda job: -ranks[job]) == jobs
+
+
+def test_jobs_are_equal_by_all_and_hash_by_a_kernels_name():
+    spec = next(one for one in REGISTRY if one.name == "hopper_gemm")
+    job = Job(spec, spec.configs[0], spec.signatures(members.ARCH)[0], members.ARCH)
+    other = pickle.loads(pickle.dumps(job))
+    assert (other, hash(other)) == (job, hash(job))
+    assert Job(spec, spec.configs[1], job.signature, job.arch) != job
+    assert build.PackedJob(*_what(job), Path("a")) != build.PackedJob(*_what(job), Path("b"))
 
 
 def test_kernels_of_any_number_of_multiprocessors_are_one():

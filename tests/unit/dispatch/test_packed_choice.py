@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import pytest
@@ -10,13 +11,17 @@ import gemmule as gm
 from gemmule.compiler import cache
 from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import PACKS, write_pack
+from gemmule.core.activations import silu
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, Precision, dtype_named
+from gemmule.core.epilogue import Epilogue
 from gemmule.core.errors import CompilerMissingError
 from gemmule.core.grouped_problem import GroupedProblem
 from gemmule.core.layout import contiguous
-from gemmule.core.problem import contiguous_gemm, inner_problem
+from gemmule.core.problem import GemmProblem, contiguous_gemm, inner_problem
+from gemmule.core.product_forms import SUMS, Form
 from gemmule.core.spec import Choice
+from gemmule.core.tracing import accumulated, accumulated_second, lowered
 from gemmule.dispatch import select
 from gemmule.dispatch.choices import packed_choice
 from gemmule.dispatch.choices.choice_cache import clear_choices
@@ -25,6 +30,8 @@ from gemmule.dispatch.grouped import choose_grouped
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper import next_kernel
+from gemmule.kernels.hopper.gemm_upcast import spec as upcast
 from gemmule.lab.transposes import transpose_of
 from support.artifacts import compile_by, compiler_is_installed, made
 
@@ -93,6 +100,49 @@ def others(problem, name):
 def test_a_packed_choice_stays(packed, problem):
     packed((problem, best(problem)))
     assert chosen(problem) == best(problem)
+
+
+@pytest.mark.parametrize("types", [("float32", "bfloat16", "float32"), ("int8", "float16", "float16")])
+def test_the_product_of_copies_is_chosen_among_packed_kernels(packed, types):
+    problem = contiguous_gemm(1040, 1200, 1360, types)
+    choice = best(problem)
+    assert choice.spec.name == "hopper_gemm_upcast"
+    copies = Choice(dataclasses.replace(choice.spec, next_kernel=None), choice.config)
+    then = choice.next_kernel(problem)
+    # Without a kernel that multiplies them copies are of no use.
+    packed((problem, copies))
+    assert chosen(problem) == choice
+    other = others(then.problem, then.spec.name)[5]
+    packed((problem, copies), (then.problem, other))
+    with pytest.warns(PackedKernelWarning):
+        found = chosen(problem)
+    assert (found.spec.name, found.chosen_by) == ("hopper_gemm_upcast", "packed")
+    assert found.next_kernel(problem).config == other.config != then.config
+    assert found.predicted_us > choice.predicted_us
+    launches, _ = found.launches(problem)
+    assert all(
+        cache.is_compiled(one.spec, one.config, one.spec.signature(one.problem, one.config), ARCH) for one in launches
+    )
+
+
+def test_a_gated_product_of_copies_runs_in_a_form_that_is_packed(packed):
+    a, b, d = (
+        contiguous(dtype_named(name), *shape)
+        for name, shape in (("float16", (512, 640)), ("float32", (640, 768)), ("float16", (512, 768)))
+    )
+    expression, _, _ = lowered(silu(accumulated()) * accumulated_second(), "swiglu")
+    problem = GemmProblem(512, 768, 640, (), a, b, None, d, epilogue=Epilogue(expression, second=b))
+    choice = best(problem)
+    assert choice.spec.name == "hopper_gemm_upcast"
+    product = upcast._OPERANDS._product(problem)
+    launches = next_kernel._launches_of(Form(SUMS), product.prepare(problem).problem, product.specs, GPU)
+    chain = [one.spec.name for one in choice.next_kernel(problem).chain()]
+    assert [one.spec.name for one in launches] != chain
+    copies = Choice(dataclasses.replace(choice.spec, next_kernel=None), choice.config)
+    packed((problem, copies), *((one.problem, Choice(one.spec, one.config)) for one in launches))
+    with pytest.warns(PackedKernelWarning):
+        found = chosen(problem)
+    assert [one.spec.name for one in found.next_kernel(problem).chain()] == [one.spec.name for one in launches]
 
 
 @pytest.mark.parametrize("problem", [BF16, ODD])

@@ -217,12 +217,12 @@ def gpu(monkeypatch):
     return gpu
 
 
-def rates_on(file, dtype=F4, *, own=False, measures=True):
+def rates_on(file, dtype=F4, *, own=False, measures=True, probes=None):
     a, b = np.ones((64, 64), dtype), np.ones((64, 64), dtype)
     b = a.T if own else b
     problem = StreamProblem(ArraySource(a), ArraySource(b), None, (64, 64), np.dtype(dtype), 1, 0)
     budgets, place = Budgets(1 << 30, 64 << 20, 1 << 30), ArraySink(np.empty((64, 64), dtype))
-    probes = ProbeCache(file, measures=measures)
+    probes = probes or ProbeCache(file, measures=measures)
     return devices.measured_rates("gpu", problem, place, F4, Precision.IEEE, budgets, 0, probes)
 
 
@@ -257,6 +257,16 @@ def test_a_first_run_measures_links_alone(gpu, file):
     assert gpu.counts == {"link": 1, "product": 2, "parts": 1, "staging": 1}
     assert rates_on(file, measures=False) == measured
     assert measured.measured
+
+
+def test_a_long_product_measures_what_is_not_close(gpu, file):
+    probes = ProbeCache(file, measures=False)
+    rates_on(file, probes=probes)
+    assert probes.stated
+    probes.measures, probes.stated = True, False
+    measured = rates_on(file, probes=probes)
+    assert measured.measured
+    assert gpu.counts == {"link": 1, "product": 0, "parts": 0, "staging": 1}
 
 
 @pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "NVIDIA Z9"])

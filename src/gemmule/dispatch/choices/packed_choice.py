@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gemmule.compiler.cache import has_any, is_compiled
 from gemmule.compiler.toolchain import REMEDY
 from gemmule.core.arch import Arch
 from gemmule.core.config import Config
+from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import Problem, inner_problem
 from gemmule.core.spec import Choice, KernelSpec, Signature
@@ -23,6 +26,8 @@ _warned: set[tuple[str, Config, Signature]] = set()
 def best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], gpu: GpuRates | None) -> Choice | None:
     """Return the choice of least predicted time among compiled kernels, else the first of the registry, or None."""
     best: Choice | None = None
+    # Kernels that prepare operands choose the product's among compiled ones, too.
+    rates = dataclasses.replace(gpu or H200_RATES, eligible=_eligible(arch))
     for spec, _ in candidates_of(problem, (tuple(registry), arch))[0]:
         if not has_any(spec, arch):
             continue
@@ -35,16 +40,30 @@ def best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], 
             continue
 
         def eligible(config: Config, spec: KernelSpec = spec) -> bool:
-            return is_choice_compiled(Choice(spec, config, gpu=gpu or H200_RATES), problem, arch)
+            return is_choice_compiled(Choice(spec, config, gpu=rates), problem, arch)
 
-        config, _, _, cost = config_for(spec, inner, arch, gpu, eligible)
+        try:
+            config, _, _, cost = config_for(spec, inner, arch, rates if gpu is not None else None, eligible)
+        except NoKernelError:
+            # No compiled one multiplies what it prepares.
+            continue
         if config is None:
             continue
         predicted = cost * launches if cost is not None and spec.cost_in_us else None
-        found = Choice(spec, config, (), "packed", predicted, gpu=gpu or H200_RATES)
+        found = Choice(spec, config, (), "packed", predicted, gpu=rates)
         if best is None or is_less(predicted, best):
             best = found
     return best
+
+
+@functools.cache
+def _eligible(arch: Arch) -> Callable[[KernelSpec, Problem, Config], bool]:
+    """Return whether a config is compiled for a problem: one function for each architecture, as rates are compared."""
+
+    def eligible(spec: KernelSpec, problem: Problem, config: Config) -> bool:
+        return is_compiled(spec, config, spec.signature(problem, config), arch)
+
+    return eligible
 
 
 def is_choice_compiled(choice: Choice, problem: Problem, arch: Arch) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.config import Config
 from gemmule.core.epilogue_inputs import num_b_of
-from gemmule.core.errors import ArgumentError
+from gemmule.core.errors import ArgumentError, NoKernelError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.layout import StridedMatrix
@@ -123,7 +123,7 @@ class NextProduct:
             if other is None or own.cost < other.cost:
                 return own
         if other is None:
-            raise ArgumentError(why_no_next(prepared, self.specs) or "")
+            raise _no_next(prepared, self.specs, gpu)
         return other
 
     def _kernel(self, problem: GemmProblem, gpu: GpuRates) -> NextKernel:
@@ -149,35 +149,44 @@ class NextProduct:
         """Say why no kernel, of `specs` or all, multiplies the prepared operands, or None where some do."""
         prepared = self.prepare(problem).problem
         reason = why_no_next(prepared, self.specs if specs is None else specs)
-        return None if reason is None or _form_of(prepared, self.specs) is not None else reason
+        return None if reason is None or any(_forms_of(prepared, self.specs)) else reason
 
 
-def _form_of(prepared: GemmProblem, specs: Sequence[KernelSpec]) -> Form | None:
-    """Return the form of a gated product of prepared operands in which kernels compute it, or None."""
+def _forms_of(prepared: GemmProblem, specs: Sequence[KernelSpec]) -> Iterator[Form]:
+    """Yield the forms of a gated product of prepared operands in which kernels compute it, the best first."""
     if num_b_of(prepared.epilogue) == 1 or not has_sums(prepared) or prepared.needed is not None:
-        return None
+        return
     for form in (Form(GATE), Form(SUMS)):
         if sum(form.workspaces(prepared).values()) <= MOST_WORKSPACE and all(
             not one.k or any(spec.takes(one, HOPPER) for spec in specs) for one, _ in _steps(form, prepared)
         ):
-            return form
-    return None
+            yield form
 
 
 def _in_form(prepared: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates) -> Multiplied | None:
     """Return the launches of a gated product of prepared operands in the form in which kernels compute it, or None."""
-    if (form := _form_of(prepared, specs)) is None:
-        return None
+    for form in _forms_of(prepared, specs):
+        if (launches := _launches_of(form, prepared, specs, gpu)) is not None:
+            cost = gpu.launch * _LAUNCH * (len(launches) - 1)
+            for one in launches:
+                assert one.spec.cost is not None
+                cost += one.spec.cost(one.problem, one.config, gpu)
+            return Multiplied(launches, cost, form.workspaces(prepared))
+    return None
+
+
+def _launches_of(
+    form: Form, prepared: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates
+) -> tuple[Launched, ...] | None:
+    """Return the launches of a form, or None where one of them has no eligible kernel."""
     launches = []
     for problem, names in _steps(form, prepared):
         # Epilogues of sums are products of nothing.
-        spec, config, _ = choose_next(problem, specs if problem.k else (REFERENCE,), gpu)
-        launches.append(Launched(spec, config, problem, names))
-    cost = gpu.launch * _LAUNCH * (len(launches) - 1)
-    for one in launches:
-        assert one.spec.cost is not None
-        cost += one.spec.cost(one.problem, one.config, gpu)
-    return Multiplied(tuple(launches), cost, form.workspaces(prepared))
+        takers = [spec for spec in (specs if problem.k else (REFERENCE,)) if not spec.is_refused(problem, HOPPER)]
+        if (found := _choose_among(problem, takers, gpu)) is None:
+            return None
+        launches.append(Launched(*found[:2], problem, names))
+    return tuple(launches)
 
 
 def _steps(form: Form, prepared: GemmProblem) -> list[tuple[GemmProblem, Mapping[str, str]]]:
@@ -224,11 +233,19 @@ def choose_next(
     ------
     ArgumentError
         If none takes it: the reason of the last.
+    NoKernelError
+        If none that takes it is eligible.
     """
     found = _choose_among(problem, [spec for spec in specs if not spec.is_refused(problem, HOPPER)], gpu)
     if found is None:
-        raise ArgumentError(why_no_next(problem, specs) or "")
+        raise _no_next(problem, specs, gpu)
     return found
+
+
+def _no_next(problem: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates) -> ArgumentError | NoKernelError:
+    if gpu.eligible is not None:
+        return NoKernelError(())
+    return ArgumentError(why_no_next(problem, specs) or "")
 
 
 def _choose_among(
@@ -239,8 +256,8 @@ def _choose_among(
     names = {spec.name for spec in specs}
     for spec in specs:
         if spec.costs is None:
-            if spec.takes(problem, HOPPER):
-                return spec, _largest(spec, problem, gpu), None
+            if (largest := _largest(spec, problem, gpu)) is not None:
+                return spec, largest, None
             continue
         if (chosen := spec.cheapest(problem, HOPPER, gpu)) is None:
             continue
@@ -255,11 +272,14 @@ def _choose_among(
     return fallback
 
 
-def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config:
-    """Return the largest tile of which every SM gets one, else the one with the most CTAs."""
+def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config | None:
+    """Return the largest tile of which every SM gets one, else the one with the most CTAs; None without any."""
 
     def preference(config: Config) -> tuple[bool, int]:
         ctas = spec.ctas(problem, config) if spec.ctas is not None else math.prod(spec.launch(problem, config).grid)
         return (False, -config.tile_elements) if ctas >= gpu.multiprocessors else (True, -ctas)
 
-    return min((one for one in spec.configs_on(gpu) if spec.why_not(problem, HOPPER, one) is None), key=preference)
+    supported = [one for one in spec.configs_on(gpu) if spec.why_not(problem, HOPPER, one) is None]
+    if gpu.eligible is not None:
+        supported = [one for one in supported if gpu.eligible(spec, problem, one)]
+    return min(supported, key=preference, default=None)

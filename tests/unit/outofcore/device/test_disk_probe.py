@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -130,6 +131,17 @@ def test_arrays_are_copied_by_threads(order):
     assert copy_rate(array, 1, Probe(BLOCK, 16, 1, lambda: next(seconds))) == pytest.approx(BLOCK)
     assert copy_rate(array, 1, Probe(BLOCK, 16, array.nbytes + 1)) == math.inf
     assert copy_rate(array[:, ::2], 1, Probe(BLOCK, 16, 1)) == math.inf
+
+
+def test_time_begins_when_all_threads_are_there():
+    array, before, alive = np.zeros(16 * BLOCK, np.uint8), threading.active_count(), []
+
+    def clock():
+        alive.append(threading.active_count() - before)
+        return float(len(alive))
+
+    assert copy_rate(array, 3, Probe(BLOCK, 16, 1, clock)) > 0
+    assert alive[0] == 3
 
 
 def test_writes_are_not_timed_where_nothing_is_measured(tmp_path, monkeypatch):

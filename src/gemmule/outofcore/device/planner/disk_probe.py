@@ -152,21 +152,32 @@ def copy_rate(array: Array, threads: int, probe: Probe = PROBE, stored: ProbeCac
 
 
 def _timed(read: Callable[[memoryview, int], int], first: int, run: int, threads: int, probe: Probe) -> DiskRate:
-    """Return the bytes a second at which threads read a run, each into a buffer of its own."""
-    own = threading.local()
+    """Return the bytes a second at which threads read a run, each into a buffer of its own.
+
+    Time begins once all threads, and the pages of their buffers, are there, as a product's are.
+    """
+    own, places = threading.local(), range(first, first + run, probe.block)
+    begin: list[float] = []
+    count = max(min(threads, len(places)), 1)
+    ready = threading.Barrier(count, lambda: begin.append(probe.clock()))
+
+    def prepare() -> None:
+        try:
+            own.buffer = memoryview(bytearray(probe.block))
+        except MemoryError:
+            ready.abort()
+            raise
+        ready.wait()
 
     def get(place: int) -> tuple[float, int]:
-        if not hasattr(own, "buffer"):
-            own.buffer = memoryview(bytearray(probe.block))
         count = read(own.buffer[: min(probe.block, first + run - place)], place)
         return probe.clock(), count
 
-    begin = probe.clock()
-    with ThreadPoolExecutor(threads) as pool:
-        done = sorted(pool.map(get, range(first, first + run, probe.block)))
+    with ThreadPoolExecutor(count, initializer=prepare) as pool:
+        done = sorted(pool.map(get, places))
     # Threads that begin, and the last ones of them, do not keep the disk busy.
     ends = len(done) // 8
-    return _rate(done[ends - 1][0], done[ends : len(done) - ends]) if ends else _rate(begin, done)
+    return _rate(done[ends - 1][0], done[ends : len(done) - ends]) if ends else _rate(begin[0], done)
 
 
 def _rate(begin: float, done: Sequence[tuple[float, int]]) -> DiskRate:

@@ -83,7 +83,9 @@ class ProbeCache:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._path, self._clock, self.measures = path, clock, measures
-        self.stated = False  #: Whether stated figures stood in for some.
+        #: Whether what is predicted closely is measured, too: from the start, or not at all.
+        self._measures_all = measures
+        self.stated = False  #: Whether stated figures stood in for some that are not close.
         stored = () if path is None or renew else _FORMAT.read_or_warn(path)
         self._known = {one.key: one for one in stored if self._is_recent(one)}
         self._new: dict[tuple[str, ...], StoredRates] = {}
@@ -98,15 +100,18 @@ class ProbeCache:
         count: int,
         probe: Callable[[], Sequence[float]],
         stated: Sequence[float] | None = None,
+        *,
+        close: bool = False,
     ) -> tuple[float, ...]:
         """Return the stored result of a probe, of so many figures; without one, measure it. None is not stored.
 
-        `stated` figures are returned instead of being measured, and are not stored, unless the cache `measures`.
+        `stated` figures are returned instead of being measured, and are not stored, unless the cache `measures`. Those
+        that are `close` to the measured ones are, unless it did so from the start.
         """
         found = self._known.get(tuple(key))
         if found is None or len(found.figures) != count:
-            if stated is not None and not self.measures:
-                self.stated = True
+            if stated is not None and not (self._measures_all if close else self.measures):
+                self.stated = self.stated or not close
                 return tuple(stated)
             found = StoredRates(tuple(key), tuple(map(float, probe())), self._clock())
             if found.figures:
