@@ -1,4 +1,4 @@
-"""simt_gemm on the virtual GPU: K-major operands that wait in slots until matrices of them are stored transposed."""
+"""simt_gemm on the virtual GPU: K-major operands in slots, and others, of which matrices are stored transposed."""
 
 from __future__ import annotations
 
@@ -90,6 +90,22 @@ def test_slots_end_where_the_matrices_do_and_meet_no_bank_twice(config, k_major,
     launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
     np.testing.assert_array_equal(d, in_groups(a, b, config))
     assert [row for row in counter.counts.instructions if "ldmatrix" in row.text and row.requests]
+    assert counter.counts.bank_conflicts == 0
+
+
+@pytest.mark.parametrize("tile", [(128, 256, 2, 4), (256, 128, 4, 2)], ids=str)
+def test_one_operand_of_whole_largest_tiles_passes_through_registers_and_is_stored_as_matrices(tile, rng):
+    rows, columns, *warps = tile
+    config = SimtConfig(rows, columns, 16, *warps, 3)
+    a, b = random_matrix(rng, FLOAT32, (rows, 64)), random_matrix(rng, FLOAT32, (64, columns))
+    moved = (a, b) if rows < columns else (laid_out(a, "col"), laid_out(b, "col"))
+    d, counter = poisoned(FLOAT32, (rows, columns)), Counter()
+    problem = problem_of(*moved, d)
+    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
+    arrays = {"a": moved[0], "b": moved[1], "d": d}
+    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    np.testing.assert_array_equal(d, in_order(a, b))
+    assert [row for row in counter.counts.instructions if "stmatrix" in row.text and row.requests]
     assert counter.counts.bank_conflicts == 0
 
 
