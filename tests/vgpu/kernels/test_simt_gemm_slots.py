@@ -109,6 +109,16 @@ def test_one_operand_of_whole_largest_tiles_passes_through_registers_and_is_stor
     assert counter.counts.bank_conflicts == 0
 
 
+@pytest.mark.parametrize("tile", [(32, 64), (64, 32)], ids=str)
+def test_mn_major_operands_of_small_tiles_share_a_mask(tile, rng):
+    config = SimtConfig(*tile, 32, 1, 1, warps_k=4)
+    assert config.shares_mask(False)
+    assert not config.shares_mask(True)
+    a, b = random_matrix(rng, FLOAT32, (68, 36)), random_matrix(rng, FLOAT32, (36, 68))
+    d = multiply(laid_out(a, "col"), b, poisoned(FLOAT32, (68, 68)), config=config)
+    np.testing.assert_array_equal(d, in_groups(a, b, config))
+
+
 def test_two_stages_have_no_slots():
     for config in (FLAT, BROAD, SMALL):
         assert dataclasses.replace(config, stages=2).by_slots((True, True)) == (False, False)

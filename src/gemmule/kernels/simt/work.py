@@ -58,7 +58,7 @@ class SimtFacts:
         A thread's FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
         of vectors for a k-tile; and elements of its tile.
     loads, together : array
-        1 where a CTA that is alone waits for vectors, or more, or else 0; and its first k-tiles, which do not.
+        Wait of a CTA that is alone for vectors, by that of the rates; and its first k-tiles, which do not.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -213,7 +213,7 @@ def _facts_of_config(
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
     ]
     each = list(zip(copies, short, k_major, strict=True))
-    loads = any(by_vectors) and config.tile_elements < LARGEST
+    loads = float(any(by_vectors) and config.tile_elements < LARGEST)
     if any(by_slots):
         loads = _SLOTS_WAIT * (config.tile_m == config.tile_n <= LEAST_SIDE)
     return {
