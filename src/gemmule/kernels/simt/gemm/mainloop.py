@@ -42,6 +42,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
     takes_vectors = True
     #: Whether lanes may be interleaved.
     interleaves = True
+    #: Whether A and B may share a mask.
+    shares_mask = True
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
@@ -84,7 +86,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         )
         copies = self.copyA.count + self.copyB.count
         #: Whether A and B share a mask, and so registers.
-        self.one_mask = not whole and config.shares_mask(any(k_major)) and copies <= MOST_COPIES
+        self.one_mask = self.shares_mask and not whole and config.shares_mask(any(k_major)) and copies <= MOST_COPIES
         if self.one_mask:
             self.copyB = replace(self.copyB, first_bit=self.copyA.count)
 
