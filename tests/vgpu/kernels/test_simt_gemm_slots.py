@@ -1,4 +1,4 @@
-"""simt_gemm on the virtual GPU: K-major operands that wait in slots until matrices of them are stored transposed."""
+"""simt_gemm on the virtual GPU: K-major operands in slots, and others, of which matrices are stored transposed."""
 
 from __future__ import annotations
 
@@ -91,6 +91,32 @@ def test_slots_end_where_the_matrices_do_and_meet_no_bank_twice(config, k_major,
     np.testing.assert_array_equal(d, in_groups(a, b, config))
     assert [row for row in counter.counts.instructions if "ldmatrix" in row.text and row.requests]
     assert counter.counts.bank_conflicts == 0
+
+
+@pytest.mark.parametrize("tile", [(128, 256, 2, 4), (256, 128, 4, 2)], ids=str)
+def test_one_operand_of_whole_largest_tiles_passes_through_registers_and_is_stored_as_matrices(tile, rng):
+    rows, columns, *warps = tile
+    config = SimtConfig(rows, columns, 16, *warps, 3)
+    a, b = random_matrix(rng, FLOAT32, (rows, 64)), random_matrix(rng, FLOAT32, (64, columns))
+    moved = (a, b) if rows < columns else (laid_out(a, "col"), laid_out(b, "col"))
+    d, counter = poisoned(FLOAT32, (rows, columns)), Counter()
+    problem = problem_of(*moved, d)
+    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
+    arrays = {"a": moved[0], "b": moved[1], "d": d}
+    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    np.testing.assert_array_equal(d, in_order(a, b))
+    assert [row for row in counter.counts.instructions if "stmatrix" in row.text and row.requests]
+    assert counter.counts.bank_conflicts == 0
+
+
+@pytest.mark.parametrize("tile", [(32, 64), (64, 32)], ids=str)
+def test_mn_major_operands_of_small_tiles_share_a_mask(tile, rng):
+    config = SimtConfig(*tile, 32, 1, 1, warps_k=4)
+    assert config.shares_mask(False)
+    assert not config.shares_mask(True)
+    a, b = random_matrix(rng, FLOAT32, (68, 36)), random_matrix(rng, FLOAT32, (36, 68))
+    d = multiply(laid_out(a, "col"), b, poisoned(FLOAT32, (68, 68)), config=config)
+    np.testing.assert_array_equal(d, in_groups(a, b, config))
 
 
 def test_two_stages_have_no_slots():

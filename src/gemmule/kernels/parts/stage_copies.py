@@ -223,18 +223,25 @@ class StageCopies:
 class MaskedCopies(StageCopies):
     """Copies that a bit of a mask each allows, without branches; those outside the matrix are zeros."""
 
+    first_bit: int = 0  #: Bit of piece 0; those before it may be another operand's.
+
     @cute.jit
     def mask(self, gX: cute.Tensor, row0, k0):
-        """Return the mask of a k-tile at (row0, k0): bit p is set where piece p, or all of its rows, are inside."""
+        """Return the mask of a k-tile at (row0, k0): a piece's bit is set where it, or all of its rows, are inside."""
         first_row, first_k = self.origin()
         left_m, left_k = gX.shape[0] - row0 - first_row, gX.shape[1] - k0 - first_k
         mask = Int32(0)
         for p in cutlass.range_constexpr(self.count):
             row, k = cutlass.const_expr(self.step(p))
+            number = cutlass.const_expr(self.first_bit + p)
             # The last bit of an Int32 is its sign.
-            bit = cutlass.const_expr((1 << p) - (1 << 32 if p == _LAST_BIT else 0))
+            bit = cutlass.const_expr((1 << number) - (1 << 32 if number == _LAST_BIT else 0))
             mask |= bit if row < left_m and k < left_k else 0
         return mask
+
+    def bit(self, p: int) -> int:
+        """Return the bit of piece p. In whole tiles all are equal."""
+        return 0 if self.whole else self.first_bit + p
 
     @cute.jit
     def issue_masked(self, gX: cute.Tensor, source, target, mask, part: cutlass.Constexpr[int]):
@@ -244,8 +251,7 @@ class MaskedCopies(StageCopies):
         for p in cutlass.range_constexpr(first, last):
             place = self.piece_target(target, p)
             address = self.piece_address(gX, source, address, p, first)
-            # In whole tiles all bits are equal.
-            copy_masked_async(place, address, self.size, mask, 0 if self.whole else p)
+            copy_masked_async(place, address, self.size, mask, self.bit(p))
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ SECTOR = 8
 #: Rows of a panel of a stage.
 PANEL = 32
 #: Copies whose mask is a signed number of 32 bits.
-_MAX_COPIES = 31
+MOST_COPIES = 31
 #: Percent of shared memory for CTAs of so few threads with so many accumulators each: 100 KiB.
 _CARVE_OUT, _FEW_THREADS, _MANY_OUTPUTS = 44, 64, 32
 #: Elements of the largest tiles, one CTA an SM.
 LARGEST = 128 * 256
 #: Least rows and columns of tiles whose K-major operands are loaded by vectors; and elements that a thread copies
 #: of an operand, from which vectors pay for it alone.
-_LEAST_SIDE, _MANY_COPIES = 64, 16
+LEAST_SIDE, _MANY_COPIES = 64, 16
 #: Elements of the largest tiles whose lanes are interleaved.
 _INTERLEAVED = 64 * 128
 #: Elements of tiles of which one K-major operand alone may wait in slots, of larger ones in one group of warps, and of
@@ -139,9 +139,9 @@ class SimtConfig(Config):
                 f"config {self}: tile_m and tile_n must be multiples of the {self.threads // 8} rows that all warps "
                 f"copy at once; where warps are a multiple of three, panels of {PANEL} must be one too, and divide them"
             )
-        if max(self.tile_m, self.tile_n) * self.tile_k // self.threads > _MAX_COPIES:
+        if max(self.tile_m, self.tile_n) * self.tile_k // self.threads > MOST_COPIES:
             raise ArgumentError(
-                f"config {self}: a thread may copy at most {_MAX_COPIES} elements of an operand for a k-tile, one for "
+                f"config {self}: a thread may copy at most {MOST_COPIES} elements of an operand for a k-tile, one for "
                 "each bit of a mask; give smaller tiles or more warps"
             )
         if self.cluster_k > LARGEST_CLUSTER or (
@@ -202,8 +202,8 @@ class SimtConfig(Config):
             return False, False
         if self.wide_copies:
             return k_major
-        square = self.tile_m == self.tile_n == _LEAST_SIDE
-        if self.itemsize != FLOAT32.itemsize or min(self.tile_m, self.tile_n) < _LEAST_SIDE or self.tile_k == SECTOR:
+        square = self.tile_m == self.tile_n == LEAST_SIDE
+        if self.itemsize != FLOAT32.itemsize or min(self.tile_m, self.tile_n) < LEAST_SIDE or self.tile_k == SECTOR:
             return False, False
         if square and self.cluster_k > 1:
             return False, False
@@ -229,7 +229,7 @@ class SimtConfig(Config):
         elif self.tile_elements in (_SLOTTED_ALONE, _SLOTTED_LARGE):
             slots = self.warps_k == 1 or (not square and k_major == narrow)
         else:
-            grouped = self.warps_k > 1 or min(self.tile_m, self.tile_n) == _LEAST_SIDE
+            grouped = self.warps_k > 1 or min(self.tile_m, self.tile_n) == LEAST_SIDE
             slots = all(k_major) and grouped and self.tile_elements < _SLOTTED_ALONE
         return (k_major[0], k_major[1]) if slots else (False, False)
 
@@ -249,18 +249,26 @@ class SimtConfig(Config):
             return self.tile_elements == _SLOTTED_SMALL or self.tile_m > self.tile_n
         return self.lanes[0] > self.lanes[1]
 
-    def interleaved(self, transposes: bool) -> bool:
+    def shares_mask(self, k_major: bool) -> bool:
+        """Return whether the copies of A and B have one mask: where registers are few, or an SM has a CTA more so.
+
+        `k_major` says whether an operand is K-major. In other tiles a mask each is as fast.
+        """
+        return self.threads % 3 == 0 or (self.warps_k > 2 and self.tile_elements == _SLOTTED_SMALL and not k_major)
+
+    def interleaved(self, transposes: bool, slots: bool) -> bool:
         """Return whether lanes are interleaved (`lane_row`), where that was measured to be faster.
 
-        `transposes` says whether K-major operands are copied by element: these copies and reads share a pipe. Of few
-        CTAs an SM with larger tiles the order in which the compiler puts instructions decides.
+        `transposes` says whether K-major operands are copied by element, `slots` whether they wait in slots: these
+        copies and reads share a pipe. Of few CTAs an SM with larger tiles the order in which the compiler puts
+        instructions decides.
         """
         if self.itemsize != FLOAT32.itemsize or self.tile_k == SECTOR or self.tile_elements > _INTERLEAVED:
             return False
-        if min(self.tile_m, self.tile_n) < _LEAST_SIDE:
+        if min(self.tile_m, self.tile_n) < LEAST_SIDE:
             return self.warps_k > 1
         if self.tile_m == self.tile_n:
-            return transposes or self.cluster_k > 1
+            return transposes or slots or self.cluster_k > 1
         return transposes and self.cluster_k > 1
 
     @property

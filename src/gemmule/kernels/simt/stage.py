@@ -4,8 +4,9 @@ A panel is 32 rows (of A, or columns of B) by all k of a k-tile; the rows of a k
 4 rows. A K-major operand is transposed by its copies, 4 bytes each: a warp copies 4 rows by 8 k, which are whole
 sectors of device memory, and with 4 elements of padding after each k all banks of shared memory. Or it passes through
 registers: a warp loads vectors of 4 k, whole lines of the first-level cache where a k-tile has so many, and stores
-their elements one by one; padding follows each 4 k, as many elements as the warp loads rows. Or vectors are copied into
-slots, of which a warp loads matrices: a lane gets 4 rows of one k, which it stores together, padded as elements are.
+their elements one by one, or 4 rows of a k together, as matrices; padding follows each 4 k, as many elements as the
+warp loads rows. Or vectors are copied into slots, of which a warp loads matrices: a lane gets 4 rows of one k, which it
+stores together, padded as elements are.
 
 Threads copy consecutive lines, from one panel to the next. Where their number is a multiple of three, so are panels,
 and a line of each is copied at once: else those of a thread would begin anywhere in a panel.
@@ -153,7 +154,7 @@ class VectorCopies(TransposingCopies):
     def load(self, gX: cute.Tensor, loaded: cute.Tensor, source, mask, p: cutlass.Constexpr[int]):
         """Load vector p of a k-tile: zeros where the mask leaves it out, or where tiles are whole what was there."""
         # In whole tiles all bits are equal.
-        bit = "mov.b32 bit, {$r1};" if self.whole else f"and.b32 bit, {{$r1}}, {1 << p};"
+        bit = "mov.b32 bit, {$r1};" if self.whole else f"and.b32 bit, {{$r1}}, {1 << self.bit(p)};"
         found = cute.arch.inline_ptx(
             f"{{ .reg .pred inside; .reg .b32 bit; {bit} setp.ne.s32 inside, bit, 0; "
             "mov.b32 {$w0}, {$r2}; mov.b32 {$w1}, {$r3}; mov.b32 {$w2}, {$r4}; mov.b32 {$w3}, {$r5}; "
@@ -175,6 +176,46 @@ class VectorCopies(TransposingCopies):
             address = self.piece_target(target, p) + self.stage.offset(0, v)
             place = cute.make_ptr(Float32, address, cute.AddressSpace.smem, assumed_align=self.stage.itemsize)
             cute.make_tensor(place, cute.make_layout(1))[0] = loaded[v, p]
+
+
+class MatrixCopies(VectorCopies):
+    """Copies of vectors through registers, whose four k a warp stores as four matrices: 4 rows of one k together.
+
+    Four lanes load the vectors of 4 rows; the lines of a warp are those of `VectorCopies`, in another order.
+    """
+
+    @property
+    def per_line(self) -> int:
+        """Vectors of a line."""
+        return self.stage.line // VECTOR_BYTES
+
+    @cute.jit
+    def first_row(self):
+        """Return the first row that this warp copies."""
+        tid, _, _ = cute.arch.thread_idx()
+        return tid // _LANES * cutlass.const_expr(_LANES // self.per_line)
+
+    @cute.jit
+    def origin(self):
+        tid, _, _ = cute.arch.thread_idx()
+        four = tid % _LANES // 4
+        return self.first_row() + four // self.per_line * 4 + tid % 4, four % self.per_line * self.stage.vector
+
+    @cute.jit
+    def target(self):
+        tid, _, _ = cute.arch.thread_idx()
+        k, four = tid % _LANES // _MATRIX, tid % _MATRIX
+        return self.stage.offset(
+            self.first_row() + four // self.per_line * 4, four % self.per_line * self.stage.vector + k
+        )
+
+    @cute.jit
+    def store(self, loaded: cute.Tensor, target, p: cutlass.Constexpr[int]):
+        """Store vector p of a k-tile."""
+        cute.arch.inline_ptx(
+            "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
+            read_only_args=[self.piece_target(target, p), *[loaded[v, p].bitcast(Int32) for v in range(4)]],
+        )
 
 
 class SlotCopies(TransposingCopies):
@@ -229,7 +270,7 @@ class SlotCopies(TransposingCopies):
     def copy(self, gX: cute.Tensor, slots, source, mask, p: cutlass.Constexpr[int]):
         """Issue the asynchronous copy of vector p of a k-tile into its slot, zeros where the mask leaves it out."""
         place = slots + cutlass.const_expr(self.slot(*self.step(p)) * VECTOR_BYTES)
-        copy_masked_async(place, self.piece_source(gX, source, p), VECTOR_BYTES, mask, 0 if self.whole else p)
+        copy_masked_async(place, self.piece_source(gX, source, p), VECTOR_BYTES, mask, self.bit(p))
 
     def part(self, p: int) -> tuple[int, int]:
         """Return panels and vectors from a warp's first matrices to those of number p."""
@@ -297,10 +338,12 @@ class SlotCopies(TransposingCopies):
         cute.autovec_copy(loaded[None, p], cute.make_tensor(place, cute.make_layout(4)))
 
 
-def copies_of(stage: SimtStage, threads: int) -> type[MaskedCopies]:
-    """Return what copies the k-tiles of an operand."""
+def copies_of(stage: SimtStage, threads: int, by_matrices: bool) -> type[MaskedCopies]:
+    """Return what copies the k-tiles of an operand; `by_matrices` says how vectors in registers are stored."""
     if not stage.k_major:
         return PanelCopies if threads % 3 == 0 else MaskedCopies
     if stage.by_slots:
         return SlotCopies
-    return VectorCopies if stage.by_vectors else TransposingCopies
+    if stage.by_vectors:
+        return MatrixCopies if by_matrices else VectorCopies
+    return TransposingCopies

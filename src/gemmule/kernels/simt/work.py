@@ -14,7 +14,7 @@ from gemmule.core.dtype import FLOAT32
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.kernels.parts.clusters_at_once import ClusterPlaces
 
-from .config import LARGEST, SimtConfig
+from .config import LARGEST, LEAST_SIDE, SimtConfig
 from .rates import SimtRates, factor_of
 
 #: Cycles of an IMAD, of which an SM has 64 a clock cycle, and 128 FMAs (CUDA programming guide, arithmetic throughput),
@@ -25,6 +25,8 @@ _THREADS, _SHARED, _RESERVED = 2048, 227 << 10, 1 << 10
 #: With `wide_copies`, what a k-tile waits for vectors by what others do; and its first k-tiles, whose vectors are all
 #: loaded at once, and which do not wait.
 _WAITS, _TOGETHER = 2.3, 4
+#: Waits for vectors in slots by those for vectors through registers, in small square tiles; others have none.
+_SLOTS_WAIT = 0.6
 
 
 class OperandLayout(NamedTuple):
@@ -56,7 +58,7 @@ class SimtFacts:
         A thread's FMAs, copies of 4 bytes of MN-major and of K-major operands, vectors of K-major operands, and reads
         of vectors for a k-tile; and elements of its tile.
     loads, together : array
-        1 where a CTA that is alone waits for vectors, or more, or else 0; and its first k-tiles, which do not.
+        Wait of a CTA that is alone for vectors, by that of the rates; and its first k-tiles, which do not.
     factor : array
         Measured time of the config by that of the limits.
     """
@@ -211,7 +213,9 @@ def _facts_of_config(
         for tile, few in zip((config.tile_m, config.tile_n), short, strict=True)
     ]
     each = list(zip(copies, short, k_major, strict=True))
-    loads = any(by_vectors) and not any(by_slots) and config.tile_elements < LARGEST
+    loads = float(any(by_vectors) and config.tile_elements < LARGEST)
+    if any(by_slots):
+        loads = _SLOTS_WAIT * (config.tile_m == config.tile_n <= LEAST_SIDE)
     return {
         "tile_m": config.tile_m,
         "tile_n": config.tile_n,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import cutlass
@@ -12,7 +13,7 @@ from gemmule.core.dtype import INT32
 from gemmule.kernels.parts.cp_async_mainloop import CpAsyncMainloop
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies
-from gemmule.kernels.simt.config import LARGEST, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
+from gemmule.kernels.simt.config import LARGEST, MOST_COPIES, PANEL, SECTOR, VECTOR, VECTOR_BYTES, SimtConfig
 from gemmule.kernels.simt.stage import SimtStage, SlotCopies, VectorCopies, copies_of
 from gemmule.kernels.simt.thread_tiles import lane_column, lane_row, multiply_fragments
 
@@ -41,6 +42,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
     takes_vectors = True
     #: Whether lanes may be interleaved.
     interleaves = True
+    #: Whether A and B may share a mask.
+    shares_mask = True
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         self.config, self.cluster_k = config, config.cluster_k
@@ -63,7 +66,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.by_slots, self.spare = by_slots, int(any(by_slots))
         #: Whether copies of an element each transpose an operand.
         self.transposes = any(one.k_major and not (one.by_vectors or one.by_slots) for one in stages)
-        self.interleaved = self.interleaves and config.interleaved(self.transposes)
+        self.interleaved = self.interleaves and config.interleaved(self.transposes, any(by_slots))
         self.bytes = self.stageA.stage_bytes + self.stageB.stage_bytes
         self.depth, steps = config.tile_k, config.tile_k // config.warps_k
         super().__init__(config.stages, self.bytes, steps, steps - 1)
@@ -75,10 +78,17 @@ class SimtGemmMainloop(CpAsyncMainloop):
             config.itemsize if one.k_major and not (one.by_vectors or one.by_slots) else size
             for one, size in zip(stages, allowed, strict=True)
         ]
+        # Stored as matrices one operand alone is faster, in whole tiles.
+        by_matrices = self.whole and config.tile_elements == LARGEST and sum(by_vectors) == 1
         self.copyA, self.copyB = (
-            copies_of(one, config.threads)(one, size, config.threads, groups, whole)
+            copies_of(one, config.threads, by_matrices)(one, size, config.threads, groups, whole)
             for one, size in zip(stages, sizes, strict=True)
         )
+        copies = self.copyA.count + self.copyB.count
+        #: Whether A and B share a mask, and so registers.
+        self.one_mask = self.shares_mask and not whole and config.shares_mask(any(k_major)) and copies <= MOST_COPIES
+        if self.one_mask:
+            self.copyB = replace(self.copyB, first_bit=self.copyA.count)
 
     def groups(self, unaligned: bool) -> int:
         """Return the steps of a k-tile that issue asynchronous copies; `unaligned` is whether some operands are.
@@ -119,6 +129,9 @@ class SimtGemmMainloop(CpAsyncMainloop):
             k_tiles -= first
         a = self.operand(self.copyA, gA, m0, stagesA, depth)
         b = self.operand(self.copyB, gB, n0, stagesB, depth)
+        if cutlass.const_expr(self.one_mask):
+            inside, last = a.inside | b.inside, a.last | b.last
+            a, b = replace(a, inside=inside, last=last), replace(b, inside=inside, last=last)
         sources = self.copyA.source(gA, m0) + first * a.stride, self.copyB.source(gB, n0) + first * b.stride
         full = k_tiles
         if cutlass.const_expr(not self.whole):

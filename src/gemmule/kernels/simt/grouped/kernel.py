@@ -59,6 +59,8 @@ class GroupedMainloop(SimtGemmMainloop):
     # With the scheduler's registers there are none left for vectors.
     takes_vectors = False
     interleaves = False
+    # It was not timed so.
+    shares_mask = False
 
 
 class SimtGroupedGemm(SimtGemm):
