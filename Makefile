@@ -35,7 +35,7 @@ gpu-test: $(VENV)/.dev ## the tests for a GPU; without one they fail
 	GEMMULE_REQUIRE_GPU=1 $(PYTEST) -m gpu
 
 test-interop: $(VENV)/.interop ## the tests with PyTorch and JAX, on the CPU
-	$(SPREAD) tests/interop tests/docs tests/examples
+	$(SPREAD) tests/interop tests/docs/test_docs.py::test_code_blocks_run tests/examples
 
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .
