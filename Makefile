@@ -3,7 +3,7 @@
 PYTHON = python3
 VENV = .venv
 BIN = $(VENV)/bin
-PIP = $(BIN)/python -m pip --disable-pip-version-check
+INSTALL = $(BIN)/python -m pip --disable-pip-version-check install --quiet
 PYTEST = $(BIN)/python -m pytest
 # With a process for each core, threads of BLAS would only take each other's time: they wait by spinning.
 # Bytecode is written whatever the environment says: hundreds of processes import the package.
@@ -35,7 +35,7 @@ gpu-test: $(VENV)/.dev ## the tests for a GPU; without one they fail
 	GEMMULE_REQUIRE_GPU=1 $(PYTEST) -m gpu
 
 test-interop: $(VENV)/.interop ## the tests with PyTorch and JAX, on the CPU
-	$(SPREAD) tests/interop tests/docs tests/examples
+	$(SPREAD) tests/interop tests/docs/test_docs.py::test_code_blocks_run tests/examples
 
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .
@@ -72,17 +72,19 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.demo: $(INSTALLED) | $(VENV)/.made
-	$(PIP) install --quiet --editable '.[compiler,demo]'
+	$(INSTALL) --editable '.[compiler,demo]'
 	@touch $@
 
+# Processes of the tests compile the modules that they import, side by side: pip would compile all, one after the other.
 $(VENV)/.dev: $(INSTALLED) | $(VENV)/.made
-	$(PIP) install --quiet --editable '.[compiler,dev]'
+	$(INSTALL) --no-compile --editable '.[compiler,dev]'
 	@touch $@
 
 $(VENV)/.interop: $(VENV)/.dev
-	$(PIP) install --quiet 'torch==$(TORCH)' 'jax==$(JAX)'
+	$(INSTALL) 'torch==$(TORCH)' 'jax==$(JAX)'
 	@touch $@
 
+# Gemmule itself stays as it is installed.
 $(VENV)/.docs: $(VENV)/.interop
-	$(PIP) install --quiet --editable '.[docs]'
+	$(INSTALL) $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
 	@touch $@

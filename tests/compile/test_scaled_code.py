@@ -56,7 +56,7 @@ def test_the_widest_tile_that_is_promoted_whole_leaves_registers(adds):
     [
         (LARGE, (1, BLOCK)),
         (HALVES, (1, BLOCK)),
-        (TALL, (1, 1)),
+        pytest.param(TALL, (1, 1), marks=pytest.mark.slow),
         (TALL_CLUSTERS, (1, 1)),
         pytest.param(MIDDLE, (1, 1), marks=pytest.mark.slow),
         pytest.param(MIDDLE, (BLOCK, 1), marks=pytest.mark.slow),

@@ -116,7 +116,7 @@ def test_random_c_by_each_kernel(kernel, rng):
     assert done >= 4, f"{kernel} took {done} of its own products"
 
 
-@pytest.mark.combinations(2)
+@pytest.mark.combinations(2, once=["name"])
 @pytest.mark.parametrize("name", ["bfloat16", "float32", "float64", "complex64", "int8"])
 @pytest.mark.parametrize("layout", ["columns", "one column"])
 @pytest.mark.parametrize("shape", [(37, 24, 0), (0, 24, 8), (37, 0, 8)], ids=str)

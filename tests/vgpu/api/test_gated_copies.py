@@ -84,7 +84,15 @@ def hold(rng, case, shape, ways, storage, batch=((), ()), *, named=True):
         assert abs(largest[0] - np.abs(exact).max()) <= bound.max()
 
 
-@pytest.mark.parametrize("case", [one for one in CASES if one not in ("tf32-k-major", "float8", "float8-repacked")])
+@pytest.mark.combinations(1)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(one, marks=[pytest.mark.slow] if one in ("float16-int8", "bfloat16-float16") else [])
+        for one in CASES
+        if one not in ("tf32-k-major", "float8", "float8-repacked")
+    ],
+)
 @pytest.mark.parametrize(("ways", "storage"), [("sr", "halves"), ("cr", "pairs"), ("rsr", "array")])
 def test_copied_operands(case, ways, storage, rng):
     hold(rng, case, (70, 41, 40), ways, storage)
@@ -94,10 +102,10 @@ def test_copied_operands(case, ways, storage, rng):
     ("case", "ways", "storage"),
     [
         ("tf32-k-major", "rr", "halves"),
-        ("tf32-k-major", "cr", "array"),
+        pytest.param("tf32-k-major", "cr", "array", marks=pytest.mark.slow),
         ("float8", "rr", "halves"),
-        ("float8", "cr", "array"),
-        ("float8-repacked", "rr", "pairs"),
+        pytest.param("float8", "cr", "array", marks=pytest.mark.slow),
+        pytest.param("float8-repacked", "rr", "pairs", marks=pytest.mark.slow),
         ("float8-repacked", "sc", "halves"),
         ("bfloat16", "rcr", "array"),
     ],
@@ -107,12 +115,19 @@ def test_copies_that_change_the_major(case, ways, storage, rng):
     hold(rng, case, (70, 48, 64), ways, storage)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("case", ["bfloat16", "int8-float16", "float32-bfloat16"])
 @pytest.mark.parametrize("batch", [((3,), (3,)), ((2,), ()), ((), (2,)), ((2, 3), (2, 3))], ids=str)
 def test_batches(case, batch, rng):
     hold(rng, case, (33, 24, 17), "rs", "halves", batch)
 
 
-@pytest.mark.parametrize("case", CASES)
+#: Of each kernel that copies, and of mixed types, one; of others K = 0 changes what is copied as it does here.
+OF_NOTHING = ("bfloat16", "int8-float16", "float32", "float64", "tf32", "float8")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=[] if one in OF_NOTHING else [pytest.mark.slow]) for one in CASES]
+)
 def test_products_of_nothing(case, rng):
     hold(rng, case, (33, 24, 0), "sr" if CASES[case][3] != K_MAJOR else "rr", "pairs", named=False)

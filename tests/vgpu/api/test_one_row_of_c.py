@@ -15,7 +15,7 @@ from support.oracle import assert_product
         ("float32", (77, 129, 65)),
         ("float32", (3, 40, 0)),
         ("float64", (77, 129, 65)),
-        ("complex64", (33, 70, 17)),
+        pytest.param("complex64", (33, 70, 17), marks=pytest.mark.slow),
         ("complex128", (33, 70, 17)),
     ],
     ids=str,

@@ -53,7 +53,7 @@ def real_parts(plan):
     return "the parts of the other make one real product" in plan.rewrite
 
 
-@pytest.mark.combinations(2)
+@pytest.mark.combinations(2, once=["types"])
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 @pytest.mark.parametrize("complex_first", [False, True])
 @pytest.mark.parametrize("ways", ["rr", "rc", "cr", "cc", "sr", "rs"])
@@ -84,6 +84,7 @@ def test_nothing_is_copied_where_complex_matrices_have_rows(complex_first, rng):
     assert_product(found, a, b, c, 1, 2)
 
 
+@pytest.mark.combinations(2, once=["batch_a", "batch_b", "m"])
 @pytest.mark.parametrize("complex_first", [False, True])
 @pytest.mark.parametrize(
     ("batch_a", "batch_b", "m"),
@@ -146,6 +147,7 @@ def test_infinite_parts_stay_in_their_part(complex_first):
     assert found.imag == 8
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize(
     ("real", "other", "kernel"), [("float64", "complex128", "ozaki_gemm"), ("float32", "complex64", "bf16x6_gemm")]
 )
@@ -176,31 +178,45 @@ def test_emulation_that_is_not_for_complex_scalars_is_native(rng):
         gm.matmul(a.astype(np.float32), b, precision="ozaki")
 
 
-@pytest.mark.parametrize(
-    ("types", "sums", "kernel"),
+#: Types of the operands and the result, that of the sums, and the kernel of large products.
+OTHER_RESULTS = {
+    ("complex128", "complex128", "complex64"): ("complex128", "complex128_gemm"),
+    ("complex64", "complex64", "complex128"): ("complex64", "complex64_gemm"),
+    ("complex64", "complex128", "complex64"): ("complex128", "complex_gemm_upcast"),
+    ("float32", "float32", "float64"): ("float32", "simt_gemm"),
+}
+#: Types of C that the sums hold, and that they do not.
+TAKEN, REFUSED = (
     [
-        (("complex128", "complex128", "complex64"), "complex128", "complex128_gemm"),
-        (("complex64", "complex64", "complex128"), "complex64", "complex64_gemm"),
-        (("complex64", "complex128", "complex64"), "complex128", "complex_gemm_upcast"),
-        (("float32", "float32", "float64"), "float32", "simt_gemm"),
-    ],
-    ids=str,
+        (types, c_type)
+        for types, (sums, _) in OTHER_RESULTS.items()
+        for c_type in ("float32", "float64", "complex64", "complex128")
+        if dtype_named(sums).holds(dtype_named(c_type)) == taken
+    ]
+    for taken in (True, False)
 )
-@pytest.mark.parametrize("c_type", [None, "float32", "float64", "complex64", "complex128"])
-def test_results_of_another_type_than_the_sums(types, sums, kernel, c_type, rng):
+
+
+@pytest.mark.combinations(1)
+@pytest.mark.parametrize(("types", "c_type"), [*((types, None) for types in OTHER_RESULTS), *TAKEN], ids=str)
+def test_results_of_another_type_than_the_sums(types, c_type, rng):
     large = [np.broadcast_to(np.zeros((), name), (1024, 1024)).copy() for name in types]
-    assert gm.matmul.plan(*large[:2], out=large[2], chip="h200").kernel == kernel
+    assert gm.matmul.plan(*large[:2], out=large[2], chip="h200").kernel == OTHER_RESULTS[types][1]
     a, b = matrix(rng, types[0], (37, 21)), matrix(rng, types[1], (21, 45))
     c, beta, found = None, 0, result(types[2], (37, 45), "r")
     if c_type is not None:
         c, beta = matrix(rng, c_type, (37, 45), "c"), 2
-        if not dtype_named(sums).holds(dtype_named(c_type)):
-            with pytest.raises(gm.GemmuleError, match=f"c is {c_type}|C is {c_type}"):
-                gm.gemm.plan(a, b, c, beta=beta, out=found, **ON_H200)
-            return
     plan = gm.gemm.plan(a, b, c, beta=beta, out=found, **ON_H200)
     plan.execute()
     assert_product(found, a, b, c, 1, beta)
+
+
+@pytest.mark.parametrize(("types", "c_type"), REFUSED, ids=str)
+def test_c_that_the_sums_do_not_hold_is_refused(types, c_type, rng):
+    a, b = matrix(rng, types[0], (37, 21)), matrix(rng, types[1], (21, 45))
+    found = result(types[2], (37, 45), "r")
+    with pytest.raises(gm.GemmuleError, match=f"c is {c_type}|C is {c_type}"):
+        gm.gemm.plan(a, b, matrix(rng, c_type, (37, 45), "c"), beta=2, out=found, **ON_H200)
 
 
 def test_complex_results_of_any_strides(rng):

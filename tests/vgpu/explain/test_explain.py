@@ -190,6 +190,7 @@ def test_every_kernel_is_explained(spec):
     assert all(line == line.rstrip() for line in text.splitlines())
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 @pytest.mark.parametrize("kernel", ["g03_shared_tile", "transpose_reference"])
 def test_every_chip(kernel, chip):

@@ -138,7 +138,7 @@ def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
     ("kernel", "shape"),
     [
         ("mma_sync_small[0]", "64,64,2048"),
-        ("mma_sync_small[6]", "100,64,2501"),
+        pytest.param("mma_sync_small[6]", "100,64,2501", marks=pytest.mark.slow),
         ("mma_sync_gemm[9]", "64,64,3072"),
         ("simt_gemm[4]", "64,64,1280"),
     ],

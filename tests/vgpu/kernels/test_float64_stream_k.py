@@ -65,7 +65,7 @@ def product(config, shape, rng, layout=("row", "row"), *, late=0, c=False, **opt
         pytest.param(SHARED, (64, 32, 33), ("row", "col"), 0, marks=SLOW),
         # Three clusters a tile, and two.
         (PAIRS, (30, 28, 1510), ("row", "row"), 0),
-        (PAIRS, (29, 31, 1060), ("col", "row"), 1),
+        pytest.param(PAIRS, (29, 31, 1060), ("col", "row"), 1, marks=SLOW),
         (SIX, (66, 62, 1530), ("row", "col"), 0),
         pytest.param(SIX, (61, 59, 1601), ("col", "col"), 1, marks=SLOW),
         pytest.param(PAIRS, (32, 32, 1024), ("row", "row"), 0, marks=SLOW),

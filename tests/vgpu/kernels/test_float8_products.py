@@ -52,7 +52,8 @@ def test_halves_of_columns(rng):
 
 
 @pytest.mark.parametrize(
-    ("config", "out", "adds"), [(ODD, BFLOAT16, False), (MOST, BFLOAT16, True), (ODD, FLOAT32, True)]
+    ("config", "out", "adds"),
+    [(ODD, BFLOAT16, False), (MOST, BFLOAT16, True), pytest.param(ODD, FLOAT32, True, marks=pytest.mark.slow)],
 )
 def test_an_odd_multiple_of_16_columns(config, out, adds, rng):
     """The tiles of both CTAs end inside the result, and outside."""

@@ -89,7 +89,7 @@ def test_ctas_of_a_cluster_share_a_form(only, rng):
 @pytest.mark.parametrize(
     ("fields", "order"),
     [
-        ({"tile_n": 64, "cluster_k": 2}, "F"),
+        pytest.param({"tile_n": 64, "cluster_k": 2}, "F", marks=pytest.mark.slow),
         pytest.param({"tile_m": 128, "tile_n": 96, "cluster_k": 3, "stages": 3}, "F", marks=pytest.mark.slow),
         ({"tile_n": 128, "cluster_k": 4, "cluster_n": 2, "pingpong": 0, "tile_m": 128, "stages": 3}, "C"),
         ({"tile_n": 64, "split_k": 1, "cluster_n": 2, "ctas": 22}, "F"),

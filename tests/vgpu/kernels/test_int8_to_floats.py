@@ -39,6 +39,7 @@ def assert_scaled(got, a, b, c=None, alpha=1.0, beta=0.0):
     assert np.all(error <= bound + 2.0**-25)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("out", OUTPUTS, ids=str)
 @pytest.mark.parametrize("adds", [False, True], ids=["plain", "c"])
@@ -50,7 +51,7 @@ def test_hopper_gemm(config, out, adds, rng):
     assert_scaled(d, a, b, c, *factors)
 
 
-@pytest.mark.parametrize("out", OUTPUTS, ids=str)
+@pytest.mark.parametrize("out", [pytest.param(FLOAT16, marks=pytest.mark.slow), BFLOAT16, FLOAT32], ids=str)
 def test_other_kernels(out, rng):
     a, b = random_matrix(rng, INT8, (77, 144)), random_matrix(rng, INT8, (144, 80))
     c = random_matrix(rng, out, (77, 80))
@@ -86,6 +87,7 @@ def test_dequantisation(executor, shape, rng):
     assert largest[0] == got.max()
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("shape", [(33, 37, 20), (33, 37, 0), (80, 144, 64)])
 @pytest.mark.parametrize("out", ["float16", "float32"])
 @pytest.mark.parametrize("adds", [False, True], ids=["plain", "c"])
@@ -136,6 +138,7 @@ def test_what_is_refused(rng):
         gm.gemm.plan(wide, wide, out_dtype="float32", chip="h200")
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("dtype", ["int32", "int8"])
 @pytest.mark.parametrize(("shape", "layout"), [((80, 144, 64), "col"), ((33, 37, 20), "row"), ((33, 37, 0), "row")])
 @pytest.mark.parametrize("out", [FLOAT16, FLOAT32], ids=str)

@@ -59,6 +59,7 @@ def test_nothing_to_quantise(by, shape):
     assert (scales == 2.0**-126).all()
 
 
+@pytest.mark.combinations(2, once=["scale_dtype"])
 @pytest.mark.parametrize("executor", ["cpu", "vgpu"])
 @pytest.mark.parametrize("scale_dtype", ["float32", E8M0])
 @pytest.mark.parametrize("by", ["block", "row", "tensor"])

@@ -45,11 +45,11 @@ def multiply(a, b, out, config, c=None, alpha=1, beta=0):
 CASES = [
     (FLOAT32, BFLOAT16, ROWS, (3, 71, 139), (False, False)),
     (FLOAT32, BFLOAT16, ROWS, (7, 70, 141), (True, True)),
-    (FLOAT32, FLOAT16, ROWS, (1, 65, 77), (False, True)),
+    pytest.param(FLOAT32, FLOAT16, ROWS, (1, 65, 77), (False, True), marks=pytest.mark.slow),
     (FLOAT32, INT8, ROWS, (5, 77, 130), (False, False)),
     (FLOAT32, FLOAT8_E4M3, ROWS, (8, 67, 33), (False, True)),
     (BFLOAT16, FLOAT16, ROWS, (2, 90, 67), (False, False)),
-    (FLOAT16, FLOAT32, COLUMNS, (71, 3, 45), (False, False)),
+    pytest.param(FLOAT16, FLOAT32, COLUMNS, (71, 3, 45), (False, False), marks=pytest.mark.slow),
     (INT8, FLOAT32, COLUMNS, (70, 7, 45), (True, True)),
 ]
 

@@ -202,9 +202,10 @@ def test_a_cluster_adds_parts_of_k_in_order(ctas, depth, rng):
     k_tiles = -(-depth // config.tile_k)
     edges = [k_tiles * cta // ctas * config.tile_k for cta in range(ctas + 1)]
     parts = [in_order(a[:, begin:end], b[begin:end]) for begin, end in itertools.pairwise(edges)]
-    d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (45, 40)), config=config)
+    columns = laid_out(b, "col")
+    d = multiply(a, columns, poisoned(FLOAT32, (45, 40)), config=config)
     np.testing.assert_array_equal(d, functools.reduce(np.add, parts))
-    assert_product(multiply(a, b, poisoned(FLOAT32, (45, 40)), c, 2.0, 1.0, config=config), a, b, c, 2.0, 1.0)
+    assert_product(multiply(a, columns, poisoned(FLOAT32, (45, 40)), c, 2.0, 1.0, config=config), a, b, c, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("ctas", [3, pytest.param(1, marks=pytest.mark.slow)])

@@ -11,6 +11,8 @@ from .control_flow import flow_of
 
 _READS, _WRITES = ("ld", "ldmatrix", "atom"), ("st", "stmatrix", "atom", "red", "cp")
 _OTHERS = frozenset(("global", "local", "param", "const"))
+#: Numbers of instructions, and whether each reads and writes; None for what synchronises a warp.
+_Accesses = list[tuple[int, tuple[bool, bool] | None]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,31 +65,46 @@ def _reached(
 ) -> tuple[frozenset[int], frozenset[int]]:
     """Return the accesses that a read reaches, and those that a write does, in the direction of the blocks given."""
     blocks = [_accesses(block) for block in inside]
-    at_end = [(False, False)] * len(inside)
-    found: tuple[set[int], set[int]] = set(), set()
-    changed = True
-    while changed:
-        changed = False
-        for number, block in enumerate(blocks):
-            reads = any(at_end[source][0] for source in sources[number])
-            writes = any(at_end[source][1] for source in sources[number])
-            for index, does in block:
-                if does is None:
-                    reads = writes = False
-                    continue
-                if reads:
-                    found[0].add(index)
-                if writes:
-                    found[1].add(index)
-                reads, writes = reads or does[0], writes or does[1]
-            if at_end[number] != (reads, writes):
-                at_end[number], changed = (reads, writes), True
-    return frozenset(found[0]), frozenset(found[1])
+    at_end = [_after(block, (False, False))[-1] for block in blocks]
+    passes = [all(does is not None for _, does in block) for block in blocks]
+    following: list[list[int]] = [[] for _ in blocks]
+    for number, those in enumerate(sources):
+        for source in those:
+            following[source].append(number)
+    waiting = [number for number, reached in enumerate(at_end) if any(reached)]
+    while waiting:
+        number = waiting.pop()
+        for other in following[number]:
+            now = _either(at_end[number], at_end[other])
+            if passes[other] and now != at_end[other]:
+                at_end[other] = now
+                waiting.append(other)
+    reads, writes = set(), set()
+    for block, those in zip(blocks, sources, strict=True):
+        at_begin = functools.reduce(_either, (at_end[source] for source in those), (False, False))
+        for (index, does), reached in zip(block, _after(block, at_begin), strict=False):
+            if does is not None and reached[0]:
+                reads.add(index)
+            if does is not None and reached[1]:
+                writes.add(index)
+    return frozenset(reads), frozenset(writes)
 
 
-def _accesses(block: Sequence[Instruction]) -> list[tuple[int, tuple[bool, bool] | None]]:
-    """Return the block's accesses: whether each reads and writes; None for what synchronises a warp."""
-    found: list[tuple[int, tuple[bool, bool] | None]] = []
+def _either(one: tuple[bool, bool], other: tuple[bool, bool]) -> tuple[bool, bool]:
+    return one[0] or other[0], one[1] or other[1]
+
+
+def _after(block: _Accesses, reached: tuple[bool, bool]) -> list[tuple[bool, bool]]:
+    """Return whether a read and a write reach each of a block's accesses and its end, of those that reach its begin."""
+    found = [reached]
+    for _, does in block:
+        found.append((False, False) if does is None else _either(found[-1], does))
+    return found
+
+
+def _accesses(block: Sequence[Instruction]) -> _Accesses:
+    """Return the block's accesses, and what synchronises a warp."""
+    found: _Accesses = []
     for instruction in block:
         does = None if meets(instruction) else touches(instruction)
         if does is None or any(does):

@@ -145,19 +145,27 @@ def test_the_tile_is_read_off_the_launch(name, tile):
     assert tile_of(choice.spec, choice.config, problem)[:2] == tile
 
 
+SIZES = [(8192, 8192, 8192), (4097, 5003, 6001), (8, 8, 8)]
+
+
 @pytest.mark.parametrize("spec", [spec for spec in EXPLAINED if spec.next_kernel is None], ids=lambda spec: spec.name)
 @pytest.mark.parametrize(
-    "size",
+    ("size", "some"),
     [
-        (8192, 8192, 8192), (4097, 5003, 6001), (8, 8, 8),
-        *(pytest.param(size, marks=pytest.mark.slow) for size in ((70001, 64, 33), (5008, 5008, 64))),
+        # Each config is looked at in one size, the default one in all.
+        *((size, slice(first, None, len(SIZES))) for first, size in enumerate(SIZES)),
+        *(
+            pytest.param(size, slice(None), marks=pytest.mark.slow)
+            for size in (*SIZES, (70001, 64, 33), (5008, 5008, 64))
+        ),
     ],
-)  # fmt: skip
-def test_samples_are_small_and_alike(spec, size):
+    ids=str,
+)
+def test_samples_are_small_and_alike(spec, size, some):
     """Every sample is compiled as the whole is, and its factors add up to one launch or to whole tiles of it."""
     shape = ",".join(map(str, size[: 3 if spec.operation == "gemm" else 2]))
     is_hopper = all(arch.specific for arch in spec.archs)
-    for config in spec.configs:
+    for config in dict.fromkeys((spec.default, *spec.configs[some])):
         choice = dataclasses.replace(choice_named(spec.name), config=config)
         problem = problem_of(choice, Arch(9, 0, True), shape, None, None, None, None)
         if spec.why_not(problem, Arch(9, 0, True), config) is not None:

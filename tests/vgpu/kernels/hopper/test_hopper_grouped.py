@@ -215,7 +215,7 @@ def test_what_orders_the_counter_is_missed(config, order, weaker, rng):
     ("axis", "kinds", "dtype", "out"),
     [
         ("m", ("row", "row"), BFLOAT16, FLOAT32),
-        ("m", ("row", "col"), FLOAT16, FLOAT16),
+        pytest.param("m", ("row", "col"), FLOAT16, FLOAT16, marks=pytest.mark.slow),
         ("k", ("col", "row"), FLOAT16, FLOAT32),
         ("n", ("col", "col"), BFLOAT16, BFLOAT16),
     ],

@@ -32,6 +32,7 @@ ALL = [
 ]
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("config", [*QUICK, *ALL], ids=str)
 @pytest.mark.parametrize("adds", [False, True], ids=["plain", "c"])
 def test_every_config(config, adds, rng):

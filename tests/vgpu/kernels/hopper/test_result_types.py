@@ -21,6 +21,7 @@ COLUMNS = HopperGemmConfig(tile_m=64, tile_n=64, stages=4, pingpong=1, cluster_m
 OWN = HopperGemmConfig(tile_m=64, tile_n=64, stages=4, pingpong=1, cluster_m=2)
 
 
+@pytest.mark.combinations(2, once=["dtype", "out"])
 @pytest.mark.parametrize("config", [SHARED, COLUMNS], ids=str)
 @pytest.mark.parametrize(("dtype", "out"), [(FLOAT16, BFLOAT16), (BFLOAT16, FLOAT16)], ids=str)
 @pytest.mark.parametrize("adds", [False, True], ids=["plain", "c"])
@@ -32,6 +33,7 @@ def test_the_other_type_of_16_bits(config, dtype, out, adds, rng):
     assert_product(d, a, b, c, *factors)
 
 
+@pytest.mark.combinations(2, once=["layouts"])
 @pytest.mark.parametrize(
     ("config", "layouts"),
     [(SHARED, ("row", "col")), (COLUMNS, ("row", "col")), (OWN, ("row", "col")), (OWN, ("col", "col"))],

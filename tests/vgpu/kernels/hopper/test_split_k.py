@@ -37,6 +37,7 @@ SHAPES = [(48, 24, 1032), (104, 72, 520), (264, 200, 200)]
 SLOW = [pytest.mark.slow]
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("config", [*CONFIGS.values(), *CLUSTERS.values()], ids=[*CONFIGS, *CLUSTERS])
 def test_ragged_shapes(config, shape, rng):
@@ -49,6 +50,7 @@ def test_registered_configs(config, rng):
     check_product(config, (200, 136, 1224), rng)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("config", [MULTICAST, CLUSTERS["1x2x3, swap_ab"]], ids=["split_k", "cluster_k"])
 def test_every_layout(config, layout, rng):
