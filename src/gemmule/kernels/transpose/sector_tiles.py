@@ -9,22 +9,21 @@ shifted together from those of two adjacent lanes.
 from __future__ import annotations
 
 import cutlass
-from cutlass import Int32, Int64, Uint32, Uint64, cute
+from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.parts.words import exchange, shifted
-from gemmule.kernels.transpose.frame import Words, device_memory
+from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.tile_config import SECTOR, SectorTileConfig
+from gemmule.kernels.transpose.word_reads import ENDS, WordReads
 
 # Words that a thread has in flight at most: a second latency costs more than a lower occupancy.
 _IN_FLIGHT = 40
 # Threads of an SM then.
 _RESIDENT_THREADS = 1024
-#: Elements at each end of a row that may share a word with what is outside.
-ENDS = 4
 
 
-class SectorTile(Words):
+class SectorTile(WordReads):
     """Moves tiles of S, contiguous along i, to D, contiguous along j: D[i, j] = S[i, j].
 
     Parameters
@@ -38,10 +37,8 @@ class SectorTile(Words):
     def __init__(self, config: SectorTileConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.tile_i, self.tile_j = config.tile(self.item)
-        # Warps along i, and bytes of a word.
-        self.spans, self.size = config.spans, max(self.item, 4)
-        self.load_ptx = f"ld.global.L2::128B.b{8 * self.size} {{$w0}}, [{{$r0}}];"
-        self.loaded = Uint64 if self.size == 8 else Uint32
+        # Warps along i.
+        self.spans = config.spans
         # Words of a source's row, those of a warp; words of a target's row: written, held, and the row stride.
         self.columns = config.columns(self.item)
         self.lanes = self.columns // self.spans
@@ -150,24 +147,6 @@ class SectorTile(Words):
             if lane < self.lanes:
                 for e in cutlass.range_constexpr(self.pack):
                     sT[(e * self.columns + column) * self.row_words + word] = block[e]
-
-    @cute.jit
-    def word_start(self, address):
-        """Return the address of the word that holds the byte at an address."""
-        return address & -self.size if cutlass.const_expr(self.pack > 1) else address
-
-    @cute.jit
-    def words_within(self, gS: cute.Tensor):
-        """Return the addresses of the first and the last word of 4 bytes that is within a matrix's memory."""
-        begin = gS.iterator.toint()
-        far = Int64(gS.stride[1]) * self.item * (gS.shape[1] - 1)
-        low, high = begin + cutlass.min(far, Int64(0)), begin + cutlass.max(far, Int64(0))
-        return (low + 3) & -4, ((high + Int64(gS.shape[0]) * self.item) & -4) - 4
-
-    @cute.jit
-    def load(self, address):
-        """Return the word at an address, and prefetch its line of 128 bytes, which an adjacent CTA reads soon."""
-        return cute.arch.inline_ptx(self.load_ptx, write_only_types=[self.loaded], read_only_args=[address])
 
     @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
@@ -294,8 +273,3 @@ class SectorTile(Words):
         if cutlass.const_expr(self.pack > 1):
             low = shifted(low, row[j // self.pack + 1], Uint32(j % self.pack * (8 * self.item)))
         return low
-
-    @cute.jit
-    def low_element(self, word):
-        """Return the element in the lowest bits of a word."""
-        return self.element(word & (2 ** (8 * self.item) - 1))

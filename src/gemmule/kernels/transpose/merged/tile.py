@@ -7,8 +7,9 @@ from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.sector_tiles import ENDS, SectorTile
+from gemmule.kernels.transpose.sector_tiles import SectorTile
 from gemmule.kernels.transpose.tile_config import SECTOR
+from gemmule.kernels.transpose.word_reads import ENDS
 
 
 class MergedTile(SectorTile):
