@@ -145,7 +145,7 @@ RECIPES: dict[str, Recipe] = {
         ((2300, 2800), (2300, 2800), (2600, 4000)),
     ),
     "ozaki_complex": Recipe(_of((COMPLEX64, COMPLEX64, COMPLEX128), GUARDED), ((900, 2300),) * 3, edges=0.01),
-    "hopper_syrk": Recipe(_of(HALF) * 2 + _TF32, ((100, 1400), (100, 1400), (16, 1200)), "any", "some", gram=True),
+    "hopper_syrk": Recipe(_of(HALF) * 2 + _TF32, ((300, 1400), (300, 1400), (100, 1200)), "any", "some", gram=True),
     "hopper_gemm_w8a16": Recipe(
         _of(MIXED) + _of(FLOAT8), ((1, 90), (64, 1200), (64, 1600)), "along K", "all", epilogues=True
     ),
@@ -225,6 +225,10 @@ RECIPES: dict[str, Recipe] = {
     "transpose_skinny": Recipe(sides=((2, 30), (1000, 9000)), operation="transpose", sizes=(1, 2, 4, 8)),
     "transpose_reference": Recipe(
         sides=((1, 300),) * 2, operation="transpose", sizes=(1, 2, 4, 8, 16), free=True, edges=0.3
+    ),
+    # The last, so that what is drawn for the others first is as it was.
+    "transpose_whole_rows": Recipe(
+        sides=((60, 110), (20_000, 40_000)), operation="transpose", sizes=(1, 2), edges=0.0, elements=2**23
     ),
 }  # fmt: skip
 #: What problems are drawn for, each kernel once at least; products five times for each three of transposes.

@@ -13,6 +13,7 @@ from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.kernels.transpose.rows.spec import SPEC as TRANSPOSE_ROWS
 from gemmule.kernels.transpose.skinny.spec import SPEC as TRANSPOSE_SKINNY
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE_TILED
+from gemmule.kernels.transpose.whole_rows.spec import SPEC as TRANSPOSE_WHOLE_ROWS
 from gemmule.kernels.transpose.whole_sectors.spec import SPEC as TRANSPOSE_WHOLE_SECTORS
 from gemmule.kernels.transpose.word_aligned.spec import SPEC as TRANSPOSE_WORD_ALIGNED
 from gemmule.kernels.transpose.word_blocks.spec import SPEC as TRANSPOSE_WORD_BLOCKS
@@ -26,6 +27,7 @@ TRANSPOSE_KERNELS: tuple[KernelSpec, ...] = (
     TRANSPOSE_MERGED,
     TRANSPOSE_WORD_BLOCKS,
     TRANSPOSE_BLOCKS,
+    TRANSPOSE_WHOLE_ROWS,
     TRANSPOSE_WHOLE_SECTORS,
     TRANSPOSE_TILED,
     T11,

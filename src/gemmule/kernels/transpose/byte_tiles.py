@@ -45,6 +45,8 @@ class ByteTile(Words):
         self.paired = self.row_words * WORD == LINE // 2 and self.pack > 1
         # Tiles with long rows are those of large matrices, whose result exceeds the L2 cache.
         self.streams = config.write_bytes >= LONG_ROW
+        # CTAs of an SM that registers must leave room for: any number.
+        self.resident = 0
         # Passes of all threads over the elements at both ends of the tile's rows, a vector for each row.
         self.passes_ends = -(-self.tile_i * self.vector // self.threads)
 

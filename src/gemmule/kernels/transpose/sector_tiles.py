@@ -9,20 +9,21 @@ shifted together from those of two adjacent lanes.
 from __future__ import annotations
 
 import cutlass
-from cutlass import Int32, Int64, Uint32, Uint64, cute
+from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.parts.words import exchange, shifted
-from gemmule.kernels.transpose.frame import Words, device_memory
+from gemmule.kernels.transpose.frame import device_memory
 from gemmule.kernels.transpose.tile_config import SECTOR, SectorTileConfig
+from gemmule.kernels.transpose.word_reads import ENDS, WordReads
 
 # Words that a thread has in flight at most: a second latency costs more than a lower occupancy.
 _IN_FLIGHT = 40
-#: Elements at each end of a row that may share a word with what is outside.
-ENDS = 4
+# Threads of an SM then.
+_RESIDENT_THREADS = 1024
 
 
-class SectorTile(Words):
+class SectorTile(WordReads):
     """Moves tiles of S, contiguous along i, to D, contiguous along j: D[i, j] = S[i, j].
 
     Parameters
@@ -36,10 +37,8 @@ class SectorTile(Words):
     def __init__(self, config: SectorTileConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         self.tile_i, self.tile_j = config.tile(self.item)
-        # Warps along i, and bytes of a word.
-        self.spans, self.size = config.spans, max(self.item, 4)
-        self.load_ptx = f"ld.global.L2::128B.b{8 * self.size} {{$w0}}, [{{$r0}}];"
-        self.loaded = Uint64 if self.size == 8 else Uint32
+        # Warps along i.
+        self.spans = config.spans
         # Words of a source's row, those of a warp; words of a target's row: written, held, and the row stride.
         self.columns = config.columns(self.item)
         self.lanes = self.columns // self.spans
@@ -47,13 +46,15 @@ class SectorTile(Words):
         self.row_words = config.row_words(self.item)
         # Contiguous words that a thread writes, the threads of a row, and the rows of a CTA's at once.
         self.length = 4 if self.pack > 1 else 1
-        self.abreast = min(self.written // self.length, 32)
+        self.abreast = min(self.written // self.length, 32 // self.length)
         self.row_step = self.threads // self.abreast
         # Words j from one of a thread to its next, all of a thread, and those that it reads together.
         self.step = self.threads // 32 // self.spans
         self.count = self.held // self.step
         fitting = (n for n in range(1, self.count + 1) if self.count % n == 0)
         self.together = max(n for n in fitting if n == 1 or n * self.pack <= _IN_FLIGHT)
+        # CTAs of an SM that registers must leave room for, where threads have the most words in flight; else 0.
+        self.resident = _RESIDENT_THREADS // self.threads if self.together * self.pack == _IN_FLIGHT else 0
 
     @cute.jit
     def allocate(self, smem: SmemAllocator):
@@ -63,9 +64,10 @@ class SectorTile(Words):
     @cute.jit
     def read(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0):
         """Load the tile at (i0, j0) into shared memory; elements outside the matrix are undefined."""
-        whole = i0 + self.tile_i + self.pack <= gS.shape[0] and j0 + self.held * self.pack <= gS.shape[1]
-        # The matrix's first word may begin before it.
-        if whole and (self.pack == 1 or i0 > 0 or (j0 > 0 and gS.stride[1] > 0)):
+        # Words that hold the ends of a row hold its neighbours' elements, but for the matrix's first row and last one.
+        inside, apart = i0 + self.tile_i + self.pack <= gS.shape[0], gS.stride[1] >= 2 * self.pack
+        end = j0 + self.held * self.pack + (0 if self.pack == 1 or inside else 1)
+        if end <= gS.shape[1] and (self.pack == 1 or (i0 + j0 > 0 and (apart or (inside and i0 > 0)))):
             self.read_words(gS, sT, i0, j0, True)
         elif cutlass.const_expr(self.pack == 1):
             self.read_words(gS, sT, i0, j0, False)
@@ -92,17 +94,16 @@ class SectorTile(Words):
 
     @cute.jit
     def read_words(self, gS: cute.Tensor, sT: cute.Tensor, i0, j0, whole: cutlass.Constexpr[bool]):
-        """Load the tile into shared memory; `whole` promises that every word is in the matrix.
+        """Load the tile into shared memory; `whole` promises that all rows and all of their words are in it.
 
         Else other words of the matrix are read for those outside, so that no thread branches.
         """
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // 32, tid % 32
         column, first = warp % self.spans * self.lanes + lane, warp // self.spans
-        i, j = i0 + column * self.pack, j0 + first * self.pack
-        if cutlass.const_expr(not whole):
-            # Lanes beyond the row's end read one word, which completes the last one within it.
-            i = cutlass.min(i, gS.shape[0] - 1 + (self.pack if self.pack > 1 else 0))
+        # Lanes beyond the row's end read one word, which completes the last one within it.
+        i = cutlass.min(i0 + column * self.pack, gS.shape[0] - 1 + (self.pack if self.pack > 1 else 0))
+        j = j0 + first * self.pack
         line = Int64(gS.stride[1]) * self.item
         begin = (gS.iterator + cute.crd2idx((i, j), gS.layout)).toint()
         # Rows from one word of a thread to its next: they begin at the same byte of a word.
@@ -146,24 +147,6 @@ class SectorTile(Words):
             if lane < self.lanes:
                 for e in cutlass.range_constexpr(self.pack):
                     sT[(e * self.columns + column) * self.row_words + word] = block[e]
-
-    @cute.jit
-    def word_start(self, address):
-        """Return the address of the word that holds the byte at an address."""
-        return address & -self.size if cutlass.const_expr(self.pack > 1) else address
-
-    @cute.jit
-    def words_within(self, gS: cute.Tensor):
-        """Return the addresses of the first and the last word of 4 bytes that is within a matrix's memory."""
-        begin = gS.iterator.toint()
-        far = Int64(gS.stride[1]) * self.item * (gS.shape[1] - 1)
-        low, high = begin + cutlass.min(far, Int64(0)), begin + cutlass.max(far, Int64(0))
-        return (low + 3) & -4, ((high + Int64(gS.shape[0]) * self.item) & -4) - 4
-
-    @cute.jit
-    def load(self, address):
-        """Return the word at an address, and prefetch its line of 128 bytes, which an adjacent CTA reads soon."""
-        return cute.arch.inline_ptx(self.load_ptx, write_only_types=[self.loaded], read_only_args=[address])
 
     @cute.jit
     def write(self, gD: cute.Tensor, sT: cute.Tensor, i0, j0):
@@ -290,8 +273,3 @@ class SectorTile(Words):
         if cutlass.const_expr(self.pack > 1):
             low = shifted(low, row[j // self.pack + 1], Uint32(j % self.pack * (8 * self.item)))
         return low
-
-    @cute.jit
-    def low_element(self, word):
-        """Return the element in the lowest bits of a word."""
-        return self.element(word & (2 ** (8 * self.item) - 1))

@@ -32,6 +32,8 @@ from gemmule.kernels.transpose.spec import element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD, TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
 from gemmule.kernels.transpose.tiled.spec import refuse_byte_tiles
+from gemmule.kernels.transpose.whole_rows.spec import SPEC as WHOLE_ROWS
+from gemmule.kernels.transpose.whole_rows.spec import refuse_whole_rows
 from gemmule.kernels.transpose.whole_sectors.spec import SPEC as WHOLE_SECTORS
 from gemmule.kernels.transpose.whole_sectors.spec import refuse_sector_tiles
 
@@ -104,6 +106,9 @@ def faster_tiles(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str |
     """Return the kernel of tiles that is predicted to be faster, or None."""
     if problem.source.row_stride != 1 or problem.target.col_stride != 1:
         return None
+    if refuse_whole_rows(problem) is None:
+        least = _least_us(WHOLE_ROWS, problem, gpu)
+        return WHOLE_ROWS.name if least is not None and least < cost else None
     if min(problem.rows, problem.cols) * problem.itemsize <= _NARROW and math.prod(problem.batch) >= _MANY:
         return None
     for spec, refuse in ((WHOLE_SECTORS, refuse_sector_tiles), (TILED, refuse_byte_tiles)):

@@ -18,7 +18,7 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Int32, Int64, Uint32, cute
+from cutlass import Boolean, Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -76,7 +76,10 @@ class MergedTranspose(Transpose):
         far = Int64(rows)
         for axis in cutlass.range_constexpr(LEVELS, 2 * LEVELS):
             far += Int64(mS.shape[axis] - 1) * mS.stride[axis]
-        memory = (begin, begin + far * self.item), (rows, cols)
+        apart = Boolean(True)
+        for axis in cutlass.range_constexpr(LEVELS, 2 * LEVELS):
+            apart = apart and (mS.shape[axis] == 1 or mS.stride[axis] >= 2 * self.pack)
+        memory = (begin, begin + far * self.item), (rows, cols), apart
         cute.arch.sync_threads()
         overlap_predecessor()
         self.tile.read(memory, (sources, targets, sT), i0, j0)

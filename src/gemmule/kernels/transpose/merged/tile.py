@@ -7,8 +7,9 @@ from cutlass import Int32, Int64, Uint32, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.transpose.frame import device_memory
-from gemmule.kernels.transpose.sector_tiles import ENDS, SectorTile
+from gemmule.kernels.transpose.sector_tiles import SectorTile
 from gemmule.kernels.transpose.tile_config import SECTOR
+from gemmule.kernels.transpose.word_reads import ENDS
 
 
 class MergedTile(SectorTile):
@@ -39,22 +40,24 @@ class MergedTile(SectorTile):
     def read(self, memory, shared, i0, j0):
         """Load the tile at (i0, j0) into shared memory; elements outside the matrix are undefined.
 
-        `memory` has the first and the last address of the matrix in the source, and its rows and columns.
+        `memory` has the first and the last address of the matrix in the source, its rows and columns, and whether rows
+        are so far apart that what surrounds one of them is in the matrix, but for the first and the last.
         """
-        _, (rows, cols) = memory
-        whole = i0 + self.tile_i + self.pack <= rows and j0 + self.held * self.pack <= cols
-        # The matrix's first word may begin before it.
-        if whole and (self.pack == 1 or i0 > 0 or j0 > 0):
+        _, (rows, cols), apart = memory
+        if cutlass.const_expr(self.pack == 1):
             self.read_words(memory, shared, i0, True)
-        elif cutlass.const_expr(self.pack == 1):
-            self.read_words(memory, shared, i0, False)
         else:
-            self.read_with_ends(memory, shared, i0, j0)
+            # Beyond the last row it is read again; words at its end may end beyond it.
+            inside = i0 + self.tile_i + self.pack <= rows or j0 + self.held * self.pack < cols
+            if inside and i0 + j0 > 0 and apart:
+                self.read_words(memory, shared, i0, True)
+            else:
+                self.read_with_ends(memory, shared, i0, j0)
 
     @cute.jit
     def read_with_ends(self, memory, shared, i0, j0):
         """Load the words that are in the matrix, and the elements of words that are partly outside of it."""
-        ((places, lates), _, sT), (_, (rows, cols)) = shared, memory
+        ((places, lates), _, sT), (_, (rows, cols), _) = shared, memory
         tid, _, _ = cute.arch.thread_idx()
         e, row = tid % (2 * ENDS), (cols - 1 if tid // (2 * ENDS) == 1 else 0) - j0
         i = e - i0 if e < ENDS else rows - i0 - 2 * ENDS + e
@@ -76,14 +79,12 @@ class MergedTile(SectorTile):
 
         Else other words of the matrix are read for those outside, so that no thread branches.
         """
-        ((places, lates), _, sT), ((begin, end), (rows, _)) = shared, memory
+        ((places, lates), _, sT), ((begin, end), (rows, _), _) = shared, memory
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid // 32, tid % 32
         column, first = warp % self.spans * self.lanes + lane, warp // self.spans
-        i = i0 + column * self.pack
-        if cutlass.const_expr(not whole):
-            # Lanes beyond the row's end read one word, which completes the last one within it.
-            i = cutlass.min(i, rows - 1 + (self.pack if self.pack > 1 else 0))
+        # Lanes beyond the row's end read one word, which completes the last one within it.
+        i = cutlass.min(i0 + column * self.pack, rows - 1 + (self.pack if self.pack > 1 else 0))
         across = self.word_start(Int64(i) * self.item)
         lowest, highest = (begin + 3) & -4, (end & -4) - 4
         for batch in cutlass.range(self.count // self.together, unroll=1):
@@ -113,7 +114,7 @@ class MergedTile(SectorTile):
     @cute.jit
     def write(self, memory, shared, i0, j0):
         """Write the part of the tile at (i0, j0) that is in the matrix: rows from their first whole sector on."""
-        _, (rows, cols) = memory
+        _, (rows, cols), _ = memory
         _, targets, sT = shared
         within = cutlass.min(rows - i0, self.tile_i), cols - j0
         if j0 + self.held * self.pack <= cols:

@@ -22,6 +22,7 @@ from gemmule.kernels.transpose.refusals import (
 from gemmule.kernels.transpose.skinny.config import SkinnyConfig, structures_side
 from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD
+from gemmule.kernels.transpose.whole_rows.spec import refuse_whole_rows
 from gemmule.kernels.transpose.word_blocks.spec import words_take_less
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
@@ -54,6 +55,8 @@ def _refuses(problem: TransposeProblem) -> str | None:
         return f"rows of {long} elements are less than {_MIN_ROW} bytes"
     if side == "target" and (reason := why_not_separate(problem, WORD)):
         return reason
+    if side == "target" and refuse_whole_rows(problem) is None:
+        return f"structures of {short} unaligned elements are faster as whole rows"
     if item <= 2 and short * item >= _WIDE_ROW and rows_are_aligned(problem):
         return f"every row is aligned to 16 bytes, and has {_WIDE_ROW} or more: whole vectors are faster"
     if item in (4, 8) and side == "target" and short * item % _SECTOR_ROW == 0:
