@@ -165,7 +165,7 @@ def test_the_kernels_of_a_guarded_product_survive_it_too(dtype):
     problem = dataclasses.replace(plain, precision=Precision.OZAKI)
     choice = choose(problem, Arch.parse("sm_90a"), multiprocessors=132)
     then = choice.next_kernel(problem)
-    assert len({one.spec.name for one in then.chain()}) > 2
+    assert len({one.spec.name for one in then.chain()}) > 1
     for one in then.chain():
         assert pickle.loads(pickle.dumps(one.spec)) == one.spec
 
@@ -180,7 +180,7 @@ def test_impossible_configs_are_refused(values):
 def _taken(spec):
     """Return a problem that a kernel takes in its default config."""
     if spec.operation == "transpose":
-        sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1), (255, 257, 1), (3, 4096, 4))
+        sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1), (255, 257, 1), (3, 4096, 4), (77, 3001, 1))
         problems = [problem_for(spec, spec.default, HOPPER, m, n, itemsize) for m, n, itemsize in sizes]
         # The first two axes of three change places, and rows stay whole.
         shape = (64, 48, 32)
