@@ -35,13 +35,13 @@ def best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], 
             continue
 
         def eligible(config: Config, spec: KernelSpec = spec) -> bool:
-            return is_choice_compiled(Choice(spec, config, gpu=gpu or H200_RATES), problem, arch)
+            return is_choice_compiled(Choice(spec, config, gpu=gpu or H200_RATES.on(arch)), problem, arch)
 
         config, _, _, cost = config_for(spec, inner, arch, gpu, eligible)
         if config is None:
             continue
         predicted = cost * launches if cost is not None and spec.cost_in_us else None
-        found = Choice(spec, config, (), "packed", predicted, gpu=gpu or H200_RATES)
+        found = Choice(spec, config, (), "packed", predicted, gpu=gpu or H200_RATES.on(arch))
         if best is None or is_less(predicted, best):
             best = found
     return best

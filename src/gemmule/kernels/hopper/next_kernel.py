@@ -114,7 +114,7 @@ class NextProduct:
         if (known := self._predicted(problem, gpu)) is not None:
             spec, costs = known
             spec.cache_costs(prepared, spec.configs_on(gpu), gpu, costs)
-        found = _choose_among(prepared, self._takers(problem, HOPPER), gpu)
+        found = _choose_among(prepared, self._takers(problem, gpu.arch), gpu)
         earlier = self.specs if found is None else self.specs[: self.specs.index(found[0])]
         other = _in_form(prepared, earlier, gpu)
         if found is not None:
@@ -123,7 +123,7 @@ class NextProduct:
             if other is None or own.cost < other.cost:
                 return own
         if other is None:
-            raise ArgumentError(why_no_next(prepared, self.specs) or "")
+            raise ArgumentError(why_no_next(prepared, self.specs, gpu.arch) or "")
         return other
 
     def _kernel(self, problem: GemmProblem, gpu: GpuRates) -> NextKernel:
@@ -145,20 +145,22 @@ class NextProduct:
             return float(known[1][known[1].argmin()])
         return self.chosen(problem, gpu).cost
 
-    def why_not(self, problem: GemmProblem, specs: Sequence[KernelSpec] | None = None) -> str | None:
+    def why_not(
+        self, problem: GemmProblem, specs: Sequence[KernelSpec] | None = None, arch: Arch = HOPPER
+    ) -> str | None:
         """Say why no kernel, of `specs` or all, multiplies the prepared operands, or None where some do."""
         prepared = self.prepare(problem).problem
-        reason = why_no_next(prepared, self.specs if specs is None else specs)
-        return None if reason is None or _form_of(prepared, self.specs) is not None else reason
+        reason = why_no_next(prepared, self.specs if specs is None else specs, arch)
+        return None if reason is None or _form_of(prepared, self.specs, arch) is not None else reason
 
 
-def _form_of(prepared: GemmProblem, specs: Sequence[KernelSpec]) -> Form | None:
+def _form_of(prepared: GemmProblem, specs: Sequence[KernelSpec], arch: Arch) -> Form | None:
     """Return the form of a gated product of prepared operands in which kernels compute it, or None."""
     if num_b_of(prepared.epilogue) == 1 or not has_sums(prepared) or prepared.needed is not None:
         return None
     for form in (Form(GATE), Form(SUMS)):
         if sum(form.workspaces(prepared).values()) <= MOST_WORKSPACE and all(
-            not one.k or any(spec.takes(one, HOPPER) for spec in specs) for one, _ in _steps(form, prepared)
+            not one.k or any(spec.takes(one, arch) for spec in specs) for one, _ in _steps(form, prepared)
         ):
             return form
     return None
@@ -166,7 +168,7 @@ def _form_of(prepared: GemmProblem, specs: Sequence[KernelSpec]) -> Form | None:
 
 def _in_form(prepared: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates) -> Multiplied | None:
     """Return the launches of a gated product of prepared operands in the form in which kernels compute it, or None."""
-    if (form := _form_of(prepared, specs)) is None:
+    if (form := _form_of(prepared, specs, gpu.arch)) is None:
         return None
     launches = []
     for problem, names in _steps(form, prepared):
@@ -190,14 +192,14 @@ def _steps(form: Form, prepared: GemmProblem) -> list[tuple[GemmProblem, Mapping
     return [*before, form.product(prepared), *after]
 
 
-def why_no_next(problem: GemmProblem, specs: Sequence[KernelSpec]) -> str | None:
+def why_no_next(problem: GemmProblem, specs: Sequence[KernelSpec], arch: Arch = HOPPER) -> str | None:
     """Say why no kernel multiplies prepared operands (the reason of the last), or None where one does.
 
     Parameters as of `choose_next`.
     """
-    if any(spec.takes(problem, HOPPER) for spec in specs):
+    if any(spec.takes(problem, arch) for spec in specs):
         return None
-    reason = specs[-1].why_not(problem, HOPPER, specs[-1].default)
+    reason = specs[-1].why_not(problem, arch, specs[-1].default)
     return f"no kernel multiplies the prepared operands: {reason}"
 
 
@@ -225,9 +227,9 @@ def choose_next(
     ArgumentError
         If none takes it: the reason of the last.
     """
-    found = _choose_among(problem, [spec for spec in specs if not spec.is_refused(problem, HOPPER)], gpu)
+    found = _choose_among(problem, [spec for spec in specs if not spec.is_refused(problem, gpu.arch)], gpu)
     if found is None:
-        raise ArgumentError(why_no_next(problem, specs) or "")
+        raise ArgumentError(why_no_next(problem, specs, gpu.arch) or "")
     return found
 
 
@@ -239,10 +241,10 @@ def _choose_among(
     names = {spec.name for spec in specs}
     for spec in specs:
         if spec.costs is None:
-            if spec.takes(problem, HOPPER):
+            if spec.takes(problem, gpu.arch):
                 return spec, _largest(spec, problem, gpu), None
             continue
-        if (chosen := spec.cheapest(problem, HOPPER, gpu)) is None:
+        if (chosen := spec.cheapest(problem, gpu.arch, gpu)) is None:
             continue
         config, cost = chosen
         if cost < math.inf and (
@@ -262,4 +264,4 @@ def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config:
         ctas = spec.ctas(problem, config) if spec.ctas is not None else math.prod(spec.launch(problem, config).grid)
         return (False, -config.tile_elements) if ctas >= gpu.multiprocessors else (True, -ctas)
 
-    return min((one for one in spec.configs_on(gpu) if spec.why_not(problem, HOPPER, one) is None), key=preference)
+    return min((one for one in spec.configs_on(gpu) if spec.why_not(problem, gpu.arch, one) is None), key=preference)
