@@ -137,6 +137,13 @@ ARCHS = {"gemm_upcast": "sm_89"}
 TRIANGLES = ("simt_syrk", "float64_syrk")
 
 
+def check_on_its_gpu(monkeypatch: Any, request: Any) -> None:
+    """Run a test on the virtual GPU with its checks on, of the architecture of its parameter `kernel`, if any."""
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+    kernel = request.getfixturevalue("kernel") if "kernel" in request.fixturenames else ""
+    monkeypatch.setenv("GEMMULE_VGPU_ARCH", ARCHS.get(kernel, "sm_90a"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Variant:
     """What a kernel is compiled for, as far as a product decides that."""

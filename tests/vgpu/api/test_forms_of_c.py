@@ -10,7 +10,16 @@ import pytest
 import gemmule as gm
 from gemmule.core.dtype import DTYPES, Kind, accumulator, dtype_named
 from gemmule.dispatch.registry import REGISTRY
-from support.kernel_kinds import FAMILIES, draw_product, draw_variant, laid_out, plainest, rounded, whole_numbers
+from support.kernel_kinds import (
+    FAMILIES,
+    check_on_its_gpu,
+    draw_product,
+    draw_variant,
+    laid_out,
+    plainest,
+    rounded,
+    whole_numbers,
+)
 from support.vgpu.kernel_products import size_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -28,8 +37,8 @@ QUICK = ("hopper_gemm", "simt_gemm", "float64_gemm", "complex128_gemm", "mma_syn
 
 
 @pytest.fixture(autouse=True)
-def _checked(monkeypatch):
-    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+def _checked(monkeypatch, request):
+    check_on_its_gpu(monkeypatch, request)
 
 
 def c_of(rng, layout, dtype, shape):

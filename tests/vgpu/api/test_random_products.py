@@ -14,7 +14,7 @@ from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
-from support.kernel_kinds import ARCHS, FAMILIES, TRIANGLES, draw_product, draw_variant, plainest
+from support.kernel_kinds import FAMILIES, TRIANGLES, check_on_its_gpu, draw_product, draw_variant, plainest
 from support.vgpu.kernel_products import problem_of, size_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -34,9 +34,7 @@ PRODUCTS, VARIANTS = 51, 3
 
 @pytest.fixture(autouse=True)
 def _checked(monkeypatch, request):
-    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
-    kernel = request.getfixturevalue("kernel") if "kernel" in request.fixturenames else ""
-    monkeypatch.setenv("GEMMULE_VGPU_ARCH", ARCHS.get(kernel, "sm_90a"))
+    check_on_its_gpu(monkeypatch, request)
 
 
 def runner(kernel, product, config=None):
