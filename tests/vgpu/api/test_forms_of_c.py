@@ -201,10 +201,11 @@ def test_results_of_any_strides_are_written_of_sums(dtype, kernel, rng):
 
 
 def test_plans_say_why_the_reference_kernel_runs():
-    x = np.zeros((8, 8))
-    plan = gm.matmul.plan(x, x.astype(np.float32), out_dtype="float32", chip="h200")
-    assert plan.kernel == "gemm_reference"
-    assert "reference kernel: float64_gemm, the usual kernel for these types, does not run: D is float32" in str(plan)
+    x = np.zeros((512, 512), np.int32)
+    out = np.zeros((256, 512), x.dtype)[:, ::2]
+    assert gm.gemm.plan(x[::2], x[:, :256], out=out, chip="h200").kernel == "simt_gemm"
+    plan = gm.gemm.plan(x[::2], x[:, :256], out=out, chip="h200", kernel="gemm_reference")
+    assert "reference kernel: kernel= names it" in str(plan)
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", pytest.param("complex64", marks=pytest.mark.slow)])
