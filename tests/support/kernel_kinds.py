@@ -82,6 +82,13 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family((*_SINGLE, *_DOUBLE, *_INT32), layouts=_STRIDED),
         Family(_SINGLE, "tf32", layouts=_STRIDED),
     ),
+    "gemm_upcast": (
+        Family(((_E4, _E4, _BF), (_E4, _E5, _F32), (_E5, _BF, _BF), (_F16, _E4, _F16), (_E4, _E4, _E4))),
+        Family(((_F32, _BF, _F32), (_F16, _BF, _F32), ("int8", _F16, _F16), (_BF, "int8", _BF)), layouts=_WITH_STRIDED),
+        Family((("int8", _F32, _F32), (_F64, _F32, _F64), _INT8_INT32), layouts=_WITH_STRIDED),
+        Family((*_HALVES, *_SINGLE, *_DOUBLE, *_INT8, *_INT32), layouts=_STRIDED),
+        Family(_SINGLE, "tf32", layouts=_STRIDED),
+    ),
     "mma_sync_gemm": (Family((*_HALVES, *_INT8)), Family(_SINGLE, "tf32", layouts=("rcr", "rrr"))),
     "mma_sync_small": (Family((*_HALVES, (_BF, _BF, _F32))), Family(_SINGLE, "tf32", layouts=("rrr", "ccr"))),
     "bf16x6_gemm": (Family(_SINGLE, "bf16x6"),),
@@ -123,9 +130,18 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family((("complex128", "complex128", "complex64"), ("int32",) * 3, (_F16, _BF, _F32), ("int32", _F32, _F64))),
     ),
 }
+#: Architecture of the virtual GPU that a kernel is run on, where not Hopper.
+ARCHS = {"gemm_upcast": "sm_89"}
 #: Half of a result: dispatch takes them where not all of it is needed, as streamed products of a matrix and its own
 #: transpose say on a GPU. No other product does, so that no public function comes to them on the virtual GPU.
 TRIANGLES = ("simt_syrk", "float64_syrk")
+
+
+def check_on_its_gpu(monkeypatch: Any, request: Any) -> None:
+    """Run a test on the virtual GPU with its checks on, of the architecture of its parameter `kernel`, if any."""
+    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+    kernel = request.getfixturevalue("kernel") if "kernel" in request.fixturenames else ""
+    monkeypatch.setenv("GEMMULE_VGPU_ARCH", ARCHS.get(kernel, "sm_90a"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,7 +82,7 @@ def searches(
     from ..lab.tuning.search import candidates
     from ..lab.tuning.tuner import Search as Searched
 
-    gpu = rates_for(chip, multiprocessors)
+    gpu = rates_for(chip, multiprocessors).on(arch)
     found = []
     for problem in problems:
         tried = candidates(problem, arch, registry.REGISTRY, gpu, **pruned)

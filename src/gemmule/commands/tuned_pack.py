@@ -34,7 +34,7 @@ def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arc
     content, chip = table.read_bytes(), chip_name(gpu)
     entries = [entry for entry in tuned_entries(content, str(table)) if entry.chip == chip]
     # Machines that take the pack may have this one's measured rates, or none.
-    rates = dict.fromkeys((rates_for(gpu, multiprocessors), uncalibrated_rates(gpu, multiprocessors)))
+    rates = dict.fromkeys(one(gpu, multiprocessors).on(arch) for one in (rates_for, uncalibrated_rates))
     kernels = tuned_kernels(entries, arch, tuple(rates))
     specs = {spec.name: spec for spec in REGISTRY}
     registered = {spec.name: [config.compiled_fields() for config in spec.configs] for spec in REGISTRY}

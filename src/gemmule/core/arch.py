@@ -41,6 +41,16 @@ class Arch:
             return 163 << 10
         return (99 << 10) if self.major in (8, 12) else (227 << 10)
 
+    @property
+    def has_float8(self) -> bool:
+        """Whether it converts 8-bit floats."""
+        return self.capability >= (8, 9)
+
+    @property
+    def has_dependent_launches(self) -> bool:
+        """Whether a grid may begin before its predecessor ends (PDL); before Hopper, launches follow one another."""
+        return self.major >= 9
+
     @classmethod
     def parse(cls, name: str) -> Arch:
         """Return the architecture of a name such as ``sm_80`` or ``sm_90a``.

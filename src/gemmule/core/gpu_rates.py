@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 from gemmule.core.dataclass import dataclass
 
+from .arch import Arch
 from .errors import ArgumentError
 
 #: Bytes of the L2 cache of a GH100.
@@ -25,6 +28,8 @@ class GpuRates:
     l2: float = 1.0  #: Factor of L2 traffic.
     launch: float = 1.0  #: Factor of launch overhead.
     learned: str = "H200"  #: Chip of the biases in the learned correction of Hopper's kernels.
+    #: Its architecture, by which kernels that follow others are chosen.
+    arch: Arch = Arch(9, 0, True)
     #: ``eligible(spec, problem, config)`` is whether a config may be chosen for a product of operands that a kernel
     #: prepares, where not all may: where there is no compiler.
     eligible: Callable[[Any, Any, Any], bool] | None = None
@@ -32,6 +37,10 @@ class GpuRates:
     def __hash__(self) -> int:
         # Rates are keys of many caches, and seldom differ in the others only.
         return hash((self.multiprocessors, self.memory))
+
+    def on(self, arch: Arch) -> GpuRates:
+        """Return the rates for a GPU of an architecture."""
+        return self if arch == self.arch else _on(self, arch)
 
     def memory_rate(self, rate: float) -> float:
         """Return the memory rate of a kernel in bytes a microsecond, from its rate on an H200."""
@@ -56,6 +65,12 @@ class GpuRates:
             if not first / FARTHEST <= value <= first * FARTHEST:
                 limits = f"{first / FARTHEST:g} to {first * FARTHEST:g}"
                 raise ArgumentError(f"rates of a GPU: {name} is {value}; it must be {limits}, as of a GPU like an H200")
+
+
+@functools.lru_cache(maxsize=64)
+def _on(rates: GpuRates, arch: Arch) -> GpuRates:
+    # The same object for the same rates, which caches compare.
+    return dataclasses.replace(rates, arch=arch)
 
 
 #: Largest factor between a rate and an H200's.

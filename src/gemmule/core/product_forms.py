@@ -210,7 +210,7 @@ def copy_step(
     *,
     is_last: bool = False,
 ) -> Step:
-    """Return the copy of a matrix to another, bit by bit, or of another type as a product with K = 0.
+    """Return the copy of a matrix to another, bit by bit, or of another type or a conjugate as a product with K = 0.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def copy_step(
     source, target = matrices
     nothing = dataclasses.replace(_of_nothing(problem, target, batch), c=source, beta=1)
     by_product = Step(nothing, {"c": names[0], "d": names[1]}, is_last)
-    if source.dtype != target.dtype:
+    if source.dtype != target.dtype or source.conj != target.conj:
         return by_product
     before, after = ((*one.batch_strides, one.row_stride, one.col_stride) for one in matrices)
     alignments = min(source.alignment, _MOST_ALIGNED), min(target.alignment, _MOST_ALIGNED)
@@ -235,12 +235,14 @@ def copy_step(
 def has_sums(problem: GemmProblem) -> bool:
     """Return whether the rest of a product can be computed from its accumulators in a workspace.
 
-    It can for real floats without scales by blocks, for one product of int8 whose sums do not wrap, and for complex
-    numbers without an epilogue.
+    It can for real floats without scales by blocks, for one product of int8 whose sums do not wrap, for complex numbers
+    without an epilogue, and for integers into a result whose lines are not contiguous.
     """
     scale, epilogue = problem.scale_type, problem.epilogue
-    if scale.kind is Kind.INTEGER or not _holds_c(problem):
+    if not _holds_c(problem):
         return False
+    if scale.kind is Kind.INTEGER:
+        return epilogue is None and not (problem.d.is_row_major or problem.d.is_col_major)
     if scale.kind is Kind.COMPLEX:
         return epilogue is None
     if _scales_later(problem):
@@ -263,8 +265,8 @@ def _scales_later(problem: GemmProblem) -> bool:
 
 
 def _adds_to_sums(problem: GemmProblem) -> bool:
-    """Return whether the product is added to C in the workspace of its sums, as complex numbers have no epilogue."""
-    return problem.c is not None and problem.accumulator.kind is Kind.COMPLEX
+    """Return whether the product is added to C in the workspace of its sums, as its numbers have no epilogue."""
+    return problem.c is not None and problem.scale_type.kind is not Kind.FLOAT
 
 
 def sums_of(problem: GemmProblem) -> StridedMatrix:

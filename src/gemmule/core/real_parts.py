@@ -27,11 +27,11 @@ ROWS, RESULT = "rows of the complex operand", "rows of the result"
 
 
 def has_parts(problem: GemmProblem) -> bool:
-    """Return whether a product can be computed as a real one: of one complex operand, not conjugated, real scalars."""
+    """Return whether a product can be computed as a real one: of one complex operand, with real scalars."""
     a, b, c = problem.a, problem.b, problem.c
     if (a.dtype.kind is Kind.COMPLEX) == (b.dtype.kind is Kind.COMPLEX) or problem.d.dtype.kind is not Kind.COMPLEX:
         return False
-    if a.conj or b.conj or not problem.k or problem.epilogue is not None or problem.needed is not None:
+    if not problem.k or problem.epilogue is not None or problem.needed is not None:
         return False
     if c is not None and not (problem.accumulator.holds(c.dtype) and not complex(problem.beta).imag):
         return False
@@ -47,7 +47,7 @@ def into_rows(problem: GemmProblem) -> GemmProblem:
 
 @dataclass(frozen=True)
 class RealParts:
-    """The form of such a product: matrices that are not row-major are copied before, or after, it."""
+    """The form of such a product: conjugates, and matrices that are not row-major, are copied before, or after, it."""
 
     kernels: tuple[tuple[KernelSpec, Config], ...] = ()  #: Kernels and configs of `steps`.
     name: ClassVar[str] = PARTS
@@ -118,7 +118,7 @@ class _Oriented:
         self.given = "b" if problem.b.dtype.kind is Kind.COMPLEX else "a"
         self.whole = whole = problem if self.given == "b" else problem.transposed()
         b, d, sums = whole.b, whole.d, problem.accumulator
-        self.rows = b if b.is_row_major else _in_rows(b, whole.batch)
+        self.rows = b if b.is_row_major and not b.conj else _in_rows(b, whole.batch)
         direct = d.is_row_major and d.dtype == sums
         self.result = d if direct else workspace_matrix(sums, (whole.m, whole.n), whole.batch)
         self.copies_c = whole.c is not None and not (direct and _is_c_in_rows(whole))

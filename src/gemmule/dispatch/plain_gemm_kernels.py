@@ -15,6 +15,7 @@ from gemmule.kernels.hopper.syrk.spec import SPEC as HOPPER_SYRK
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
 from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
+from gemmule.kernels.mma_sync.gemm_upcast.spec import SPEC as GEMM_UPCAST
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC_GEMM
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
@@ -34,6 +35,7 @@ TENSOR_CORES: tuple[KernelSpec, ...] = (
     HOPPER_GEMM_REPACKED,
     HOPPER_GEMM_W8A16,
     HOPPER_GEMM_UPCAST,
+    GEMM_UPCAST,
     MMA_SYNC_GEMM,
     MMA_SYNC_SMALL,
 )

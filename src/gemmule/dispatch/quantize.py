@@ -8,7 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.spec import Choice
-from gemmule.kernels.quantize.spec import BY_TENSOR, FLOAT8_ARCH, SPEC
+from gemmule.kernels.quantize.spec import BY_TENSOR, SPEC
 
 from .choices.choice_cache import cached_choice
 from .rates_table import rates_for
@@ -31,7 +31,7 @@ def choose_quantize(problem: Any, arch: Arch, multiprocessors: int | None, chip:
         If the kernel cannot take the problem, or the GPU has no 8-bit floats.
     """
     spec = BY_TENSOR if problem.by == "tensor" else SPEC
-    if arch.capability < FLOAT8_ARCH.capability:
+    if not arch.has_float8:
         raise UnsupportedError(
             "no quantisation: 8-bit floats need compute capability 8.9 or newer, not "
             f"{arch}; quantise a copy of x on the host"

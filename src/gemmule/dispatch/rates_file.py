@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmule.core.dataclass import dataclass
-from gemmule.core.gpu_rates import RATES, GpuRates
+from gemmule.core.gpu_rates import H200_RATES, RATES, GpuRates
 
 from .settings_file import SettingsFormat, locked
 
@@ -68,7 +68,9 @@ def _measured(fields: Mapping[str, Any]) -> MeasuredRates:
     rates = {name: float(number) for name, number in measured.items()}
     return MeasuredRates(
         gpu=fields["gpu"],
-        rates=GpuRates(numbers["multiprocessors"], **rates, learned=fields["learned"], eligible=None),
+        rates=GpuRates(
+            numbers["multiprocessors"], **rates, learned=fields["learned"], arch=H200_RATES.arch, eligible=None
+        ),
         products=numbers["products"],
         error=error,
         run=tuple((key, str(value)) for key, value in fields["run"].items()),

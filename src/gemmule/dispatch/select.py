@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from gemmule.compiler.toolchain import compiler_installed
 from gemmule.core.arch import Arch
 from gemmule.core.config import Config
-from gemmule.core.dtype import COMPLEX128, FLOAT16, FLOAT32, FLOAT64, Precision
+from gemmule.core.dtype import COMPLEX128, FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
 from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, contiguous_gemm, split_batch
@@ -89,7 +89,7 @@ def choose_forms(
 
     Parameters and errors as of `choose`.
     """
-    gpu = rates_for(chip, multiprocessors) if multiprocessors is not None else None
+    gpu = rates_for(chip, multiprocessors).on(arch) if multiprocessors is not None else None
 
     def choose_own(one: Problem, among: Sequence[KernelSpec]) -> Choice:
         return _choose(one, arch, among, multiprocessors, chip, tuned)
@@ -190,7 +190,7 @@ def _runnable(
 
     If nothing compiled supports the problem, the choice is unchanged, and fails when it runs.
     """
-    gpu = rates_for(chip, multiprocessors) if multiprocessors is not None else None
+    gpu = rates_for(chip, multiprocessors).on(arch) if multiprocessors is not None else None
 
     def choose_own(one: Problem, among: Sequence[KernelSpec]) -> Choice:
         return _choose(one, arch, among, multiprocessors, chip, tuned)
@@ -238,11 +238,7 @@ def _why_reference(problem: GemmProblem, choose_one: Choose, arch: Arch, *, is_n
     )
     usual = best_form(plain, kernels_of("gemm"), choose_one, None)
     if usual.spec.name == GEMM_REFERENCE:
-        if types.a.is_float8 and types.b.is_float8:
-            faster = f"operands of {FLOAT16}"
-        else:
-            faster = "operands of one type" if types.a != types.b else f"results of {types.a}"
-        return f"no other kernel takes {types.a} x {types.b} into {types.d}; {faster} run faster ones"
+        return "it is predicted to be the fastest"
     spec, config = usual.spec, usual.config
     then = usual.next_kernel(plain)
     inner = then.problem if then is not None and then.then is None else None
@@ -262,7 +258,7 @@ def _choose(
     chip: str | None,
     tuned: bool,
 ) -> Choice:
-    gpu = rates_for(chip, multiprocessors) if multiprocessors is not None else None
+    gpu = rates_for(chip, multiprocessors).on(arch) if multiprocessors is not None else None
     measured = None
     if tuned and chip is not None and isinstance(problem, GemmProblem):
         if is_recording():
@@ -276,7 +272,7 @@ def _choose(
     for spec, before in candidates:
         refused += before
         if measured is not None and spec is measured.spec:
-            return dataclasses.replace(measured, refusals=tuple(refused), gpu=gpu or H200_RATES)
+            return dataclasses.replace(measured, refusals=tuple(refused), gpu=gpu or H200_RATES.on(arch))
         if spec.batch_dims not in parts:
             parts[spec.batch_dims] = part_of(problem, spec)
         inner, launches = parts[spec.batch_dims]
@@ -301,7 +297,7 @@ def _choose(
             refused.append((spec.name, f"supported, but {faster} has a lower predicted time"))
         else:
             predicted = cost * launches if cost is not None and spec.cost_in_us else None
-            return Choice(spec, config, tuple(refused), by, predicted, gpu=gpu or H200_RATES)
+            return Choice(spec, config, tuple(refused), by, predicted, gpu=gpu or H200_RATES.on(arch))
     raise NoKernelError(reasons_of((*refused, *after, *limited)))
 
 

@@ -140,8 +140,7 @@ class LoadedKernel:
             dimension = attribute.value.clusterDim
             dimension.x, dimension.y, dimension.z = launch.cluster
             attributes.append(attribute)
-        # Before Hopper, launches follow one another.
-        if launch.overlaps and get_device(self.ordinal).arch.capability >= (9, 0):
+        if launch.overlaps and get_device(self.ordinal).arch.has_dependent_launches:
             attribute = bindings.CUlaunchAttribute()
             attribute.id = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             attribute.value.programmaticStreamSerializationAllowed = 1

@@ -41,16 +41,18 @@ def run_kernel(
     chain, sizes = choice.launches(inner)
     if not chain:
         return
-    programs = []
+    arch, programs = virtual_arch(), []
     for one in chain:
-        artifact = artifact_for(one.spec, one.config, one.spec.signature(one.problem, one.config), virtual_arch())
+        artifact = artifact_for(one.spec, one.config, one.spec.signature(one.problem, one.config), arch)
         artifact.check_launch(one.launch)
         programs.append((program_of(artifact.ptx), one))
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}
     workspaces = {name: np.full(nbytes, POISON, np.uint8) for name, nbytes in sizes.items()}
     device, collected = DeviceArrays({**arrays, **workspaces}), Collected()
     every = list(outer_offsets(outer, list(strides.values())))
-    dependent = len(every) * len(chain) > 1 and any(one.launch.overlaps for one in chain)
+    dependent = (
+        arch.has_dependent_launches and len(every) * len(chain) > 1 and any(one.launch.overlaps for one in chain)
+    )
     before = Predecessors(device.memory) if dependent and options.checks else None
     for number, offsets in enumerate(every):
         moved = {name: offset * itemsizes[name] for name, offset in zip(strides, offsets, strict=True)}
@@ -58,12 +60,12 @@ def run_kernel(
         for name in workspaces:
             device.fill(name, POISON)
         for program, one in programs:
-            follows = number > 0 or one is not chain[0]
+            overlaps = one.launch.overlaps and dependent and (number > 0 or one is not chain[0])
             named = {name: own[given] + one.beyond.get(name, 0) for name, given in one.operands.items()}
             for space in one.launch.workspaces:
                 if space.zeroed:
                     device.fill(space.name, 0)
-            observers = all_checks(collected, device, before, follows and one.launch.overlaps) if options.checks else ()
+            observers = all_checks(collected, device, before, overlaps) if options.checks else ()
             with collected.before_faults():
                 run(program, one.launch, device.memory, {**own, **named}, options, observers)
     finish(device, collected)

@@ -222,7 +222,7 @@ def test_kernels_know_them_or_refuse_them(spec):
             # Memory that is cleared in front is nothing that a kernel that starts early would wait for.
             assert clears or not spec.launch(one, able[0]).overlaps
         else:
-            names = {"hopper_gemm_upcast": "float8_e4m3fn", "hopper_gemm_k_major": "float8_e4m3fn"}
+            names = dict.fromkeys(("hopper_gemm_upcast", "gemm_upcast", "hopper_gemm_k_major"), "float8_e4m3fn")
             kind = dtype_named({**names, "simt_gemm_mn_major": "float32"}.get(spec.name, KIND.name))
             # What is transposed may lie anywhere, but the other operand may not.
             k = 128 if spec.name == "hopper_gemm_k_major" else 127

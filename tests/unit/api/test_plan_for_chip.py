@@ -76,8 +76,8 @@ def test_a_product_of_any_strides_and_types_has_a_predicted_time():
         plan = gm.matmul.plan(a, b, chip="h200")
         assert plan.kernel == "hopper_gemm_upcast"
         assert plan.predicted_us > 0
-        assert gm.matmul.plan(a, b, chip="a100").kernel == "gemm_reference"
-        assert gm.matmul.plan(a, b, chip="b200").predicted_us is None
+        for chip in ("a100", "rtx4090", "b200"):
+            assert gm.matmul.plan(a, b, chip=chip).kernel == "gemm_upcast"
 
 
 def test_a_named_kernel_runs_its_config_of_least_predicted_time():
@@ -114,8 +114,8 @@ def test_plans_say_what_is_copied_first(types, options, copies):
     plan = gm.matmul.plan(a, b, chip="h200", **options)
     assert plan.copies.rpartition(", ")[0] == copies
     assert ("copies: " in str(plan)) == bool(copies)
-    strided = gm.matmul.plan(a[:, ::2], b[::2], chip="b200")
-    assert strided.copies == ""
+    strided = gm.matmul.plan(a[:, ::2], b[::2], chip="b200", **options)
+    assert strided.copies.startswith("a")
 
 
 def test_a_bound_names_the_precision_that_it_is_of():

@@ -255,6 +255,7 @@ BIASED = Epilogue(Expression(("acc", "e0", "add 0 1")), (contiguous(dtype_named(
 #: Types, depths and precisions of what kernels prepare, other than odd extents of bfloat16.
 PREPARED = {
     "hopper_gemm_upcast": ("float8_e4m3fn", 31, Precision.IEEE),
+    "gemm_upcast": ("int8", 31, Precision.IEEE),
     "hopper_gemm_k_major": ("float8_e4m3fn", 32, Precision.FLOAT8),
     "simt_gemm_mn_major": ("float32", 31, Precision.IEEE),
 }
@@ -269,7 +270,10 @@ def test_kernels_know_epilogues_or_refuse_them(spec):
     reason = spec.why_not(problem(BIASED, **options), spec.archs[0], spec.default)
     if spec.next_kernel is not None and spec.epilogues:
         name, k, precision = PREPARED.get(spec.name, ("bfloat16", 31, Precision.IEEE))
-        operands = {"a": contiguous(dtype_named(name), 64, k), "b": contiguous(dtype_named(name), k, 48)}
+        operands = {
+            "a": contiguous(dtype_named(name), 64, k),
+            "b": contiguous(dtype_named("bfloat16" if name == "int8" else name), k, 48),
+        }
         odd = dataclasses.replace(problem(BIASED), k=k, precision=precision, **operands)
         assert spec.why_not(odd, spec.archs[0], spec.default) is None
         *_, then = spec.next_kernel(odd, spec.default).chain()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
 from gemmule.core.activations import silu
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import dtype_named
+from gemmule.core.dtype import DTYPES, dtype_named
 from gemmule.core.epilogue import Epilogue
+from gemmule.core.errors import DTypeError, UnsupportedError
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, contiguous_gemm
 from gemmule.core.tracing import accumulated, accumulated_second, lowered
@@ -61,14 +63,22 @@ def test_a_kernel_that_is_named_needs_no_other_reason():
     choice = choose(problem, HOPPER, named, **H200)
     assert choice.why_reference is not None
     assert choice.why_reference() == "kernel= names it"
-    for arch, types, remedy in (
-        (Arch(8, 0), ("float32", "int32", "float64"), "operands of one type"),
-        (Arch.parse("sm_89"), ("float8_e4m3fn",) * 3, "operands of float16"),
+
+
+def test_gemm_reference_is_chosen_for_small_products_alone():
+    """Of every type on every architecture, also where A and B differ."""
+    chosen = 0
+    names = [dtype.name for dtype in DTYPES]
+    for arch, types in itertools.product(
+        map(Arch.parse, ("sm_80", "sm_89", "sm_120a")), itertools.product(names, repeat=3)
     ):
-        choice = choose(contiguous_gemm(64, 64, 64, types), arch, multiprocessors=132)
-        assert choice.why_reference is not None
-        a, b, d = types
-        assert choice.why_reference() == f"no other kernel takes {a} x {b} into {d}; {remedy} run faster ones"
+        try:
+            choice = choose(contiguous_gemm(256, 256, 256, types), arch, multiprocessors=132)
+        except (DTypeError, UnsupportedError):
+            continue
+        chosen += 1
+        assert choice.spec.name != "gemm_reference", (arch, types)
+    assert chosen > 600
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def gemm(dtype, out, extent=512, **changes):
         (gemm(INT8, INT32), "mma_sync_gemm"),
         (gemm(FLOAT32, FLOAT32, precision=Precision.TF32), "mma_sync_gemm"),
         (gemm(FLOAT32, FLOAT32), "simt_gemm"),
-        (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, -512, -1)), "gemm_reference"),
+        (gemm(FLOAT16, FLOAT16, a=StridedMatrix(FLOAT16, 512, 512, -512, -1)), "gemm_upcast"),
         (gemm(FLOAT64, FLOAT64), "float64_gemm"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import gemmule as gm
 from gemmule.dispatch.registry import LADDER, REGISTRY
 from support.empty_products import KINDS, THOROUGH, empty_products, kind_id
-from support.kernel_kinds import FAMILIES, TRIANGLES, plainest
+from support.kernel_kinds import FAMILIES, TRIANGLES, check_on_its_gpu, plainest
 from support.vgpu.kernel_products import size_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -23,8 +23,8 @@ QUICK = tuple(
 
 
 @pytest.fixture(autouse=True)
-def _checked(monkeypatch):
-    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+def _checked(monkeypatch, request):
+    check_on_its_gpu(monkeypatch, request)
 
 
 def compute(executor, case):

@@ -14,7 +14,7 @@ from gemmule.dispatch.registry import LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
-from support.kernel_kinds import FAMILIES, TRIANGLES, draw_product, draw_variant, plainest
+from support.kernel_kinds import FAMILIES, TRIANGLES, check_on_its_gpu, draw_product, draw_variant, plainest
 from support.vgpu.kernel_products import problem_of, size_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -23,8 +23,8 @@ SPECS = {spec.name: spec for spec in REGISTRY if spec.operation == "gemm"}
 #: What dispatch takes for products of its own kind, without being told a name.
 CHOSEN = (
     "hopper_syrk", "hopper_gemm", "hopper_gemm_unaligned", "hopper_gemm_repacked", "hopper_gemm_w8a16",
-    "hopper_gemm_k_major", "hopper_gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "simt_batched", "complex_gemm_upcast",
-    *TRIANGLES,
+    "hopper_gemm_k_major", "hopper_gemm_upcast", "gemm_upcast", "bf16x6_gemm", "ozaki_gemm", "simt_batched",
+    "complex_gemm_upcast", *TRIANGLES,
 )  # fmt: skip
 #: Rungs of the ladder are compiled in other configs by the tests of every kernel; dispatch chooses few of them.
 SLOW = [pytest.mark.slow]
@@ -33,8 +33,8 @@ PRODUCTS, VARIANTS = 51, 3
 
 
 @pytest.fixture(autouse=True)
-def _checked(monkeypatch):
-    monkeypatch.setenv("GEMMULE_VGPU_CHECKS", "1")
+def _checked(monkeypatch, request):
+    check_on_its_gpu(monkeypatch, request)
 
 
 def runner(kernel, product, config=None):

@@ -133,6 +133,27 @@ def test_what_is_left_to_complex_kernels(options, k, rng):
     assert_product(found, a, b.conj() if "conj_b" in options else b, c, *scalars)
 
 
+@pytest.mark.combinations(2)
+@pytest.mark.parametrize("types", TYPES[:2], ids="-".join)
+@pytest.mark.parametrize("complex_first", [False, True])
+@pytest.mark.parametrize("ways", ["rr", "cr", "rc", "sr", "rs"])
+@pytest.mark.parametrize("out_way", ["r", "c"])
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
+def test_conjugates(types, complex_first, ways, out_way, adds, batch, rng):
+    real, other, out = types
+    names, m, n, k = ((other, real) if complex_first else (real, other)), 37, 45, 21
+    a, b = matrix(rng, names[0], (*batch, m, k), ways[0]), matrix(rng, names[1], (*batch, k, n), ways[1])
+    found, c = result(out, (*batch, m, n), out_way), matrix(rng, out, (*batch, m, n)) if adds else None
+    options = {"conj_a": complex_first, "conj_b": not complex_first, "alpha": -0.5, "beta": 3.0 if adds else None}
+    plan = gm.gemm.plan(a, b, c, out=found, executor="vgpu", **options)
+    plan.execute()
+    assert real_parts(plan)
+    assert f"the conjugate of {'a' if complex_first else 'b'} is copied" in plan.rewrite
+    factors = (a.conj(), b) if complex_first else (a, b.conj())
+    assert_product(found, *factors, c, -0.5, 3 if adds else 0)
+
+
 @pytest.mark.parametrize("complex_first", [False, True])
 def test_infinite_parts_stay_in_their_part(complex_first):
     """NumPy's own products of real and complex numbers make NaN of zero times infinity here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -30,6 +31,20 @@ def test_rounding_to_nearest(rng, name, operation, kind):
         assert_same_bits(out, operation(a, b))
     if kind == "f32":
         assert (bits_of(out)[np.isnan(out)] == 0x7FFFFFFF).all()
+
+
+@pytest.mark.parametrize(("element", "dtype"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+@pytest.mark.parametrize("name", ["add", "sub", "fma"])
+def test_narrower_operands_are_converted_first(rng, name, element, dtype):
+    a, b = (rng.standard_normal(512).astype(dtype) for _ in range(2))
+    c, out = rng.standard_normal(512).astype(np.float32), np.zeros(512, np.float32)
+    x, y = a.astype(np.float32), b.astype(np.float32)
+    wide = [("b16", one.view(np.uint16)) for one in ((a, b) if name == "fma" else (a,))]
+    operands = "$a, $b, $c" if name == "fma" else "$a, $b"
+    each(f"{name}.rn.f32.{element} $out, {operands};", ("b32", out), *wide, ("b32", c))
+    # The product of two such is exact in float64, and its sum is rounded once more at most.
+    expected = {"add": x + c, "sub": x - c, "fma": (x.astype(np.float64) * y + c).astype(np.float32)}[name]
+    np.testing.assert_array_max_ulp(out, expected, 0 if name != "fma" else 1)
 
 
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])

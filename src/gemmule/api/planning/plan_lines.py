@@ -115,7 +115,8 @@ def _steps_of_parts(choice: Choice, inner: GemmProblem) -> list[tuple[str, str]]
         elif whose == "c":
             text = f"c is {f'converted to {into} and ' if into else ''}copied into the result first,"
         else:
-            text = f"{whose} is copied in row-major order"
+            conjugate = "the conjugate of " if matrices[source].conj else ""
+            text = f"{conjugate}{whose} is copied in row-major order"
         found.append((text, _kernels_text([(spec, config)])))
     return found
 

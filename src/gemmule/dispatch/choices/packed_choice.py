@@ -27,7 +27,7 @@ def best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], 
     """Return the choice of least predicted time among compiled kernels, else the first of the registry, or None."""
     best: Choice | None = None
     # Kernels that prepare operands choose the product's among compiled ones, too.
-    rates = dataclasses.replace(gpu or H200_RATES, eligible=_eligible(arch))
+    rates = dataclasses.replace(gpu or H200_RATES.on(arch), eligible=_eligible(arch))
     for spec, _ in candidates_of(problem, (tuple(registry), arch))[0]:
         if not has_any(spec, arch):
             continue

@@ -114,7 +114,7 @@ class NextProduct:
         if (known := self._predicted(problem, gpu)) is not None:
             spec, costs = known
             spec.cache_costs(prepared, spec.configs_on(gpu), gpu, costs)
-        found = _choose_among(prepared, self._takers(problem, HOPPER), gpu)
+        found = _choose_among(prepared, self._takers(problem, gpu.arch), gpu)
         earlier = self.specs if found is None else self.specs[: self.specs.index(found[0])]
         other = _in_form(prepared, earlier, gpu)
         if found is not None:
@@ -145,27 +145,29 @@ class NextProduct:
             return float(known[1][known[1].argmin()])
         return self.chosen(problem, gpu).cost
 
-    def why_not(self, problem: GemmProblem, specs: Sequence[KernelSpec] | None = None) -> str | None:
+    def why_not(
+        self, problem: GemmProblem, specs: Sequence[KernelSpec] | None = None, arch: Arch = HOPPER
+    ) -> str | None:
         """Say why no kernel, of `specs` or all, multiplies the prepared operands, or None where some do."""
         prepared = self.prepare(problem).problem
-        reason = why_no_next(prepared, self.specs if specs is None else specs)
-        return None if reason is None or any(_forms_of(prepared, self.specs)) else reason
+        reason = why_no_next(prepared, self.specs if specs is None else specs, arch)
+        return None if reason is None or any(_forms_of(prepared, self.specs, arch)) else reason
 
 
-def _forms_of(prepared: GemmProblem, specs: Sequence[KernelSpec]) -> Iterator[Form]:
+def _forms_of(prepared: GemmProblem, specs: Sequence[KernelSpec], arch: Arch) -> Iterator[Form]:
     """Yield the forms of a gated product of prepared operands in which kernels compute it, the best first."""
     if num_b_of(prepared.epilogue) == 1 or not has_sums(prepared) or prepared.needed is not None:
         return
     for form in (Form(GATE), Form(SUMS)):
         if sum(form.workspaces(prepared).values()) <= MOST_WORKSPACE and all(
-            not one.k or any(spec.takes(one, HOPPER) for spec in specs) for one, _ in _steps(form, prepared)
+            not one.k or any(spec.takes(one, arch) for spec in specs) for one, _ in _steps(form, prepared)
         ):
             yield form
 
 
 def _in_form(prepared: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates) -> Multiplied | None:
     """Return the launches of a gated product of prepared operands in the form in which kernels compute it, or None."""
-    for form in _forms_of(prepared, specs):
+    for form in _forms_of(prepared, specs, gpu.arch):
         if (launches := _launches_of(form, prepared, specs, gpu)) is not None:
             cost = gpu.launch * _LAUNCH * (len(launches) - 1)
             for one in launches:
@@ -182,7 +184,7 @@ def _launches_of(
     launches = []
     for problem, names in _steps(form, prepared):
         # Epilogues of sums are products of nothing.
-        takers = [spec for spec in (specs if problem.k else (REFERENCE,)) if not spec.is_refused(problem, HOPPER)]
+        takers = [spec for spec in (specs if problem.k else (REFERENCE,)) if not spec.is_refused(problem, gpu.arch)]
         if (found := _choose_among(problem, takers, gpu)) is None:
             return None
         launches.append(Launched(*found[:2], problem, names))
@@ -199,14 +201,14 @@ def _steps(form: Form, prepared: GemmProblem) -> list[tuple[GemmProblem, Mapping
     return [*before, form.product(prepared), *after]
 
 
-def why_no_next(problem: GemmProblem, specs: Sequence[KernelSpec]) -> str | None:
+def why_no_next(problem: GemmProblem, specs: Sequence[KernelSpec], arch: Arch = HOPPER) -> str | None:
     """Say why no kernel multiplies prepared operands (the reason of the last), or None where one does.
 
     Parameters as of `choose_next`.
     """
-    if any(spec.takes(problem, HOPPER) for spec in specs):
+    if any(spec.takes(problem, arch) for spec in specs):
         return None
-    reason = specs[-1].why_not(problem, HOPPER, specs[-1].default)
+    reason = specs[-1].why_not(problem, arch, specs[-1].default)
     return f"no kernel multiplies the prepared operands: {reason}"
 
 
@@ -236,7 +238,7 @@ def choose_next(
     NoKernelError
         If none that takes it is eligible.
     """
-    found = _choose_among(problem, [spec for spec in specs if not spec.is_refused(problem, HOPPER)], gpu)
+    found = _choose_among(problem, [spec for spec in specs if not spec.is_refused(problem, gpu.arch)], gpu)
     if found is None:
         raise _no_next(problem, specs, gpu)
     return found
@@ -245,7 +247,7 @@ def choose_next(
 def _no_next(problem: GemmProblem, specs: Sequence[KernelSpec], gpu: GpuRates) -> ArgumentError | NoKernelError:
     if gpu.eligible is not None:
         return NoKernelError(())
-    return ArgumentError(why_no_next(problem, specs) or "")
+    return ArgumentError(why_no_next(problem, specs, gpu.arch) or "")
 
 
 def _choose_among(
@@ -259,7 +261,7 @@ def _choose_among(
             if (largest := _largest(spec, problem, gpu)) is not None:
                 return spec, largest, None
             continue
-        if (chosen := spec.cheapest(problem, HOPPER, gpu)) is None:
+        if (chosen := spec.cheapest(problem, gpu.arch, gpu)) is None:
             continue
         config, cost = chosen
         if cost < math.inf and (
@@ -279,7 +281,7 @@ def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config | 
         ctas = spec.ctas(problem, config) if spec.ctas is not None else math.prod(spec.launch(problem, config).grid)
         return (False, -config.tile_elements) if ctas >= gpu.multiprocessors else (True, -ctas)
 
-    supported = [one for one in spec.configs_on(gpu) if spec.why_not(problem, HOPPER, one) is None]
+    supported = [one for one in spec.configs_on(gpu) if spec.why_not(problem, gpu.arch, one) is None]
     if gpu.eligible is not None:
         supported = [one for one in supported if gpu.eligible(spec, problem, one)]
     return min(supported, key=preference, default=None)

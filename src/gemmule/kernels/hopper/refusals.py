@@ -31,6 +31,23 @@ def refuse_hopper(
 ) -> str | None:
     """Say why a kernel of Hopper refuses a problem (architecture, strides, alignment, extents), or None.
 
+    Parameters as of `refuse_matrices`.
+    """
+    return why_not_arch(arch) or refuse_matrices(
+        problem, operands, tma=tma, batch_dims=batch_dims, takes_empty=takes_empty
+    )
+
+
+def refuse_matrices(
+    problem: GemmProblem,
+    operands: Collection[str],
+    *,
+    tma: Collection[str] = "",
+    batch_dims: int = 1,
+    takes_empty: bool = False,
+) -> str | None:
+    """Say why a kernel refuses strides, alignment or extents, or None.
+
     Parameters
     ----------
     operands : collection of str
@@ -42,8 +59,6 @@ def refuse_hopper(
     takes_empty : bool
         Whether the kernel takes extents of 0, and an alpha of 0.
     """
-    if reason := why_not_arch(arch):
-        return reason
     inner = inner_problem(problem, batch_dims)
     oriented, first, second = row_result(inner)
     given = inner.operands()

@@ -11,6 +11,7 @@ from gemmule.core.dtype import (
     COMPLEX128,
     FLOAT16,
     FLOAT32,
+    INT8,
     TF32_SIGNIFICAND,
     DType,
     Kind,
@@ -41,7 +42,7 @@ from .operand_copies import (
     strided_key,
     why_not_copied,
 )
-from .refusals import refuse_hopper, why_not_elements
+from .refusals import refuse_matrices, why_not_elements
 from .repack_config import NONE, OPERANDS, RepackConfig
 from .tma_tiles import why_not_stored, why_not_tma
 
@@ -60,6 +61,8 @@ def common_type(problem: GemmProblem) -> DType:
     If 16 bits hold neither of two types, it is the result's, and so it is of complex128 results.
     """
     a, b = problem.a.dtype, problem.b.dtype
+    if a == b == INT8:
+        return INT8
     if (sums := accumulator(a, b)) != FLOAT32 or FLOAT32 in (a, b):
         if sums.kind is Kind.COMPLEX and problem.d.dtype == COMPLEX128:
             return COMPLEX128
@@ -150,14 +153,14 @@ class UpcastOperands:
         """Say why no config takes a problem of at most one batch dimension, or None where that depends on it."""
         if not (copies := copies_of(problem)):
             return f"A and B are {problem.a.dtype} with contiguous lines: nothing is to be copied"
-        if reason := refuse_hopper(problem, arch, "", takes_empty=True):
+        if reason := refuse_matrices(problem, "", takes_empty=True):
             return reason
         if (copied := sum(one.nbytes for one in copies)) > MOST_WORKSPACE:
             return f"operands would be copied into {copied / 1e9:.4g} GB, and at most {MOST_WORKSPACE / 1e9:.4g} are"
         for one in copies:
             if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not():
                 return reason
-        return self._product(problem).why_not(problem)
+        return self._product(problem).why_not(problem, arch=arch)
 
     def costs(self, problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
         """Return roughly the times in microseconds of the copies and of the product, which is that of all configs."""

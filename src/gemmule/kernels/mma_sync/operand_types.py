@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT32, DType, Precision
 from gemmule.core.problem import OperandTypes
 
 
-def refuse_types(types: OperandTypes, outputs: Mapping[DType, tuple[DType, ...]]) -> str | None:
+def refuse_types(types: OperandTypes, outputs: Mapping[DType, tuple[DType, ...]], arch: Arch) -> str | None:
     """Say why a kernel cannot take such types, or None where it can.
 
     Parameters
@@ -28,4 +29,6 @@ def refuse_types(types: OperandTypes, outputs: Mapping[DType, tuple[DType, ...]]
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, outputs[a]))}"
     if c is not None and c != d:
         return f"C is {c} and the output {d}; this kernel takes both of one type"
+    if d.is_float8 and not arch.has_float8:
+        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; choose another type of output"
     return None

@@ -123,8 +123,7 @@ def _words(problem: GemmProblem, config: MmaSyncConfig) -> int:
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
-    del arch
-    return refuse_types(types, OUTPUTS)
+    return refuse_types(types, OUTPUTS, arch)
 
 
 def signature(problem: GemmProblem, config: MmaSyncConfig) -> Signature:

@@ -6,17 +6,17 @@ from gemmule.core.problem import GemmProblem
 
 
 def conj_key(problem: GemmProblem) -> str:
-    """Return which operands are conjugated: no, a, b or ab."""
-    return ("a" if problem.a.conj else "") + ("b" if problem.b.conj else "") or "no"
+    """Return which operands are conjugated: no, or a, b, ab, and with C each followed by c."""
+    return "".join(name for name, matrix in problem.operands().items() if matrix.conj) or "no"
 
 
-def why_not_conjugates(problem: GemmProblem) -> str | None:
-    """Return which operand is conjugated but A and B, or None."""
+def why_not_conjugates(problem: GemmProblem, taken: str = "ab") -> str | None:
+    """Return which operand is conjugated but those that a kernel takes as such, or None."""
     return next(
         (
-            f"{name.upper()} is a lazy conjugate; this kernel takes those of A and B only"
+            f"{name.upper()} is a lazy conjugate; this kernel takes those of {' and '.join(taken.upper())} only"
             for name, matrix in problem.operands().items()
-            if matrix.conj and name not in ("a", "b")
+            if matrix.conj and name not in taken
         ),
         None,
     )

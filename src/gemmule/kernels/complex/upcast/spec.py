@@ -16,7 +16,6 @@ from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
-from gemmule.kernels.hopper.refusals import HOPPER, why_not_arch
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.upcast_operands import (
     UpcastOperands,
@@ -37,12 +36,13 @@ def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    del arch
     if Kind.COMPLEX not in (types.a.kind, types.b.kind):
         return f"A is {types.a} and B is {types.b}; this kernel takes products of complex numbers"
     # The guarded form may be computed natively.
     if types.precision not in (Precision.IEEE, Precision.OZAKI):
         return f"precision={types.precision.value!r} is computed by kernels of its own"
-    return why_not_arch(arch)
+    return None
 
 
 @cache_last_call
@@ -70,7 +70,7 @@ SPEC = KernelSpec(
     operation="gemm",
     summary="complex numbers of mixed types, and strided ones: copied as one type first",
     package=UPCAST.package,
-    archs=(HOPPER,),
+    archs=COMPLEX64_GEMM.archs,
     configs=UPCAST.configs,
     signatures=signatures,
     why_not=why_not,

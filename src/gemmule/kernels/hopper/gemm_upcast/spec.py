@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -14,6 +14,7 @@ from gemmule.core.dtype import (
     FLOAT64,
     INT8,
     INT32,
+    DType,
     Kind,
     Precision,
 )
@@ -64,17 +65,22 @@ def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    return refuse_types(types, _GATHERED) or why_not_arch(arch)
+
+
+def refuse_types(types: OperandTypes, gathered: Collection[DType]) -> str | None:
+    """Say why operands of such types are not converted, or of one type among `gathered` copied, or None."""
     a, b, precision = types.a, types.b, types.precision
     if Kind.COMPLEX in (a.kind, b.kind):
         return f"A is {a} and B is {b}; this kernel takes real numbers"
-    if a == b and a not in (*NARROW, *_GATHERED):
+    if a == b and a not in (*NARROW, *gathered):
         return (
             f"A and B are {a}; this kernel takes mixed types, 8-bit floats, and of "
-            f"{', '.join(map(str, _GATHERED))} operands without contiguous lines"
+            f"{', '.join(map(str, gathered))} operands without contiguous lines"
         )
     if precision not in (Precision.IEEE, Precision.TF32, Precision.FLOAT8):
         return f"precision={precision.value!r} is computed by kernels of its own"
-    return why_not_arch(arch)
+    return None
 
 
 @cache_last_call
@@ -110,8 +116,8 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that takes operands as they are, where copies do not pay: few rows, small products, batches."""
-    if not SIMT_BATCHED.is_refused(problem, HOPPER):
-        found = SIMT_BATCHED.cheapest(problem, HOPPER, gpu)
+    if not SIMT_BATCHED.is_refused(problem, gpu.arch):
+        found = SIMT_BATCHED.cheapest(problem, gpu.arch, gpu)
         return SIMT_BATCHED.name if found is not None and found[1] < cost else None
     return faster_reference(problem, cost, gpu)
 

@@ -45,8 +45,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
-    del arch
-    return refuse_types(types, OUTPUTS)
+    return refuse_types(types, OUTPUTS, arch)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SmallMmaConfig) -> str | None:

@@ -26,7 +26,6 @@ from .cost import costs, moving_us
 
 #: Types of operands of float32 results that threads convert where they read them.
 NARROW = (BFLOAT16, FLOAT16, INT8, FLOAT8_E4M3, FLOAT8_E5M2)
-_FLOAT8_CAPABILITY = (8, 9)
 #: Another kernel is chosen below this share of this one's predicted time: all are bound by memory. Assumed.
 _MARGIN = 0.99
 #: Elements of a result from which other kernels are faster, without a prediction.
@@ -55,7 +54,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     for name, other in types.by_name().items():
         if other != types.d and (types.d != FLOAT32 or name == "c" or other not in NARROW):
             return f"{name.upper()} is {other} and the output {types.d}; this kernel takes one type, or narrower A or B"
-        if other.is_float8 and arch.capability < _FLOAT8_CAPABILITY:
+        if other.is_float8 and not arch.has_float8:
             return f"{name.upper()} is {other}, which {arch} does not convert"
     return None
 

@@ -33,7 +33,6 @@ OUTPUTS: dict[DType, tuple[DType, ...]] = {
     FLOAT32: (FLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2),
     INT32: (INT32, INT8),
 }
-_FLOAT8_CAPABILITY = (8, 9)
 
 
 @cache_last_call
@@ -55,7 +54,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
         return f"the output is {out}; from {a} this kernel makes {', '.join(map(str, OUTPUTS[a]))}"
     if c is not None and c != out:
         return f"C is {c} and the output {out}; this kernel takes both of one type"
-    if out.is_float8 and arch.capability < _FLOAT8_CAPABILITY:
+    if out.is_float8 and not arch.has_float8:
         return f"8-bit floats need compute capability 8.9 or newer, not {arch}; choose another type of output"
     return None
 

@@ -133,6 +133,8 @@ class GemmReference:
                         if m < M and n < N:
                             if cutlass.const_expr(cute.rank(mC) > _RANK):
                                 rE[j, 0], rE[j, 1] = mC[m, n, l0, l1, 0], mC[m, n, l0, l1, 1]
+                                if cutlass.const_expr("c" in self.conj):
+                                    rE[j, 1] = -rE[j, 1]
                             else:
                                 rE[j, 0] = mC[m, n, l0, l1]
                 for j in cutlass.range_constexpr(cols):

@@ -41,7 +41,6 @@ OUTPUTS = {
 }
 #: Further types of the results of int8, whose sums wrap beyond a K.
 _FLOATS_OF_INT8 = (FLOAT32, FLOAT16, BFLOAT16)
-_FLOAT8_CAPABILITY = (8, 9)
 _MAX_GRID = 2**31 - 1
 
 
@@ -78,9 +77,9 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
             types = f"{problem.a.dtype} x {problem.b.dtype} accumulates in {problem.accumulator}"
             return f"epilogues are computed in real floats; {types}"
         dtypes += [matrix.dtype for matrix in problem.epilogue.matrices]
-    if reason := why_not_conjugates(problem):
+    if reason := why_not_conjugates(problem, "abc"):
         return reason
-    if any(dtype.is_float8 for dtype in dtypes) and arch.capability < _FLOAT8_CAPABILITY:
+    if any(dtype.is_float8 for dtype in dtypes) and not arch.has_float8:
         return f"8-bit floats need compute capability 8.9 or newer, not {arch}; convert to float16 first"
     return None
 
@@ -105,7 +104,7 @@ def _signature(a: DType, b: DType, c: DType, d: DType) -> Signature:
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return, for every input type, the outputs of its own type and of its accumulator's."""
-    inputs = [x for x in DTYPES if not x.is_float8 or arch.capability >= _FLOAT8_CAPABILITY]
+    inputs = [x for x in DTYPES if not x.is_float8 or arch.has_float8]
     real = tuple(_signature(x, x, d, d) for x in inputs for d in dict.fromkeys((x, accumulator(x, x))))
     return tuple((*one, ("conj", "no")) if "complex" in one[0][1] else one for one in real)
 

@@ -148,6 +148,16 @@ def _rounded(kind: str, operation: Callable[..., tuple[Array, Array | float]]) -
     return apply
 
 
+def _widened(function: Function, element: str, count: int) -> Function:
+    """Return an operation on float32 whose first operands are of a narrower type, as sm_100 and newer have."""
+
+    def apply(*arrays: Any) -> None:
+        narrower = [to_float64(element, np.asarray(one).view(np.uint16)).astype(np.float32) for one in arrays[:count]]
+        function(*narrower, *arrays[count:])
+
+    return apply
+
+
 def check_modifiers(build: Build, kind: str, mode: str, flush: bool, saturate: bool) -> None:
     """Refuse modifiers that PTX does not have for a type."""
     if kind in NARROW and mode != "rn":
@@ -175,7 +185,10 @@ def _add(build: Build) -> Step:
         sign = -1.0 if subtract else 1.0
         function = narrow(_rounded(kind, lambda a, b: two_sum(a, sign * b)), kind, flush, saturate)
         return elementwise(build, function, kind, kind, kind)
-    return _of_floats(build, kind, finishing(_sum(mode, kind.removesuffix("x2"), subtract), flush, saturate), 2)
+    function = finishing(_sum(mode, kind.removesuffix("x2"), subtract), flush, saturate)
+    if kind == "f32" and (element := build.take("f16", "bf16", default="")):
+        return elementwise(build, _widened(function, element, 1), kind, element, kind)
+    return _of_floats(build, kind, function, 2)
 
 
 @defines("mul.float")
@@ -221,7 +234,10 @@ def _fma(build: Build) -> Step:
 
         return _of_floats(build, kind, finishing(directed, flush, saturate), 3)
     function = fma64 if kind == "f64" else fma32
-    return _of_floats(build, kind, finishing(function, flush, saturate) if flush or saturate else function, 3)
+    function = finishing(function, flush, saturate) if flush or saturate else function
+    if kind == "f32" and (element := build.take("f16", "bf16", default="")):
+        return elementwise(build, _widened(function, element, 2), kind, element, element, kind)
+    return _of_floats(build, kind, function, 3)
 
 
 @defines("div.float")
