@@ -6,7 +6,7 @@ from typing import Any
 
 from cutlass import Int32, cute, select_
 
-from gemmule.kernels.emulation.guard import NEVER
+from gemmule.kernels.emulation.guard_words import NEVER
 
 
 @cute.jit

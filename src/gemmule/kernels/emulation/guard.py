@@ -27,8 +27,6 @@ MAGNITUDE_SHIFTS = {FLOAT64: 40, FLOAT32: 13}
 ZERO_LINE = 2000
 #: Bits of an infinite float32, from which lower bounds are subtracted: the least bound is the furthest below.
 INFINITE_BITS = 0x7F800000
-#: The shortfall, how many of the choices do not suffice, of what is never emulated.
-NEVER = len(MODULI_CHOICES)
 #: Margin for the roundings of the bound itself.
 _SPARE = 17 / 16
 #: Margin for the roundings of norms and of a sum of magnitudes in float64.

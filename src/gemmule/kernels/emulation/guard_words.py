@@ -6,15 +6,16 @@ import functools
 from collections.abc import Callable
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import Precision
+from gemmule.core.dtype import GUARDED_PRODUCTS, Precision
 from gemmule.core.launch import Param, TensorParam
 from gemmule.core.spec import Signature
-from gemmule.kernels.emulation.guard import MODULI_CHOICES
 
 #: Workspace of the shortfall: how many choices of moduli do not suffice, and for each of them the guard's limit. And
 #: what the decision is written to where it is asked for.
 SHORTFALL, DECISION_WORD = "shortfall", "products"
-SHORTFALL_WORDS = 1 + len(MODULI_CHOICES)
+#: The shortfall of what is never emulated.
+NEVER = len(GUARDED_PRODUCTS)
+SHORTFALL_WORDS = 1 + NEVER
 #: The key of launches that read the shortfall.
 GUARDED: Signature = (("guarded", "yes"),)
 

@@ -21,7 +21,8 @@ from cutlass import Float32, Int32, Uint32, cute
 from gemmule.core.dtype import BFLOAT16
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.bf16x6_config import PARTS, RUN, SplitConfig
-from gemmule.kernels.emulation.guard import NEVER, PART_EXPONENTS
+from gemmule.kernels.emulation.guard import PART_EXPONENTS
+from gemmule.kernels.emulation.guard_words import NEVER
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 from gemmule.kernels.parts.words import words_at
 

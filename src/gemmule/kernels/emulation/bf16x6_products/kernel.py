@@ -30,7 +30,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, SLICE, SixProductsConfig
-from gemmule.kernels.emulation.guard import NEVER
+from gemmule.kernels.emulation.guard_words import NEVER
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.hopper.mainloops.operands import Fragments, OperandStages, flat
 from gemmule.kernels.hopper.mainloops.pipeline import PipelineState

@@ -18,7 +18,7 @@ from __future__ import annotations
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.guard import NEVER
+from gemmule.kernels.emulation.guard_words import NEVER
 from gemmule.kernels.emulation.ozaki_config import DecisionConfig
 from gemmule.kernels.parts.tensors import tensor_1d
 

@@ -23,7 +23,7 @@ from cutlass import cute
 from gemmule.core.spec import Buildable
 from gemmule.kernels.complex.complex64 import kernel as complex64
 from gemmule.kernels.complex.complex128 import kernel as complex128
-from gemmule.kernels.emulation.guard import NEVER
+from gemmule.kernels.emulation.guard_words import NEVER
 from gemmule.kernels.float64.gemm import kernel as float64
 from gemmule.kernels.parts.pdl import overlap_predecessor, wait_for_predecessor
 from gemmule.kernels.parts.tensors import tensor_1d

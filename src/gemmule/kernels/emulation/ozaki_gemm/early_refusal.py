@@ -22,7 +22,8 @@ from cutlass import Float64, Int32, Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.guard import MODULI_CHOICES, NEVER, SAMPLE_RUN
+from gemmule.kernels.emulation.guard import MODULI_CHOICES, SAMPLE_RUN
+from gemmule.kernels.emulation.guard_words import NEVER
 from gemmule.kernels.emulation.moduli import real_of
 from gemmule.kernels.emulation.ozaki_config import PAIR_CTAS, PAIR_LINES, PAIR_THREADS, ScalesConfig
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d

@@ -27,7 +27,8 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
-from gemmule.kernels.emulation.guard import NEVER, ZERO_LINE
+from gemmule.kernels.emulation.guard import ZERO_LINE
+from gemmule.kernels.emulation.guard_words import NEVER
 from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit

@@ -23,7 +23,8 @@ import cutlass
 from cutlass import Float32, Int32, cute, select_
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.guard import INFINITE_BITS, NEVER
+from gemmule.kernels.emulation.guard import INFINITE_BITS
+from gemmule.kernels.emulation.guard_words import NEVER
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
 from gemmule.kernels.emulation.ozaki_gemm.early_refusal import is_refused
 from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts, first_matrices
