@@ -31,11 +31,13 @@ def choices_of(dtype: str, gpu: GpuRates, *, registered: bool) -> tuple[Choice, 
     """Return the kernels and configs of a type on a GPU, the type's own kernel first; of it registered ones only."""
     spec = _KERNELS.get(dtype, HOPPER_GEMM)
     if spec is MMA_SYNC:
-        return on_gpu(mma_sync_choices(), gpu)
+        return on_gpu(mma_sync_choices(), gpu, gpu.arch)
     choices = [Choice(spec, one) for one in (spec.configs if registered else _configs(spec))]
     if dtype != "float32":
         return tuple(choices)
-    return on_gpu([*choices, *(Choice(one, config) for one in (MN_MAJOR, REPACKED) for config in one.configs)], gpu)
+    return on_gpu(
+        [*choices, *(Choice(one, config) for one in (MN_MAJOR, REPACKED) for config in one.configs)], gpu, gpu.arch
+    )
 
 
 def _configs(spec: KernelSpec) -> tuple[Config, ...]:

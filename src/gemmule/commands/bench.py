@@ -166,7 +166,7 @@ def _gemm(options: _Options) -> None:
     named(None)
     with gpu.open_gpu(baseline=options.baseline) as (device, library):
         rates = rates_for(device.name, device.multiprocessors)
-        choices = on_gpu(named(device.arch), rates)
+        choices = on_gpu(named(device.arch), rates, device.arch)
         if not choices and not asks_chosen:
             raise UnsupportedError(
                 f"no rung of the ladder takes {', '.join(options.dtypes)}; name kernels with --kernels, or use "

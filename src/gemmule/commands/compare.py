@@ -144,7 +144,9 @@ def _on_the_gpu(
         if limits is None and facts is not None:
             limits = theory(problem, facts)
         rates = rates_for(device.name, device.multiprocessors)
-        plan = BenchPlan((problem,), on_gpu(choices, rates), seconds=_SECONDS, seed=seed, rows=COMPARED_ROWS)
+        plan = BenchPlan(
+            (problem,), on_gpu(choices, rates, device.arch), seconds=_SECONDS, seed=seed, rows=COMPARED_ROWS
+        )
         records = []
         for one in GemmBench(plan, device, facts, library).records(lambda doing: step(doing, 0)):
             records.append(one)

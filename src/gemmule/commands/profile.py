@@ -153,7 +153,7 @@ def _choices(problem: GemmProblem, device: BenchGpu, words: Sequence[str]) -> tu
         return (choose(problem, device.arch, registry.REGISTRY, multiprocessors=multiprocessors, chip=device.name),)
     rates = rates_for(device.name, multiprocessors)
     named = parse_kernels(words, problem, device.arch, registry.REGISTRY, registry.LADDER)
-    requested = on_gpu(named, rates)
+    requested = on_gpu(named, rates, device.arch)
     reasons = [(one, one.spec.why_not(problem, device.arch, one.config)) for one in requested]
     skipped = [f"{one.spec.name}: {reason}" for one, reason in reasons if reason is not None]
     taken = tuple(one for one, reason in reasons if reason is None)

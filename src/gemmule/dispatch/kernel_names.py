@@ -93,14 +93,15 @@ def parse_kernels(
     return tuple(chosen.values())
 
 
-def on_gpu(choices: Iterable[Choice], gpu: GpuRates) -> tuple[Choice, ...]:
+def on_gpu(choices: Iterable[Choice], gpu: GpuRates, arch: Arch) -> tuple[Choice, ...]:
     """Return choices as calls run them on a GPU.
 
-    Persistent configs of the registry have one CTA an SM; next kernels are chosen by the GPU's rates.
+    Persistent configs of the registry have one CTA an SM; next kernels are chosen by the GPU's rates and architecture.
     """
+    rates, count = gpu.on(arch), gpu.multiprocessors
     return tuple(
         dataclasses.replace(
-            one, config=one.config.on(gpu.multiprocessors) if one.config in one.spec.configs else one.config, gpu=gpu
+            one, config=one.config.on(count) if one.config in one.spec.configs else one.config, gpu=rates
         )
         for one in choices
     )

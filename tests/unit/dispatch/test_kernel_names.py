@@ -10,6 +10,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, GemmuleError
 from gemmule.core.gpu_rates import H100_RATES
 from gemmule.core.name_suggestions import unknown_name
+from gemmule.core.problem import contiguous_gemm
 from gemmule.dispatch.former_names import KERNELS
 from gemmule.dispatch.kernel_names import on_gpu, only_choice, parse_kernels
 from gemmule.dispatch.registry import REGISTRY
@@ -65,12 +66,23 @@ def test_a_name_may_carry_a_config(words, expected):
 def test_named_kernels_run_as_calls_run_them_on_a_gpu():
     """A persistent kernel of 132 CTAs on 114 SMs would take a second wave for the last ones."""
     rates = dataclasses.replace(H100_RATES, multiprocessors=114)
-    found = on_gpu(parse_kernels(["h05_persistent,hopper_gemm[0],gemm_reference"], FLOAT32, None), rates)
+    found = on_gpu(parse_kernels(["h05_persistent,hopper_gemm[0],gemm_reference"], FLOAT32, None), rates, ARCH)
     assert [choice.gpu for choice in found] == [rates] * 3
     assert [choice.config.as_dict().get("ctas") for choice in found] == [114, 114, None]
     # A number that is given stays.
-    (given,) = on_gpu(parse_kernels(["hopper_gemm[ctas=64,tile_m=128,tile_n=128,stages=4]"], FLOAT32, None), rates)
+    (given,) = on_gpu(
+        parse_kernels(["hopper_gemm[ctas=64,tile_m=128,tile_n=128,stages=4]"], FLOAT32, None), rates, ARCH
+    )
     assert given.config.ctas == 64
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_120a"])
+def test_the_product_of_copies_is_chosen_for_the_gpu_by_a_name_too(arch):
+    problem, gpu = contiguous_gemm(48, 64, 8192, ("int8", "float16", "float16")), Arch.parse(arch)
+    (found,) = on_gpu(parse_kernels(["gemm_upcast"], problem, gpu), H100_RATES, gpu)
+    then = found.next_kernel(problem)
+    assert then.spec.why_not(then.problem, gpu, then.config) is None
+    assert found.gpu.arch == gpu
 
 
 @pytest.mark.parametrize("multiprocessors", [114, 132])

@@ -263,6 +263,35 @@ def test_a_loaded_pack_changes_choices(packed, tmp_path, monkeypatch):
     assert chosen(BF16).config == second.config
 
 
+def test_a_loaded_pack_changes_the_product_of_copies(packed, tmp_path):
+    problem = contiguous_gemm(1040, 1200, 1360, ("int8", "float16", "float16"))
+    choice = best(problem)
+    then = choice.next_kernel(problem)
+    copies = Choice(dataclasses.replace(choice.spec, next_kernel=None), choice.config)
+    _, second, third, *_ = others(then.problem, then.spec.name)
+    packed((problem, copies), (then.problem, third))
+    with pytest.warns(PackedKernelWarning):
+        assert chosen(problem).next_kernel(problem).config == third.config
+    what = (second.spec, second.config, second.signature(then.problem), ARCH)
+    gm.load_pack(write_pack(tmp_path / "y.pack", [(artifact_key(*what), made(*what).as_bytes())]).path)
+    assert chosen(problem).next_kernel(problem).config == second.config
+
+
+def test_the_predicted_time_is_that_of_the_packed_product_of_copies(packed):
+    """Also where it is predicted together with the product of operands as they are."""
+    problem = contiguous_gemm(2048, 2048, 2048, ("float32",) * 3)
+    registry = tuple(spec for spec in REGISTRY if spec.name == "simt_gemm_mn_major")
+    choice = best(problem, registry)
+    then = choice.next_kernel(problem)
+    copies = Choice(dataclasses.replace(choice.spec, next_kernel=None), choice.config)
+    slow = others(then.problem, then.spec.name)[40]
+    packed((problem, copies), (then.problem, slow))
+    with pytest.warns(PackedKernelWarning):
+        found = chosen(problem, registry)
+    assert found.next_kernel(problem).config == slow.config
+    assert found.predicted_us > slow.predicted_us > choice.predicted_us
+
+
 def test_with_a_compiler_nothing_is_looked_up(monkeypatch):
     compiler_is_installed(monkeypatch, True)
     monkeypatch.setattr(packed_choice, "is_compiled", lambda *what: pytest.fail("looked up"))

@@ -54,6 +54,15 @@ def test_mixed_types_and_8_bit_floats(arch, types, wide, kernel):
         assert_multiplied(problem, arch, wide, kernel)
 
 
+@pytest.mark.parametrize("other", ["complex64", "complex128"])
+def test_complex_products_of_8_bit_floats_are_refused_where_nothing_converts_them(other):
+    problem = contiguous_gemm(256, 256, 256, ("float8_e5m2", other, other))
+    problem = dataclasses.replace(problem, alpha=1j)
+    with pytest.raises(NoKernelError, match=r"8-bit floats need compute capability 8\.9"):
+        choose(problem, ARCHS[1], multiprocessors=108)
+    assert choose(problem, ARCHS[2], multiprocessors=108).spec.name == "complex_gemm_upcast"
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_8_bit_results_are_refused_where_nothing_converts_them(dtype):
     problem = contiguous_gemm(256, 256, 256, (dtype, dtype, "float8_e4m3fn"))

@@ -17,6 +17,7 @@ from gemmule.core.problem import Problem, inner_problem
 from gemmule.core.spec import Choice, KernelSpec, Signature
 
 from .candidates import candidates_of, max_launches, needs_fewer, part_of, why_too_many
+from .choice_cache import register_clear
 from .config_choice import config_for, is_less
 
 #: Missing compiled kernels that a warning has named.
@@ -64,6 +65,10 @@ def _eligible(arch: Arch) -> Callable[[KernelSpec, Problem, Config], bool]:
         return is_compiled(spec, config, spec.signature(problem, config), arch)
 
     return eligible
+
+
+# Another function afterwards, as kernels cache by rates what a pack that is loaded may change.
+register_clear(_eligible.cache_clear)
 
 
 def is_choice_compiled(choice: Choice, problem: Problem, arch: Arch) -> bool:

@@ -140,7 +140,8 @@ class NextProduct:
 
     def cost(self, problem: GemmProblem, gpu: GpuRates) -> float:
         """Return the microseconds that the product is expected to take, of kernels that predict times."""
-        if num_b_of(problem.epilogue) == 1 and (known := self._predicted(problem, gpu)) is not None:
+        alone = num_b_of(problem.epilogue) == 1 and gpu.eligible is None
+        if alone and (known := self._predicted(problem, gpu)) is not None:
             # The product itself is made when it is needed.
             return float(known[1][known[1].argmin()])
         return self.chosen(problem, gpu).cost

@@ -144,6 +144,28 @@ def test_time_begins_when_all_threads_are_there():
     assert alive[0] == 3
 
 
+def test_threads_that_the_system_refuses_leave_none_waiting(monkeypatch):
+    start, before, errors = threading.Thread.start, threading.active_count(), []
+
+    def refuse(thread):
+        if thread.name.startswith("ThreadPoolExecutor") and threading.active_count() > before + 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def probe():
+        try:
+            copy_rate(np.zeros(16 * BLOCK, np.uint8), 4, Probe(BLOCK, 16, 1))
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    prober = threading.Thread(target=probe, daemon=True)
+    prober.start()
+    prober.join(10)
+    assert errors == ["can't start new thread"]
+    assert threading.active_count() == before
+
+
 def test_writes_are_not_timed_where_nothing_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(disk_probe, "_tried_writes", lambda *_: pytest.fail("written"))
     probes = ProbeCache(tmp_path / "rates.json", measures=False)

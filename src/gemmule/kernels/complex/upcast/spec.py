@@ -15,6 +15,7 @@ from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
+from gemmule.kernels.hopper.gemm_upcast.spec import NARROW
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.upcast_operands import (
@@ -36,12 +37,13 @@ def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
-    del arch
     if Kind.COMPLEX not in (types.a.kind, types.b.kind):
         return f"A is {types.a} and B is {types.b}; this kernel takes products of complex numbers"
     # The guarded form may be computed natively.
     if types.precision not in (Precision.IEEE, Precision.OZAKI):
         return f"precision={types.precision.value!r} is computed by kernels of its own"
+    if any(dtype in NARROW for dtype in types.by_name().values()) and not arch.has_float8:
+        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; convert to float16 first"
     return None
 
 

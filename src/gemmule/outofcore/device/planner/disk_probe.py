@@ -174,7 +174,12 @@ def _timed(read: Callable[[memoryview, int], int], first: int, run: int, threads
         return probe.clock(), count
 
     with ThreadPoolExecutor(count, initializer=prepare) as pool:
-        done = sorted(pool.map(get, places))
+        try:
+            done = sorted(pool.map(get, places))
+        except RuntimeError:
+            # A thread could not begin, for which others wait.
+            ready.abort()
+            raise
     # Threads that begin, and the last ones of them, do not keep the disk busy.
     ends = len(done) // 8
     return _rate(done[ends - 1][0], done[ends : len(done) - ends]) if ends else _rate(begin[0], done)
