@@ -100,10 +100,10 @@ def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetr
 def _too_small(product: Product, memory: int, least: int, serving: int) -> MemoryLimitError:
     # Tiles are whole chunks of a store.
     smaller = ", or smaller chunks of the result" if max(product.out.block_shape) > LEAST else ""
-    slow = ", which would take over twice as long as need be" if serving > least else ""
+    slow = ", with which it would take over twice as long as need be" if serving > least else ""
     return MemoryLimitError(
         f"memory limit {format_bytes(memory)} is too small for this product; its buffers take at least "
-        f"{format_bytes(least, up=True)}{slow}; give memory='{amount(serving)}' or more{smaller}",
+        f"{least} bytes{slow}; give memory='{amount(serving)}' or more{smaller}",
         serving,
     )
 
