@@ -132,7 +132,7 @@ def test_operands_of_any_strides_by_blocks(rng):
 def test_scales_on_older_gpus(rng):
     a, b = operands((16, 48, 256), rng)
     for columns in (48, 41):
-        with pytest.raises(gm.UnsupportedError, match="need a Hopper GPU, and this is none; .* columns") as refused:
+        with pytest.raises(gm.UnsupportedError, match=r"need a Hopper GPU, and this is none; .* columns") as refused:
             gm.scaled_gemm.plan(a, b[:, :columns], *scales_of("block", (16, columns, 256), rng), chip="rtx-4090")
         assert "pad" not in str(refused.value)
     rows = scales_of("row", (16, 48, 256), rng)
