@@ -25,7 +25,7 @@ def test_a_plan_names_both_kernels_and_the_workspace(torch, rng):
     assert plan.kernel == "hopper_gemm_repacked"
     assert plan.next_kernel.startswith("hopper_gemm_unaligned [tile_m=")
     assert plan.workspace_bytes == 2 * (1027 * 640 + 603 * 1088)
-    assert f"next kernel: {plan.next_kernel}" in str(plan)
+    assert f"followed by: {plan.next_kernel}" in str(plan)
     assert_product(to_numpy(torch, plan.execute()), a, b)
     whole = gm.matmul.plan(to_torch(torch, a[:1024, :600].copy()), to_torch(torch, b[:600, :1048].copy()))
     assert (whole.kernel, whole.next_kernel, whole.workspace_bytes) == ("hopper_gemm", "", 0)

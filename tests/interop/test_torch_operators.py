@@ -233,7 +233,11 @@ def test_layers_that_compute_something_else_are_left_alone():
         (lambda x: gt.addmm(0, x[0], x[0]), ArgumentError, "input is of type int"),
         (lambda x: gt.baddbmm(x, x, x.numpy()), ArgumentError, "batch2 is of type ndarray"),
         (lambda x: gt.addmm(x[0], x[0], x[0], alpha="2"), ArgumentError, "alpha is a str, not a number"),
-        (lambda x: gt.addmm(*[x[0] * 1j] * 3, alpha=1j), ArgumentError, "is complex; only gm.gemm.*scale an operand"),
+        (
+            lambda x: gt.addmm(*[x[0] * 1j] * 3, alpha=1j),
+            ArgumentError,
+            "is complex; gm.gemm takes that.*scale an operand",
+        ),
         (lambda x: gt.baddbmm(x, x, x, beta=None), ArgumentError, "beta is a NoneType"),
         (lambda x: gt.addmm(x[0], x[0], x[0], beta=x[0, 0]), ArgumentError, "beta is a Tensor"),
         (

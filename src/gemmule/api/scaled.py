@@ -102,11 +102,15 @@ def _unsupported(error: NoKernelError, given: ProductArguments) -> UnsupportedEr
     name = dtype_name(given.out_dtype, "out_dtype") if given.out is None else name_of(given.out)
     columns = given.b.shape[1]
     row_bytes = columns * numpy_dtype(name).itemsize
+    if any(reason.startswith("wgmma is") for _, reason in error.refused):
+        return UnsupportedError(
+            "scales by blocks need a Hopper GPU, and this is none; give scales of rows and columns, or of everything"
+        )
     rows = f"it has {columns} of {name}, {row_bytes} bytes"
     # The kernel may refuse strides of A first, though these could be repacked if D's could.
     reason = f" ({_BLOCK_KERNEL}: {dict(error.refused).get(_BLOCK_KERNEL, 'not registered')})"
     return UnsupportedError(
-        f"scales by blocks need a Hopper GPU, and rows of the result of whole 16 bytes; {rows}: give scales of rows "
+        f"scales by blocks need rows of the result of whole 16 bytes; {rows}: give scales of rows "
         "and columns, or pad b and scale_b with columns and slice the result" + ("" if row_bytes % 16 else reason)
     )
 

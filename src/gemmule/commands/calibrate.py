@@ -126,8 +126,8 @@ def _products(arch: Arch, rates: GpuRates, memory: int) -> tuple[Product, ...]:
         return found
     if not any(arch.capability == one.capability for one in SPEC.archs):
         raise UnsupportedError(
-            f"{SPEC.name}, by which rates are measured, runs on {', '.join(map(str, SPEC.archs))}, and this GPU is "
-            f"{arch}; its kernels are chosen without rates"
+            f"rates are measured by {SPEC.name}, which runs on {', '.join(map(str, SPEC.archs))}, and this GPU is "
+            f"{arch}; its kernels are chosen by the rates of an H200, without this command"
         )
     raise UnsupportedError(
         f"{memory} bytes of device memory are free, too few for {_FEWEST} of the products, which a fit needs; end what "

@@ -109,7 +109,7 @@ def _rates(devices: list[dict[str, Any]]) -> dict[str, Any]:
     taken = {
         str(one["ordinal"]): known_rates(one["name"], one["multiprocessors"]).source
         if tuple(one["capability"]) in measurable
-        else "none; kernels for this GPU are chosen without rates"
+        else "those of an H200: a GPU before or after Hopper cannot be calibrated"
         for one in devices
     }
     return {"file": str(file), "gpus": count, **unreadable, "devices": taken}

@@ -62,8 +62,11 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     if as_json:
         echo_json({"pack": str(out), "kernels": list(pack.kernels), "tables": list(pack.tables), "bytes": size})
     else:
+        from ..outofcore.tiles.memory_budget import format_bytes
+
         tuned = ", tuned configurations" if pack.tables else ""
-        click.echo(f"{out}: {len(pack.kernels)} compiled kernels{tuned}, {size / 2**20:.1f} MiB")
+        kernels = f"{len(pack.kernels)} compiled kernel{'s' if len(pack.kernels) != 1 else ''}"
+        click.echo(f"{out}: {kernels}{tuned}, {format_bytes(size)}")
 
 
 def tables(table: Path | None) -> dict[str, bytes]:

@@ -62,7 +62,7 @@ class Arch:
         """
         match = _NAME.fullmatch(name)
         if match is None:
-            raise ArgumentError(f"architecture {name!r} is not a name such as sm_80 or sm_90a")
+            raise ArgumentError(f"architecture {name!r} is unknown; give a name such as sm_80, sm_89 or sm_90a")
         return cls(int(match[1]), int(match[2]), match[3] == "a")
 
     @classmethod

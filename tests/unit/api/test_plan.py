@@ -145,7 +145,7 @@ def test_parts_of_float32_are_workspaces():
     assert plan.next_kernel == "bf16x6_products"
     # Three parts of 16 bits.
     assert plan.workspace_bytes == 6 * (512 + 256) * 640
-    assert "next kernel: bf16x6_products" in str(plan).splitlines()
+    assert "followed by: bf16x6_products" in str(plan).splitlines()
 
 
 def test_a_plan_without_a_kernel_says_nothing_of_a_choice():

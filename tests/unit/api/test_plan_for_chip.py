@@ -126,6 +126,23 @@ def test_a_bound_names_the_precision_that_it_is_of():
     assert "at the chip's peak rates with precision='ozaki'" in str(emulated)
 
 
+@pytest.mark.parametrize(("dtype", "precision"), [("float32", "bf16x6"), ("float64", "ozaki"), ("complex64", "ozaki")])
+def test_a_bound_is_of_the_arithmetic_that_runs(dtype, precision):
+    a, b = operands((4096, 4096, 4096), dtype)
+    plain, allowed = (gm.matmul.plan(a, b, precision=one, chip="a100") for one in ("ieee", precision))
+    assert "allowed, but unused" in allowed.precision
+    assert allowed.bound_s == plain.bound_s
+    assert str(allowed).splitlines()[-2].endswith("at the chip's peak rates")
+
+
+def test_8_bit_results_of_other_types_are_answered_with_another_type_of_the_result():
+    a, b = operands((64, 64, 64), "float16")
+    for dtype in ("float8_e4m3fn", "float8_e5m2"):
+        with pytest.raises(gm.UnsupportedError, match=r"8\.9 or newer, not sm_80; give another out_dtype") as refused:
+            gm.matmul.plan(a, b, out_dtype=dtype, chip="a100")
+        assert "convert" not in str(refused.value)
+
+
 @pytest.mark.parametrize("chip", ["a100", "rtx 4090", "b200"])
 def test_no_time_is_predicted_by_the_rates_of_another_gpu(chip):
     a, b = operands((1000, 1000, 1000), "bfloat16")

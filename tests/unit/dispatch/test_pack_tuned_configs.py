@@ -127,7 +127,7 @@ def test_the_command_packs_the_table(tmp_path):
     assert read_pack(out).tables == ()
     write_tuned(tmp_path / "tuned.json", [entry(SECOND)])
     told = run()
-    assert "1 compiled kernels, tuned configurations" in told.output
+    assert "1 compiled kernel, tuned configurations" in told.output
     gm.load_pack(out)
     (tmp_path / "tuned.json").unlink()
     forget()

@@ -182,7 +182,7 @@ def test_the_rest_is_computed_of_sums(rng):
     plan = gm.gemm.plan(
         a, b, c, beta=2, bias=bias, epilogue="relu", out=out, executor="vgpu", kernel="hopper_gemm_repacked"
     )
-    assert "the rest is computed from its accumulators in a workspace, by gemm_reference" in str(plan)
+    assert "the result is computed from accumulators in a workspace, by gemm_reference" in str(plan)
     plan.execute()
     exact = a.astype(float) @ b.astype(float) + 2 * c + bias.astype(float)
     np.testing.assert_array_equal(out, np.maximum(exact, 0).astype(a.dtype))
@@ -193,7 +193,7 @@ def test_results_of_any_strides_are_written_of_sums(dtype, kernel, rng):
     a, b = (whole_numbers(rng, dtype, shape) for shape in ((40, 64), (64, 48)))
     out = np.full((2, 48, 80), np.nan, a.dtype)
     plan = gm.gemm.plan(a, b, out=out[0, :, ::2].T, executor="vgpu", kernel=kernel)
-    assert "no kernel takes this result faster as it is; the rest is computed from its accumulators" in plan.rewrite
+    assert "no kernel takes this result faster as it is; the result is computed from accumulators" in plan.rewrite
     plan.execute()
     np.testing.assert_array_equal(out[0, :, ::2].T, a.astype(float) @ b.astype(float))
     assert np.isnan(out[1].astype(float)).all()

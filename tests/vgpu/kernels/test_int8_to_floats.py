@@ -105,7 +105,7 @@ def test_an_alpha_of_sums_in_a_workspace(rng):
     a, b = random_matrix(rng, INT8, (33, 20)), random_matrix(rng, INT8, (20, 37))
     bias = rng.standard_normal(37).astype(np.float32)
     plan = gm.gemm.plan(a, b, alpha=ALPHA, bias=bias, out_dtype="float32", executor="vgpu")
-    assert "computed from its accumulators in a workspace" in plan.rewrite
+    assert "computed from accumulators in a workspace" in plan.rewrite
     np.testing.assert_allclose(plan.execute(), ALPHA * (a.astype(np.int32) @ b) + bias, rtol=1e-6, atol=1e-6)
 
 

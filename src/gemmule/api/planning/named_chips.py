@@ -15,11 +15,11 @@ from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.rates_table import known_rates
 from gemmule.runtime.arrays import ArrayView
 
-from ..validation.operands import least_seconds
 from ..validation.product import Product
 from .choice import choose_for_chip, wanted_executor
 from .device_products import problem_in_place
 from .plan import Plan, kernel_fields, planned
+from .plan_lines import bound_of
 from .vgpu_products import as_device_view
 
 
@@ -109,7 +109,7 @@ def predictions(problem: Problem, choice: Choice, chip: Chip) -> dict[str, Any]:
 
     Without rates of its own no time is predicted, other than by a measurement.
     """
-    return {"bound_s": least_seconds(problem, chip.name, from_host=False), **_of_rates(choice, chip)}
+    return {"bound_s": bound_of(choice, problem, chip.name, from_host=False), **_of_rates(choice, chip)}
 
 
 def _of_rates(choice: Choice, chip: Chip) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from gemmule.core.spec import Choice, Reason, reasons_of
 from gemmule.dispatch.choices.config_choice import predicted_us
 from gemmule.runtime.arrays import ArrayView
 
-from ..validation.operands import least_seconds
 from ..validation.rules import is_complex, itemsize_of
-from .plan_lines import copies_text, precision_text, rewrite_text
+from .plan_lines import arithmetic_of, bound_of, copies_text, precision_text, rewrite_text
 
 if TYPE_CHECKING:
     from gemmule.outofcore.device.planner.budgets import Budgeted
@@ -220,7 +219,7 @@ class Plan:
 
     def _kernel_lines(self) -> list[str]:
         memory = self.workspace_bytes
-        lines = [f"next kernel: {self.next_kernel}"] if self.next_kernel else []
+        lines = [f"followed by: {self.next_kernel}"] if self.next_kernel else []
         lines += [f"copies: {self.copies}"] if self.copies else []
         lines += [f"workspace: {short_quantity(memory, 'B')}"] if memory else []
         lines += [f"epilogue: {self.epilogue}"] if self.epilogue else []
@@ -239,9 +238,10 @@ class Plan:
     def _work_line(self) -> str:
         work = f"{short_quantity(self.flop, self._unit)}, " if self.flop else ""
         bound = f"; at least {duration(self.bound_s)} at the chip's peak rates" if self.bound_s is not None else ""
-        if bound and isinstance(self.problem, GemmProblem) and self.problem.precision is not Precision.IEEE:
+        if bound and self.choice is not None and isinstance(self.problem, GemmProblem):
+            used = arithmetic_of(self.choice, self.problem)
             # Fewer or cheaper operations than those of IEEE arithmetic may do.
-            bound += f" with precision={self.problem.precision.value!r}"
+            bound += "" if used is Precision.IEEE else f" with precision={used.value!r}"
         return f"work: {work}at least {short_quantity(self.bytes_min, 'B')} to move{bound}"
 
 
@@ -299,7 +299,7 @@ def planned(
         problem=problem,
         flop=2 * shape.m * shape.n * factors * shape.k * math.prod(shape.batch),
         bytes_min=problem.bytes_min if problem else _bytes_min(product),
-        bound_s=least_seconds(problem, device, from_host=on_host) if executor == "gpu" and problem else None,
+        bound_s=bound_of(choice, problem, device, from_host=on_host) if executor == "gpu" and problem else None,
         run=run,
         next_kernel=", ".join(dict.fromkeys(f"{one.spec.name} [{one.config}]" for one in then.chain())) if then else "",
         chosen_by=choice.chosen_by if executor != "cpu" and choice else "",

@@ -15,6 +15,8 @@ from gemmule.core.quantities import duration, short_quantity
 from gemmule.core.real_parts import PARTS
 from gemmule.core.spec import Choice, KernelSpec, NextKernel
 
+from ..validation.operands import least_seconds
+
 
 def _products(choice: Choice, problem: GemmProblem) -> list[tuple[NextKernel, GemmProblem]]:
     """Return the products of operands that the kernel prepares: one or more, the last of which writes the result."""
@@ -96,7 +98,7 @@ def rewrite_text(choice: Choice, problem: GemmProblem) -> str:
         rest = f"the epilogue from the sums of both in workspaces, by {_kernels_text([ending])}"
         return f"{_gate_text(products, c)}, and {rest}"
     c = c or f"no kernel takes this {'result and epilogue' if problem.epilogue else 'result'} faster as it is"
-    return f"{c}; the rest is computed from its accumulators in a workspace, by {by}"
+    return f"{c}; the result is computed from accumulators in a workspace, by {by}"
 
 
 def _steps_of_parts(choice: Choice, inner: GemmProblem) -> list[tuple[str, str]]:
@@ -144,6 +146,25 @@ def _kernels_text(kernels: Iterable[tuple[KernelSpec, Config]]) -> str:
     return " and ".join(f"{spec.name} [{config}]" for spec, config in kernels)
 
 
+def arithmetic_of(choice: Choice, problem: GemmProblem) -> Precision:
+    """Return the precision of the chosen kernel's arithmetic: IEEE where it does not use the one that is allowed."""
+    if problem.precision is Precision.IEEE:
+        return Precision.IEEE
+    exact, _ = choice.product(dataclasses.replace(problem, precision=Precision.IEEE))
+    spec = choice.spec
+    by_tf32 = any(product.precision is Precision.TF32 for _, product in _products(choice, problem))
+    # A kernel that takes the IEEE product too would run without being allowed to.
+    unused = not by_tf32 and any(spec.why_not(exact, arch, choice.config) is None for arch in spec.archs)
+    return Precision.IEEE if unused else problem.precision
+
+
+def bound_of(choice: Choice | None, problem: Problem, device: str, *, from_host: bool) -> float | None:
+    """Return the least seconds on a GPU of that name, in the arithmetic of the chosen kernel."""
+    if choice is not None and isinstance(problem, GemmProblem):
+        problem = dataclasses.replace(problem, precision=arithmetic_of(choice, problem))
+    return least_seconds(problem, device, from_host=from_host)
+
+
 def precision_text(precision: Precision, executor: str, choice: Choice | None, problem: GemmProblem | None) -> str:
     """Return whether a product uses the precision that its caller allows; empty for IEEE."""
     if precision is Precision.IEEE:
@@ -151,11 +172,7 @@ def precision_text(precision: Precision, executor: str, choice: Choice | None, p
     name = repr(precision.value)
     if executor == "cpu" or choice is None or problem is None:
         return f"{name} is allowed, but unused: the host computes as with 'ieee'"
-    exact, _ = choice.product(dataclasses.replace(problem, precision=Precision.IEEE))
-    spec = choice.spec
-    by_tf32 = any(product.precision is Precision.TF32 for _, product in _products(choice, problem))
-    if not by_tf32 and any(spec.why_not(exact, arch, choice.config) is None for arch in spec.archs):
-        # It would run without being allowed to.
+    if arithmetic_of(choice, problem) is Precision.IEEE:
         return f"{name} is allowed, but unused: this kernel computes as with 'ieee'"
     if precision is Precision.OZAKI:
         return f"{name} is used where its guard allows it, else the native kernel; plan.decision() says which"

@@ -262,7 +262,7 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
         if complex_allowed:
             return complex(value)
         raise ArgumentError(
-            f"{name}={value} is complex; only gm.gemm of complex operands takes that: convert or scale an operand"
+            f"{name}={value} is complex; gm.gemm takes that with a complex operand only: convert or scale an operand"
         )
     raise ArgumentError(
         f"{name} is a {type(value).__name__}, not a number; pass a number, or an array without dimensions"

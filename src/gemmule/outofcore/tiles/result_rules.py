@@ -72,7 +72,7 @@ def result_dtype(a: AnyDType, b: AnyDType, out: AnyDType | None = None) -> AnyDT
     for operand in (a, b):
         if _KINDS[plain_kind(operand)] > _KINDS[plain_kind(out)]:
             kind = _KIND_NAMES[_KINDS[plain_kind(operand)]]
-            raise DTypeError(f"a product of {a} and {b} does not go into {out}; give out_dtype a {kind} type")
+            raise DTypeError(f"a product of {a} and {b} cannot be written as {out}; choose a {kind} type as out_dtype")
     return out
 
 

@@ -90,7 +90,7 @@ def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetr
     serving = _serving(plan, memory, plan_for)
     if serving > memory:
         raise MemoryLimitError(
-            f"memory limit {format_bytes(memory)} cuts this product into {plan.tiles} tiles of {plan.grid[2]} slices, "
+            f"memory limit {format_bytes(memory)} cuts this product into {plan.tiles} tiles of {plan.grid[2]} k-tiles, "
             f"which takes over twice as long as need be; give memory='{amount(serving)}' or more",
             serving,
         )
@@ -100,9 +100,10 @@ def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetr
 def _too_small(product: Product, memory: int, least: int, serving: int) -> MemoryLimitError:
     # Tiles are whole chunks of a store.
     smaller = ", or smaller chunks of the result" if max(product.out.block_shape) > LEAST else ""
+    slow = ", with which it would take over twice as long as need be" if serving > least else ""
     return MemoryLimitError(
-        f"memory limit {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
-        f"of buffers; give memory='{amount(serving)}' or more{smaller}",
+        f"memory limit {format_bytes(memory)} is too small for this product; its buffers take at least "
+        f"{least} bytes{slow}; give memory='{amount(serving)}' or more{smaller}",
         serving,
     )
 

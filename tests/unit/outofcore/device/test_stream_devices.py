@@ -233,7 +233,7 @@ def test_gpus_of_two_kinds(two_gpus, monkeypatch):
 
 def test_the_host_has_no_devices():
     a = np.ones((4, 4), "f4")
-    with pytest.raises(ArgumentError, match=r"devices=\[0\] are GPUs, and this product runs on the CPU"):
+    with pytest.raises(ArgumentError, match=r"devices=\[0\] names GPUs, and this product runs on the CPU"):
         gm.outofcore.matmul(a, a, np.empty((4, 4), "f4"), devices=[0], executor="cpu")
 
 

@@ -80,7 +80,9 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
     if reason := why_not_conjugates(problem, "abc"):
         return reason
     if any(dtype.is_float8 for dtype in dtypes) and not arch.has_float8:
-        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; convert to float16 first"
+        dtypes.remove(problem.d.dtype)
+        remedy = "convert to float16 first" if any(one.is_float8 for one in dtypes) else "give another out_dtype"
+        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; {remedy}"
     return None
 
 
