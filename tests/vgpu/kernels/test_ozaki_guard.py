@@ -11,8 +11,7 @@ import pytest
 import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
-from gemmule.kernels.emulation.guard import NEVER
-from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS
+from gemmule.kernels.emulation.guard_words import NEVER, SHORTFALL, SHORTFALL_WORDS
 from gemmule.kernels.emulation.ozaki_gemm import first_launches
 from gemmule.kernels.emulation.ozaki_gemm import spec as own
 from gemmule.kernels.float64.config import Float64Config

@@ -78,7 +78,7 @@ def test_whole_tiles_without_bank_conflicts(layout, config, rng):
 
 @pytest.mark.parametrize("config", [GROUPS, TALL, dataclasses.replace(DEEP, cluster_k=2)], ids=str)
 def test_interleaved_lanes_read_vectors_in_two_wavefronts(config, rng):
-    assert config.interleaved(False)
+    assert config.interleaved(transposes=False, slots=False)
     a, b = random_matrix(rng, FLOAT32, (config.tile_m, 128)), random_matrix(rng, FLOAT32, (128, config.tile_n))
     a, d, counter = laid_out(a, "col"), poisoned(FLOAT32, (config.tile_m, config.tile_n)), Counter()
     problem = problem_of(a, b, d)

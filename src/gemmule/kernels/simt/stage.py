@@ -23,12 +23,15 @@ from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.kernels.parts.async_copy import copy_masked_async
 from gemmule.kernels.parts.stage_copies import MaskedCopies, StageLayout
+from gemmule.kernels.parts.target import target_major
 
 from .config import PANEL, SECTOR, VECTOR_BYTES
 
 _ITEM = FLOAT32.itemsize
 #: Bytes of a line of the first-level cache, lanes of a warp, and rows of a matrix that a warp loads.
 _LINE, _LANES, _MATRIX = 128, 32, 8
+#: Least major compute capability with stores of matrices.
+_STORES_MATRICES = 9
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,8 @@ class VectorCopies(TransposingCopies):
 class MatrixCopies(VectorCopies):
     """Copies of vectors through registers, whose four k a warp stores as four matrices: 4 rows of one k together.
 
-    Four lanes load the vectors of 4 rows; the lines of a warp are those of `VectorCopies`, in another order.
+    Four lanes load the vectors of 4 rows; the lines of a warp are those of `VectorCopies`, in another order. Before
+    Hopper, which has no ``stmatrix``, they are `VectorCopies`.
     """
 
     @property
@@ -195,14 +199,23 @@ class MatrixCopies(VectorCopies):
         tid, _, _ = cute.arch.thread_idx()
         return tid // _LANES * cutlass.const_expr(_LANES // self.per_line)
 
+    @property
+    def has_matrices(self) -> bool:
+        """Whether the target stores matrices (PTX ISA, stmatrix), while the kernel is traced."""
+        return target_major() >= _STORES_MATRICES
+
     @cute.jit
     def origin(self):
+        if cutlass.const_expr(not self.has_matrices):
+            return super().origin()
         tid, _, _ = cute.arch.thread_idx()
         four = tid % _LANES // 4
         return self.first_row() + four // self.per_line * 4 + tid % 4, four % self.per_line * self.stage.vector
 
     @cute.jit
     def target(self):
+        if cutlass.const_expr(not self.has_matrices):
+            return super().target()
         tid, _, _ = cute.arch.thread_idx()
         k, four = tid % _LANES // _MATRIX, tid % _MATRIX
         return self.stage.offset(
@@ -212,10 +225,13 @@ class MatrixCopies(VectorCopies):
     @cute.jit
     def store(self, loaded: cute.Tensor, target, p: cutlass.Constexpr[int]):
         """Store vector p of a k-tile."""
-        cute.arch.inline_ptx(
-            "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
-            read_only_args=[self.piece_target(target, p), *[loaded[v, p].bitcast(Int32) for v in range(4)]],
-        )
+        if cutlass.const_expr(self.has_matrices):
+            cute.arch.inline_ptx(
+                "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{$r0}], {{$r1}, {$r2}, {$r3}, {$r4}};",
+                read_only_args=[self.piece_target(target, p), *[loaded[v, p].bitcast(Int32) for v in range(4)]],
+            )
+        else:
+            super().store(loaded, target, p)
 
 
 class SlotCopies(TransposingCopies):

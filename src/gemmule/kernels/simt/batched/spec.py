@@ -73,7 +73,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: BatchedConfig) -> str | No
         for matrix, stage in zip((oriented.a, oriented.b), _stages(oriented, config), strict=True):
             if matrix.dtype != problem.d.dtype and (reason := config.why_not_narrow(stage)):
                 return reason
-    return why_not_grid(_grid(inner, config))
+    return why_not_grid(_grid(row_result(inner)[0], config))
 
 
 def _stages(oriented: GemmProblem, config: BatchedConfig) -> tuple[BatchedStage, BatchedStage]:
@@ -85,10 +85,10 @@ def _stages(oriented: GemmProblem, config: BatchedConfig) -> tuple[BatchedStage,
     )
 
 
-def _grid(problem: GemmProblem, config: BatchedConfig) -> tuple[int, int, int]:
-    oriented, _, _ = row_result(problem)
+def _grid(oriented: GemmProblem, config: BatchedConfig) -> tuple[int, int, int]:
+    """Return the grid of an oriented problem: `row_result` would transpose that of a strided result again."""
     tiles = -(-oriented.m // config.tile_m) * -(-oriented.n // config.tile_n)
-    return tiles * -(-(problem.batch or (1,))[0] // config.matrices) * config.cluster_k, 1, 1
+    return tiles * -(-(oriented.batch or (1,))[0] // config.matrices) * config.cluster_k, 1, 1
 
 
 def _operand(matrix: StridedMatrix, wide: DType) -> LeadingDimension:
