@@ -266,7 +266,7 @@ def test_the_command(tmp_path):
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.output)["kernels"]) == len(read_pack(out).kernels) == 2
     assert json.loads(done.output)["bytes"] == out.stat().st_size
-    assert "1 compiled kernels" in run("--kernels", "gemm_reference", "--arch", "sm_80").output
+    assert "1 compiled kernel," in run("--kernels", "gemm_reference", "--arch", "sm_80").output
     assert read_pack(out).kernels == (artifact_key(*what()),)
     for arguments, message in (
         (("--kernels", "nothing"), "kernel 'nothing' is not known"),

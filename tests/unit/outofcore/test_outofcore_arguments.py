@@ -29,7 +29,7 @@ def out(dtype=np.float32):
         ({"device_memory": -1}, gm.ArgumentError, "device_memory=-1 is not an amount"),
         ({"device_memory": "1MB", "pinned_memory": "x"}, gm.ArgumentError, "pinned_memory='x' is not an amount"),
         ({"memory": 10}, gm.MemoryLimitError, r"give memory='[\d.]+KiB' or more"),
-        ({"devices": 3}, gm.ArgumentError, r"devices=\[3\] are GPUs"),
+        ({"devices": 3}, gm.ArgumentError, r"devices=\[3\] names GPUs"),
         ({"devices": "0"}, gm.ArgumentError, r"devices='0' are no numbers of GPUs; give some, as \[0, 1\]"),
         ({"devices": []}, gm.ArgumentError, "leave devices out"),
         ({"chunks": 3.5}, gm.ArgumentError, r"chunks=3.5 are not rows and columns; give two whole numbers"),

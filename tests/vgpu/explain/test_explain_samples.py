@@ -78,11 +78,14 @@ WHOLE_ONLY = ("simt_gemm", "simt_batched", "g04_register_tile", "complex128_gemm
 LIKE_SIMT_GEMM = ("complex64_gemm",)
 #: Kernels whose tiles and threads are those of g04, so that the same small problems are chosen for them.
 LIKE_G04 = ("g05_conflict_free", "g06_double_buffer")
+#: Kernels whose last tile reads and writes its end in other vectors where it lies elsewhere.
+ENDS_APART = ("transpose_whole_rows",)
 #: Kernels whose first tile is shorter, and which take few shapes: a whole one and a ragged one.
 UNALIGNED_TILES = {
     "transpose_gathered": ("1024,70", "1000,70"),
     "transpose_skinny": ("9920,3", "9003,3"),
     "transpose_word_aligned": ("1024,70", "1000,70"),
+    "transpose_whole_rows": ("77,7936", "77,11909"),
 }
 
 
@@ -122,14 +125,15 @@ def test_small_problems_give_the_counts_of_a_large_one(kernel, ragged):
     assert all(math.prod(extents(sample.problem)) < math.prod(extents(problem)) for sample in chosen)
     found = explained(kernel, ",".join(map(str, extents(problem)))).totals
     whole, _ = whole_counts(choice, problem)
-    if is_hopper(choice.spec):
-        # Where a CTA's tile lies decides by which of several branches its place is computed.
+    if is_hopper(choice.spec) or choice.spec.name in ENDS_APART:
+        # Where a CTA's tile lies decides by which of several branches its place is computed, or its end written.
         assert found.warps == pytest.approx(whole.warps, rel=0.02)
         assert found.engine_bytes == whole.engine_bytes
     else:
         assert found.by_class == whole.by_class
     assert found.operations_by_class == whole.operations_by_class
-    assert found.by_line == whole.by_line
+    if choice.spec.name not in ENDS_APART:
+        assert found.by_line == whole.by_line
     # The model of L1 looks at where lines lie, which is not the same in a smaller matrix.
     assert found.l2_bytes == pytest.approx(whole.l2_bytes, rel=0.05)
 
