@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 
+from .dtype import DType
 from .errors import ArgumentError, UnsupportedError
 
 _NAME = re.compile(r"sm_(\d+)(\d)(a?)")
@@ -45,6 +47,13 @@ class Arch:
     def has_float8(self) -> bool:
         """Whether it converts 8-bit floats."""
         return self.capability >= (8, 9)
+
+    def why_not_float8(self, inputs: Iterable[DType], output: DType) -> str | None:
+        """Say why inputs or an output cannot be 8-bit floats, or None."""
+        for dtypes, remedy in ((inputs, "convert to float16 first"), ((output,), "give another out_dtype")):
+            if not self.has_float8 and any(dtype.is_float8 for dtype in dtypes):
+                return f"8-bit floats need compute capability 8.9 or newer, not {self}; {remedy}"
+        return None
 
     @property
     def has_dependent_launches(self) -> bool:

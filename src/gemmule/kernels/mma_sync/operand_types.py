@@ -29,6 +29,4 @@ def refuse_types(types: OperandTypes, outputs: Mapping[DType, tuple[DType, ...]]
         return f"the output is {d}; from {a} this kernel makes {' and '.join(map(str, outputs[a]))}"
     if c is not None and c != d:
         return f"C is {c} and the output {d}; this kernel takes both of one type"
-    if d.is_float8 and not arch.has_float8:
-        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; choose another type of output"
-    return None
+    return arch.why_not_float8((), d)

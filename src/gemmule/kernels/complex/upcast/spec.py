@@ -15,7 +15,6 @@ from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
-from gemmule.kernels.hopper.gemm_upcast.spec import NARROW
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as UPCAST
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.hopper.upcast_operands import (
@@ -42,9 +41,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     # The guarded form may be computed natively.
     if types.precision not in (Precision.IEEE, Precision.OZAKI):
         return f"precision={types.precision.value!r} is computed by kernels of its own"
-    if any(dtype in NARROW for dtype in types.by_name().values()) and not arch.has_float8:
-        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; convert to float16 first"
-    return None
+    return arch.why_not_float8(filter(None, (types.a, types.b, types.c)), types.d)
 
 
 @cache_last_call

@@ -50,9 +50,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     native = types._replace(precision=Precision.IEEE) if types.precision is Precision.OZAKI else types
     if reason := refuse_types(native, _PRODUCTS):
         return reason
-    if any(dtype in NARROW for dtype in types.by_name().values()) and not arch.has_float8:
-        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; convert to float16 first"
-    return None
+    return arch.why_not_float8(filter(None, (types.a, types.b, types.c)), types.d)
 
 
 @cache_last_call

@@ -54,9 +54,7 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
         return f"the output is {out}; from {a} this kernel makes {', '.join(map(str, OUTPUTS[a]))}"
     if c is not None and c != out:
         return f"C is {c} and the output {out}; this kernel takes both of one type"
-    if out.is_float8 and not arch.has_float8:
-        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; choose another type of output"
-    return None
+    return arch.why_not_float8((), out)
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: SimtConfig) -> str | None:

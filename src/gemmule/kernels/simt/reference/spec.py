@@ -79,11 +79,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: ReferenceConfig) -> str | 
         dtypes += [matrix.dtype for matrix in problem.epilogue.matrices]
     if reason := why_not_conjugates(problem, "abc"):
         return reason
-    if any(dtype.is_float8 for dtype in dtypes) and not arch.has_float8:
-        dtypes.remove(problem.d.dtype)
-        remedy = "convert to float16 first" if any(one.is_float8 for one in dtypes) else "give another out_dtype"
-        return f"8-bit floats need compute capability 8.9 or newer, not {arch}; {remedy}"
-    return None
+    dtypes.remove(problem.d.dtype)
+    return arch.why_not_float8(dtypes, problem.d.dtype)
 
 
 def signature(problem: GemmProblem, config: ReferenceConfig) -> Signature:
