@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, Never
@@ -20,11 +21,12 @@ from gemmule.runtime.arrays import ArrayView
 from gemmule.runtime.arrays.view import MOST_ALIGNED, HostArray
 from gemmule.runtime.device import get_device
 
+from .calls.quantize_calls import quantized
 from .planning import functions as plans
 from .planning.choice import check_device_arrays, choice_on, choice_on_chip, only_on_host, virtual_choice
 from .planning.device_products import problem_queue
 from .planning.named_chips import device_views, fields_for_chip, target_of
-from .planning.plan import Plan, kernel_fields
+from .planning.plan import Execution, Plan, kernel_fields
 from .planning.vgpu_products import as_device_view, copy_again
 from .validation.operands import Operands, gather
 from .validation.product import host_array
@@ -224,6 +226,7 @@ def _on_device(call: _Quantization, executor: str | None) -> Plan:
     device, x = get_device(operands.device), operands.views["x"]
     problem = call.problem(x)
     choice = choice_on(choose_quantize, problem, device)
+    execution = Execution()
 
     def run() -> Any:
         stream = operands.work_stream()
@@ -232,6 +235,7 @@ def _on_device(call: _Quantization, executor: str | None) -> Plan:
         if math.prod(call.scales_shape):
             queue = problem_queue(choose_quantize, call.problem(x, values), device.ordinal, generation())
             count, rows = call.parts(x)
+            execution.queue = queue if count == 1 else None
             # Bytes from each matrix to the next; scales of all have one column behind another.
             steps = x.strides[0] * x.itemsize, rows * call.shape[-1], call.scales_shape[0] // count * scales.itemsize
             for index in range(count):
@@ -240,7 +244,8 @@ def _on_device(call: _Quantization, executor: str | None) -> Plan:
         operands.keep_until_done(stream, values, scales)
         return finish()
 
-    return _planned(call, run, executor="gpu", device=device.name, reason=reason, **kernel_fields(choice, problem))
+    fields = {"device": device.name, "reason": reason, "execution": execution, **kernel_fields(choice, problem)}
+    return _planned(call, run, executor="gpu", **fields)
 
 
 @plans.planned_by(_plan)
@@ -300,6 +305,10 @@ def quantize(
     """
     if unknown:
         raise unknown_argument(quantize, unknown)
-    call = _plan(x, by=by, dtype=dtype, scale_dtype=scale_dtype, stream=stream, executor=executor)
-    found: tuple[Any, Any] = call.execute()
-    return found
+    plan = functools.partial(
+        _plan, x, by=by, dtype=dtype, scale_dtype=scale_dtype, stream=stream, executor=executor
+    )  # fmt: skip
+    if stream is not None or executor is not None:
+        found: tuple[Any, Any] = plan().execute()
+        return found
+    return quantized(x, (by, dtype, scale_dtype), plan)

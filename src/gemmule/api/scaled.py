@@ -10,6 +10,8 @@ from gemmule.core.dtype import numpy_dtype
 from gemmule.core.errors import ArgumentError, NoKernelError, ShapeError, UnsupportedError
 
 from .calls.dispatcher import product
+from .calls.grouped_calls import is_name
+from .calls.scaled_calls import scaled_product
 from .epilogues.scaling import Scaling
 from .planning import functions as plans
 from .planning.functions import plan_to_read
@@ -189,8 +191,19 @@ def scaled_gemm(
     if unknown:
         raise unknown_argument(scaled_gemm, unknown)
     options = {"absmax": absmax, "out": out, "out_dtype": out_dtype, "stream": stream, "executor": executor}
-    given = _arguments(a, b, scale_a, scale_b, bias=bias, scale_result=scale_result, **options)
+    given = None
+
+    def arguments() -> ProductArguments:
+        nonlocal given
+        given = _arguments(a, b, scale_a, scale_b, bias=bias, scale_result=scale_result, **options)
+        return given
+
     try:
-        return product(given)
+        if absmax is stream is executor is None and is_name(out_dtype):
+            arrays = tuple([x for x in (a, b, scale_a, scale_b, scale_result, bias) if x is not None])
+            key = "scaled_gemm", out_dtype, scale_result is None, bias is None
+            return scaled_product(arrays, out, key, arguments)
+        return product(arguments())
     except NoKernelError as error:
+        assert given is not None
         raise _unsupported(error, given) from None

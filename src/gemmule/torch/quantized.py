@@ -13,7 +13,7 @@ from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import LEAST_SCALE
 
 from .functions import as_autocast_wants
-from .scaled import quantize_operator, scaled_operator
+from .scaled import multiply_scaled, quantize
 from .shapes import check_features, check_tensors, modules_of
 
 #: Unit of a scale in activations, by kind of quantisation.
@@ -78,8 +78,8 @@ def quantized_product(input: Any, weight: Any, weight_scale: Any, bias: Any, kin
     if input.requires_grad and torch.is_grad_enabled():
         raise ArgumentError("layers of 8-bit weights have no backward; call the model under torch.no_grad()")
     input, bias = as_autocast_wants(input, bias)  # noqa: A001
-    values, scales = quantize_operator(input.reshape(-1, weight.shape[1]), KINDS[kind], _FLOAT8)
-    found = scaled_operator(values, weight.T, scales, weight_scale.T, bias, None, input.dtype)
+    values, scales = quantize(input.reshape(-1, weight.shape[1]), KINDS[kind], _FLOAT8)
+    found = multiply_scaled(values, weight.T, scales, weight_scale.T, bias, None, input.dtype)
     return found.reshape(*input.shape[:-1], weight.shape[0])
 
 
@@ -139,7 +139,7 @@ def _fits(module: Any) -> bool:
 def _replace(module: Any, kind: str) -> None:
     weight = module.weight.detach()
     values, scales = (
-        quantize_operator(weight, "row", _FLOAT8) if KINDS[kind] == "row" else quantized_blocks(weight)
+        quantize(weight, "row", _FLOAT8) if KINDS[kind] == "row" else quantized_blocks(weight)
     )  # fmt: skip
     del module.weight
     module.register_buffer("weight", values)

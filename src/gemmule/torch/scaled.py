@@ -14,6 +14,7 @@ from gemmule.core.errors import ShapeError
 from gemmule.core.quantize_problem import scales_shape
 
 from .no_gradient import refuse_gradient
+from .product import may_skip_operator
 from .shapes import check_tensors, torch_dtype
 
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -68,9 +69,23 @@ def scaled_mm(
     del use_fast_accum
     check_tensors(mat_a=mat_a, mat_b=mat_b, scale_a=scale_a, scale_b=scale_b, bias=bias, scale_result=scale_result)
     _check_factors(mat_a, mat_b)
-    return scaled_operator(
-        mat_a, mat_b, scale_a, scale_b, bias, scale_result, mat_a.dtype if out_dtype is None else torch_dtype(out_dtype)
-    )
+    dtype = mat_a.dtype if out_dtype is None else torch_dtype(out_dtype)
+    return multiply_scaled(mat_a, mat_b, scale_a, scale_b, bias, scale_result, dtype)
+
+
+def multiply_scaled(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, scale_result: Any, out_dtype: Any
+) -> Any:  # fmt: skip
+    """Compute what the operator does, past PyTorch's dispatcher where nothing would hear of its being called."""
+    if not _may_skip(a, b, scale_a, scale_b, bias, scale_result):
+        return scaled_operator(a, b, scale_a, scale_b, bias, scale_result, out_dtype)
+    return gm.scaled_gemm(a, b, scale_a, scale_b, bias=bias, scale_result=scale_result, out_dtype=out_dtype)
+
+
+def _may_skip(*given: Any) -> bool:
+    """Return whether nothing would see a call of an operator with these tensors, some of which may be None."""
+    tensors = tuple([x for x in given if x is not None])
+    return may_skip_operator(tensors) and not (torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors))
 
 
 def _compute(
@@ -147,7 +162,9 @@ def scaled_grouped_mm(
     scale_a = scale_a.unsqueeze(-1) if scale_a.ndim == 1 else scale_a
     scale_b = scale_b.unsqueeze(1) if scale_b.ndim == 2 else scale_b
     dtype = torch.bfloat16 if out_dtype is None else torch_dtype(out_dtype)
-    return grouped_operator(mat_a, mat_b, scale_a, scale_b, offs, bias, dtype)
+    if not _may_skip(mat_a, mat_b, scale_a, scale_b, offs, bias):
+        return grouped_operator(mat_a, mat_b, scale_a, scale_b, offs, bias, dtype)
+    return gm.grouped_gemm(mat_a, mat_b, offs, scale_a=scale_a, scale_b=scale_b, bias=bias, out_dtype=dtype)
 
 
 def _compute_groups(
@@ -183,6 +200,11 @@ def _describe_groups(
 def _flop(a_shape: Any, b_shape: Any, *_: Any, **__: Any) -> int:
     """Count operations for `torch.utils.flop_counter.FlopCounterMode`."""
     return 2 * int(a_shape[0] * a_shape[1] * b_shape[-1])
+
+
+def quantize(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:
+    """Compute what the operator does, past PyTorch's dispatcher where nothing would hear of its being called."""
+    return gm.quantize(x, by=by, dtype=dtype) if _may_skip(x) else quantize_operator(x, by, dtype)
 
 
 def _quantize(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:

@@ -120,6 +120,16 @@ def cached_gemm(
     return found.queue if isinstance(found, DeviceCall) else None
 
 
+def cached_product(call: ProductArguments) -> DeviceCall | None:
+    """Return what the call cache has of a product with an epilogue that is traced, or None."""
+    library: Any = CALLS.library(type(call.a))
+    traced = traced_epilogue(call)
+    options = (call.operation, call.alpha, call.beta, call.out_dtype, call.precision, call.executor, *traced.does)
+    described = library.describe(call.a, call.b, (*traced.inputs.values(), call.out), options)
+    found = None if described is None else _find(described[0])
+    return found if isinstance(found, DeviceCall) else None
+
+
 def _roles(call: ProductArguments, traced: Traced | None) -> dict[str, Any]:
     """Return the arrays of a call but the output, by role, in the order in which they are described."""
     inputs = {"c": call.c, "bias": call.bias} if traced is None else traced.inputs
