@@ -13,9 +13,9 @@ from gemmule.api import scaled as scaled_functions
 from gemmule.api.planning.plan import Execution
 from gemmule.core.errors import ShapeError
 from support.fakes.plans import plans
-from support.fakes.tensors import OUT, FakeTensor, fake, retained, state
+from support.fakes.tensors import OUT, FakeTensor, fake, guarded, retained, state
 
-__all__ = ["fake", "plans", "retained", "state"]
+__all__ = ["fake", "guarded", "plans", "retained", "state"]
 
 FLOAT8 = "float8_e4m3fn"
 A, B = FakeTensor(0x1000, (4, 4), dtype=FLOAT8), FakeTensor(0x2000, (4, 4), (1, 4), dtype=FLOAT8)
@@ -58,6 +58,29 @@ def test_the_second_product_is_neither_checked_nor_planned(state, checked):
     assert last(state)[0]["d"] == results[-1].address != results[-2].address
 
 
+def test_the_third_product_is_replayed(state, checked, guarded):
+    """A guard lets the operands and both scales through; other kinds, and an output that overlaps, it does not."""
+    for _ in range(2):
+        gm.scaled_gemm(A, B, ROWS, COLUMNS, out=OUT)
+    assert (state.made_guards, state.asked) == (1, 0)
+    rows, out = FakeTensor(0x14000, (4, 1)), FakeTensor(0x13000)
+    assert gm.scaled_gemm(A, B, rows, COLUMNS, out=out) is out
+    assert (state.made_guards, state.asked) == (1, 1)
+    assert last(state) == ({"a": 0x1000, "b": 0x2000, "e0": 0x5000, "e1": 0x14000, "d": 0x13000}, 7)
+    gm.scaled_gemm(A, B, FakeTensor(0x14004, (4, 1)), COLUMNS, out=out)
+    assert len(checked) == 2, "an alignment of its own"
+    gm.scaled_gemm(A, B, FakeTensor(out.address, (4, 1)), COLUMNS, out=out)
+    assert len(checked) == 3, "left to the plan, which refuses an overlap"
+    column = FakeTensor(0x14000, (4, 1))
+    for count, result in ((4, FakeTensor(0x15000, (4, 1))), (5, column)):
+        for _ in range(2 if result is not column else 1):
+            gm.scaled_gemm(A, FakeTensor(0x2000, (4, 1), dtype=FLOAT8), column, FACTOR, out=result)
+        assert len(checked) == count, "nor a scale as output"
+    results = [gm.scaled_gemm(A, B, ROWS, COLUMNS) for _ in range(4)]
+    assert len(checked) == 6
+    assert last(state)[0]["d"] == results[-1].address != results[-2].address
+
+
 OTHERS = {
     "no bias": lambda: gm.scaled_gemm(A, B, ROWS, COLUMNS, scale_result=FACTOR, out=OUT),
     "a factor of the result": lambda: gm.scaled_gemm(A, B, ROWS, COLUMNS, bias=BIAS, out=OUT),
@@ -74,6 +97,13 @@ def test_other_products_are_checked(state, checked, other):
     OTHERS[other]()
     assert len(checked) == 2
     gm.scaled_gemm(A, B, ROWS, COLUMNS, bias=BIAS, scale_result=FACTOR, out=OUT)
+    assert len(checked) == 2
+
+
+def test_a_bias_is_no_factor(state, checked):
+    column = FakeTensor(0x2000, (4, 1), dtype=FLOAT8)
+    gm.scaled_gemm(A, column, ROWS, FACTOR, bias=FakeTensor(0x8000, (1,)))
+    gm.scaled_gemm(A, column, ROWS, FACTOR, scale_result=FakeTensor(0x8000, (1,)))
     assert len(checked) == 2
 
 
@@ -109,7 +139,6 @@ def quantized(monkeypatch, fake, state):
 
     def plan(x, *, by, dtype, scale_dtype, stream, executor):
         state.planned.append((x, by, dtype, scale_dtype, stream, executor))
-        rows, cols = x.shape[-2:]
         scales = (*x.shape[:-1], 2 if by == "block" else 1)
         result = FakeMatrix(0x700000, x.shape), FakeMatrix(0x710000, scales)
         queue = (lambda addresses, on: launches.append((addresses, on))) if x.address & 1 == 0 else None
