@@ -5,7 +5,7 @@ takes time. All paths are called in turn, round by round, and each round ends wi
 counted. Layers get a new activation at each call, as in a model: `torch.nn.Linear` and `gemmule.torch.Linear`, 2-D and
 3-D, of parameters that require gradients; ``frozen`` are parameters that do not. ``python_autograd`` is a function that
 allocates what they do and computes nothing; ``python_autograd_mm`` one that calls PyTorch's products into results that
-it allocates. ``--layers`` measures them alone.
+it allocates. ``--layers`` measures them alone, ``--scaled`` 8-bit floats with scales on a GPU.
 """
 
 from __future__ import annotations
@@ -156,6 +156,45 @@ def layer_paths(dtype: torch.dtype, device: str) -> dict[str, Callable[[list[tor
     return paths
 
 
+def scaled_paths(device: str) -> dict[str, Callable[[], Any]]:
+    """Return calls of products of 8-bit floats, of quantisation and of quantised layers, by name."""
+    float8, bfloat16, groups = torch.float8_e4m3fn, torch.bfloat16, 8
+    x, stack = torch.randn(SIZE, SIZE, device=device, dtype=bfloat16), torch.randn(groups, SIZE, SIZE, device=device)
+    (a, rows), (values, blocks), (b, _) = gm.quantize(x), gm.quantize(x, by="block"), gm.quantize(x)
+    (weights, of_weights), block = gm.quantize(stack.to(bfloat16)), torch.ones(1, 1, device=device)
+    ends = torch.arange(1, groups + 1, device=device, dtype=torch.int32) * (SIZE // groups)
+    grouped = a, weights.mT, rows.view(-1), of_weights.view(groups, -1), ends
+
+    def quantized(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Quantise by row with PyTorch's operators."""
+        values = x.float()
+        scales = values.abs().amax(1, keepdim=True) / torch.finfo(float8).max
+        return (values / scales).to(float8), scales
+
+    def layer(kind: str = "") -> Callable[[], Any]:
+        of = torch.nn.Linear(SIZE, SIZE, False, device, bfloat16).requires_grad_(False)
+        if kind:
+            gemmule.torch.quantize_linear(of, kind)
+        return lambda: of(x)
+
+    return {
+        "torch_scaled_mm_row": lambda: torch._scaled_mm(a, b.T, rows, rows.T, out_dtype=bfloat16),
+        "gemmule_torch_scaled_mm_row": lambda: gemmule.torch.scaled_mm(a, b.T, rows, rows.T, out_dtype=bfloat16),
+        "scaled_gemm_row": lambda: gm.scaled_gemm(a, b.T, rows, rows.T),
+        "gemmule_torch_scaled_mm_block": lambda: gemmule.torch.scaled_mm(
+            values, b.T, blocks, block, out_dtype=bfloat16
+        ),
+        "torch_scaled_grouped_mm": lambda: torch._scaled_grouped_mm(*grouped, out_dtype=bfloat16),
+        "gemmule_torch_scaled_grouped_mm": lambda: gemmule.torch.scaled_grouped_mm(*grouped, out_dtype=bfloat16),
+        "torch_quantize_row": lambda: quantized(x),
+        "quantize_row": lambda: gm.quantize(x),
+        "quantize_block": lambda: gm.quantize(x, by="block"),
+        "torch_layer_bfloat16": layer(),
+        "gemmule_torch_quantized_layer_row": layer("fp8-row"),
+        "gemmule_torch_quantized_layer_block": layer("fp8-block"),
+    }
+
+
 def measured_layers(dtype: torch.dtype, device: str, wait: Callable[[], None]) -> dict[str, list[float]]:
     """Return microseconds a call of each layer with new activations of two and of three dimensions."""
     paths = layer_paths(dtype, device)
@@ -216,12 +255,16 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
     parser.add_argument("--no-jax", action="store_true")
     parser.add_argument("--layers", action="store_true", help="layers alone")
+    parser.add_argument("--scaled", action="store_true", help="8-bit floats with scales alone")
     options = parser.parse_args(arguments)
     wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
     records = []
-    for dtype in ("float32", "bfloat16"):
-        of_paths = measured_layers(getattr(torch, dtype), options.device, wait)
-        if not options.layers:
+    for dtype in ("float8_e4m3fn",) if options.scaled else ("float32", "bfloat16"):
+        if options.scaled:
+            of_paths = measured(scaled_paths(options.device), wait)
+        else:
+            of_paths = measured_layers(getattr(torch, dtype), options.device, wait)
+        if not (options.layers or options.scaled):
             paths = torch_paths(getattr(torch, dtype), options.device)
             of_paths = measured(paths if options.no_jax else paths | jax_paths(dtype), wait) | of_paths
         for path, samples in of_paths.items():

@@ -243,3 +243,37 @@ def test_a_backward_is_an_error_as_of_torch(name, compiled):
     assert x.grad is None
     with torch.no_grad():
         assert not run(x).requires_grad
+
+
+def _loaded_layer(block_size=(128, 128), activation_scale=None):
+    """Return a layer as transformers has them of checkpoints with 8-bit weights, and one of the same weights before."""
+    kind = type("FP8Linear", (torch.nn.Linear,), {"__module__": "transformers.integrations.finegrained_fp8"})
+    layer, before = kind(272, 144), torch.nn.Linear(272, 144)
+    layer.block_size, layer.activation_scale = block_size, activation_scale
+    values, scales = gt.quantized.quantized_blocks(before.weight.detach())
+    layer.weight, layer.weight_scale_inv = (torch.nn.Parameter(x, requires_grad=False) for x in (values, scales))
+    layer.bias = before.bias
+    return layer, before
+
+
+@torch.no_grad()
+def test_layers_with_8_bit_weights_keep_them():
+    layer, before = _loaded_layer()
+    model, x = torch.nn.Sequential(layer), torch.randn(5, 272)
+    assert gt.quantize_linear(model, "fp8-row") == ()
+    assert gt.quantize_linear(model, "fp8-block") == ("0",)
+    gt.quantize_linear(before, "fp8-block")
+    assert torch.equal(model(x), before(x))
+    assert list(model.state_dict()) == ["0.bias", "0.weight", "0.weight_scale"]
+    exponents, _ = _loaded_layer()
+    exponents.weight_scale_inv = torch.nn.Parameter(torch.ones(2, 3).to(torch.float8_e8m0fnu), requires_grad=False)
+    gt.quantize_linear(exponents, "fp8-block")
+    assert exponents.weight_scale.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "other", [{"block_size": None}, {"block_size": (64, 128)}, {"activation_scale": torch.ones(1)}]
+)
+def test_other_layers_with_8_bit_weights_stay(other):
+    layer, _ = _loaded_layer(**other)
+    assert gt.quantize_linear(layer, "fp8-block") == ()

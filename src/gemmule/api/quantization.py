@@ -31,9 +31,8 @@ from .planning.vgpu_products import as_device_view, copy_again
 from .validation.operands import Operands, gather
 from .validation.product import host_array
 from .validation.rules import dtype_name, unknown_argument
-from .validation.scales import FLOAT8
+from .validation.scales import FLOAT8, QUANTIZED
 
-_INPUTS = ("float32", "float16", "bfloat16")
 #: Types of scales, and what they are stored as.
 _SCALES = {"float32": "float32", "float8_e8m0fnu": "uint8"}
 #: Array libraries with scales by exponents.
@@ -139,8 +138,8 @@ def _checked(x: Any, *, by: Any, dtype: Any, scale_dtype: Any, stream: Any, spec
         raise DTypeError(f"{operands.library.name} has no {of_scales}; omit scale_dtype, for float32")
     if len(view.shape) not in (2, 3):
         raise ShapeError(f"x has shape {view.shape}; quantisation is of a matrix or a stack of matrices: reshape it")
-    if view.dtype_name not in _INPUTS:
-        raise DTypeError(f"x is {view.dtype_name}; quantisation takes {', '.join(_INPUTS)}: convert it")
+    if view.dtype_name not in QUANTIZED:
+        raise DTypeError(f"x is {view.dtype_name}; quantisation takes {', '.join(QUANTIZED)}: convert it")
     return _Quantization(operands, by, wanted, of_scales)
 
 

@@ -22,6 +22,8 @@ _FLOAT8 = torch.float8_e4m3fn
 #: Features of a layer that is replaced: multiples, whose rows of 8-bit floats TMA loads.
 _MULTIPLE = 16
 _INPUTS = (torch.float32, torch.float16, torch.bfloat16)
+#: Module and name of a layer of transformers that holds such weights already, as DeepSeek-V3's checkpoint does.
+_LOADED = "transformers.integrations.finegrained_fp8", "FP8Linear"
 
 
 class QuantizedLinear(torch.nn.Module):
@@ -94,7 +96,8 @@ def quantize_linear(
 
     Every module that is a `torch.nn.Linear`, of float32, float16 or bfloat16 and of numbers of features that are
     multiples of 16, becomes a `QuantizedLinear`: the same object with the same bias, hooks and names. Its weights are
-    halved or quartered; what they were is lost.
+    halved or quartered; what they were is lost. With ``fp8-block`` so does an ``FP8Linear`` of transformers whose
+    scales are of 128 x 128 weights and whose inputs are quantised at each call: weights and scales stay as they are.
 
     Parameters
     ----------
@@ -124,23 +127,35 @@ def quantize_linear(
     """
     if kind not in KINDS:
         raise ArgumentError(f"kind={kind!r} is not known; {remedy_for(kind, KINDS)}")
-    found = modules_of(model, lambda module: type(module) is torch.nn.Linear and _fits(module), where)
+    found = modules_of(model, lambda module: _fits(module, kind), where)
     for _, module in found:
         _replace(module, kind)
     return tuple(name for name, _ in found)
 
 
-def _fits(module: Any) -> bool:
+def _fits(module: Any, kind: str) -> bool:
+    of_linear = type(module) is torch.nn.Linear
+    if not (of_linear or (KINDS[kind] == "block" and _has_scaled_blocks(module))):
+        return False
     multiples = module.in_features % _MULTIPLE == module.out_features % _MULTIPLE == 0
-    return bool(multiples and module.weight.dtype in _INPUTS)
+    return bool(multiples and module.weight.dtype in (_INPUTS if of_linear else (_FLOAT8,)))
+
+
+def _has_scaled_blocks(module: Any) -> bool:
+    """Return whether a layer of another class has weights with scales of blocks, and quantises its inputs."""
+    if (type(module).__module__, type(module).__name__) != _LOADED:
+        return False
+    return tuple(module.block_size or ()) == (BLOCK, BLOCK) and module.activation_scale is None
 
 
 @torch.no_grad()
 def _replace(module: Any, kind: str) -> None:
     weight = module.weight.detach()
-    values, scales = (
-        quantize(weight, "row", _FLOAT8) if KINDS[kind] == "row" else quantized_blocks(weight)
-    )  # fmt: skip
+    if weight.dtype == _FLOAT8:
+        values, scales = weight, module.weight_scale_inv.detach().float()
+        del module.weight_scale_inv
+    else:
+        values, scales = quantize(weight, "row", _FLOAT8) if KINDS[kind] == "row" else quantized_blocks(weight)
     del module.weight
     module.register_buffer("weight", values)
     module.register_buffer("weight_scale", scales)

@@ -34,7 +34,7 @@ def check_tensors(**given: Any) -> None:
             remedy = (
                 "call it as gemmule.torch's, whose functions torch.fx.symbolic_trace takes, or trace with torch.export"
                 if isinstance(x, torch.fx.Proxy)
-                else "convert it, e.g. with torch.as_tensor, or use gemmule.matmul, which takes other libraries' arrays"
+                else "convert it, e.g. with torch.as_tensor; gemmule.matmul and its like take other libraries' arrays"
             )
             raise ArgumentError(f"{name} is of type {type(x).__name__}, not a torch.Tensor; {remedy}")
         if x.is_nested:

@@ -8,6 +8,8 @@ from gemmule.core.errors import DTypeError
 from gemmule.runtime.arrays.array_specs import is_spec
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+#: Types that `quantize` takes.
+QUANTIZED = ("float32", "float16", "bfloat16")
 _EXPONENTS = "float8_e8m0fnu"
 
 
@@ -21,9 +23,8 @@ def check_factors(**factors: Any) -> None:
     for role, x in factors.items():
         if name_of(x) not in FLOAT8:
             name = name_of(x) or type(x).__name__
-            raise DTypeError(
-                f"{role} is {name}; scaled products take {' or '.join(FLOAT8)}; convert it with gemmule.quantize"
-            )
+            remedy = "convert it with gemmule.quantize" if name in QUANTIZED else "convert it, or the data it came from"
+            raise DTypeError(f"{role} is {name}; scaled products take {' or '.join(FLOAT8)}; {remedy}")
 
 
 def as_read(role: str, scale: Any) -> Any:
