@@ -277,3 +277,35 @@ def test_layers_with_8_bit_weights_keep_them():
 def test_other_layers_with_8_bit_weights_stay(other):
     layer, _ = _loaded_layer(**other)
     assert gt.quantize_linear(layer, "fp8-block") == ()
+
+
+class _Seen(torch.utils._python_dispatch.TorchDispatchMode):
+    """Names of the operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def test_only_what_sees_operators_gets_them(monkeypatch):
+    """Eager calls compute past PyTorch's dispatcher, with the same results."""
+    a, b = operands((16, 32, 64), (E4M3, E4M3))
+    one, layer, x = torch.tensor(0.5), torch.nn.Linear(64, 32), torch.randn(2, 5, 64)
+    gt.quantize_linear(layer)
+    groups = a, b[None], one, one, torch.tensor([16], dtype=torch.int32)
+    calls = (lambda: gt.scaled_mm(a, b, one, one, out_dtype="float32"), lambda: gt.scaled_grouped_mm(*groups),
+             lambda: layer(x))  # fmt: skip
+    for call, names in zip(calls, (["scaled_mm"], ["scaled_grouped_mm"], ["quantize", "scaled_mm"]), strict=True):
+        with _Seen() as seen:
+            wanted = call()
+        assert [name for name in seen.names if name.startswith("gemmule")] == [f"gemmule::{name}" for name in names]
+        with monkeypatch.context() as without:
+            for module in (gt.scaled, gt.quantized):
+                for name in ("scaled_operator", "grouped_operator", "quantize_operator"):
+                    without.setattr(module, name, None, raising=False)
+            assert torch.equal(call(), wanted)

@@ -154,13 +154,13 @@ _is_batched_for_gradients = torch._C._functorch.is_legacy_batchedtensor
 
 def may_skip_operator(given: tuple[Any, ...]) -> bool:
     """Return whether nothing would see a call of the operator with these tensors, so that it can be left out."""
-    return (
-        not (torch.compiler.is_compiling() or operators_are_seen())
-        and all(type(x) in PLAIN for x in given)
+    if torch.compiler.is_compiling() or operators_are_seen():
+        return False
+    for x in given:
         # The vmap that batched gradients go through is no transform of functorch: its tensors alone show it.
-        and not any(map(_is_batched_for_gradients, given))
-        and (given[0].is_cuda or given[0].is_cpu)
-    )
+        if type(x) not in PLAIN or _is_batched_for_gradients(x):
+            return False
+    return bool(given[0].is_cuda or given[0].is_cpu)
 
 
 def operators_are_seen() -> bool:

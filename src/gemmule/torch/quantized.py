@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
+import gemmule as gm
 from gemmule.core.block_scales import BLOCK
 from gemmule.core.errors import ArgumentError
 from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import LEAST_SCALE
 
 from .functions import as_autocast_wants
-from .scaled import multiply_scaled, quantize
+from .scaled import may_skip, quantize_operator, scaled_operator
 from .shapes import check_features, check_tensors, modules_of
 
 #: Unit of a scale in activations, by kind of quantisation.
@@ -80,9 +81,14 @@ def quantized_product(input: Any, weight: Any, weight_scale: Any, bias: Any, kin
     if input.requires_grad and torch.is_grad_enabled():
         raise ArgumentError("layers of 8-bit weights have no backward; call the model under torch.no_grad()")
     input, bias = as_autocast_wants(input, bias)  # noqa: A001
-    values, scales = quantize(input.reshape(-1, weight.shape[1]), KINDS[kind], _FLOAT8)
-    found = multiply_scaled(values, weight.T, scales, weight_scale.T, bias, None, input.dtype)
-    return found.reshape(*input.shape[:-1], weight.shape[0])
+    rows = input if input.ndim == 2 else input.reshape(-1, weight.shape[1])
+    if may_skip(rows, weight, weight_scale, bias):
+        values, scales = gm.quantize(rows, by=KINDS[kind], dtype=_FLOAT8)
+        found = gm.scaled_gemm(values, weight.T, scales, weight_scale.T, bias=bias, out_dtype=input.dtype)
+    else:
+        values, scales = quantize_operator(rows, KINDS[kind], _FLOAT8)
+        found = scaled_operator(values, weight.T, scales, weight_scale.T, bias, None, input.dtype)
+    return found if input.ndim == 2 else found.reshape(*input.shape[:-1], weight.shape[0])
 
 
 # A symbolic trace has the function as one node.
@@ -155,7 +161,7 @@ def _replace(module: Any, kind: str) -> None:
         values, scales = weight, module.weight_scale_inv.detach().float()
         del module.weight_scale_inv
     else:
-        values, scales = quantize(weight, "row", _FLOAT8) if KINDS[kind] == "row" else quantized_blocks(weight)
+        values, scales = quantize_operator(weight, "row", _FLOAT8) if KINDS[kind] == "row" else quantized_blocks(weight)
     del module.weight
     module.register_buffer("weight", values)
     module.register_buffer("weight_scale", scales)

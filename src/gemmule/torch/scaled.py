@@ -70,19 +70,12 @@ def scaled_mm(
     check_tensors(mat_a=mat_a, mat_b=mat_b, scale_a=scale_a, scale_b=scale_b, bias=bias, scale_result=scale_result)
     _check_factors(mat_a, mat_b)
     dtype = mat_a.dtype if out_dtype is None else torch_dtype(out_dtype)
-    return multiply_scaled(mat_a, mat_b, scale_a, scale_b, bias, scale_result, dtype)
+    if not may_skip(mat_a, mat_b, scale_a, scale_b, bias, scale_result):
+        return scaled_operator(mat_a, mat_b, scale_a, scale_b, bias, scale_result, dtype)
+    return gm.scaled_gemm(mat_a, mat_b, scale_a, scale_b, bias=bias, scale_result=scale_result, out_dtype=dtype)
 
 
-def multiply_scaled(
-    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, scale_result: Any, out_dtype: Any
-) -> Any:  # fmt: skip
-    """Compute what the operator does, past PyTorch's dispatcher where nothing would hear of its being called."""
-    if not _may_skip(a, b, scale_a, scale_b, bias, scale_result):
-        return scaled_operator(a, b, scale_a, scale_b, bias, scale_result, out_dtype)
-    return gm.scaled_gemm(a, b, scale_a, scale_b, bias=bias, scale_result=scale_result, out_dtype=out_dtype)
-
-
-def _may_skip(*given: Any) -> bool:
+def may_skip(*given: Any) -> bool:
     """Return whether nothing would see a call of an operator with these tensors, some of which may be None."""
     tensors = tuple([x for x in given if x is not None])
     return may_skip_operator(tensors) and not (torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors))
@@ -162,7 +155,7 @@ def scaled_grouped_mm(
     scale_a = scale_a.unsqueeze(-1) if scale_a.ndim == 1 else scale_a
     scale_b = scale_b.unsqueeze(1) if scale_b.ndim == 2 else scale_b
     dtype = torch.bfloat16 if out_dtype is None else torch_dtype(out_dtype)
-    if not _may_skip(mat_a, mat_b, scale_a, scale_b, offs, bias):
+    if not may_skip(mat_a, mat_b, scale_a, scale_b, offs, bias):
         return grouped_operator(mat_a, mat_b, scale_a, scale_b, offs, bias, dtype)
     return gm.grouped_gemm(mat_a, mat_b, offs, scale_a=scale_a, scale_b=scale_b, bias=bias, out_dtype=dtype)
 
@@ -200,11 +193,6 @@ def _describe_groups(
 def _flop(a_shape: Any, b_shape: Any, *_: Any, **__: Any) -> int:
     """Count operations for `torch.utils.flop_counter.FlopCounterMode`."""
     return 2 * int(a_shape[0] * a_shape[1] * b_shape[-1])
-
-
-def quantize(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:
-    """Compute what the operator does, past PyTorch's dispatcher where nothing would hear of its being called."""
-    return gm.quantize(x, by=by, dtype=dtype) if _may_skip(x) else quantize_operator(x, by, dtype)
 
 
 def _quantize(x: Any, by: str, dtype: Any) -> tuple[Any, Any]:
