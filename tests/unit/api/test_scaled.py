@@ -69,7 +69,8 @@ def test_plan(rng):
     [
         ({"b": np.ones((270, 40), E4M3)}, gm.ShapeError, "a has 272 columns and b 270 rows"),
         ({"a": np.ones(272, E4M3)}, gm.ShapeError, "scaled products are of matrices"),
-        ({"a": np.ones((33, 272))}, gm.DTypeError, "a is float64; .* float8_e5m2; convert it with gemmule"),
+        ({"a": np.ones((33, 272), np.float32)}, gm.DTypeError, "a is float32; .* float8_e5m2; convert it with gemmule"),
+        ({"a": np.ones((33, 272))}, gm.DTypeError, "a is float64; .* float8_e5m2; convert it to float32, and quantise"),
         (
             {"scale_a": np.ones(33, np.float32)},
             gm.ShapeError,

@@ -23,7 +23,9 @@ def check_factors(**factors: Any) -> None:
     for role, x in factors.items():
         if name_of(x) not in FLOAT8:
             name = name_of(x) or type(x).__name__
-            remedy = "convert it with gemmule.quantize" if name in QUANTIZED else "convert it, or the data it came from"
+            remedy = (
+                "convert it with gemmule.quantize" if name in QUANTIZED else "convert it to float32, and quantise that"
+            )
             raise DTypeError(f"{role} is {name}; scaled products take {' or '.join(FLOAT8)}; {remedy}")
 
 
