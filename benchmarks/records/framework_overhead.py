@@ -160,8 +160,7 @@ def scaled_paths(device: str) -> dict[str, Callable[[], Any]]:
     """Return calls of products of 8-bit floats, of quantisation and of quantised layers, by name."""
     float8, bfloat16, groups = torch.float8_e4m3fn, torch.bfloat16, 8
     x, stack = torch.randn(SIZE, SIZE, device=device, dtype=bfloat16), torch.randn(groups, SIZE, SIZE, device=device)
-    (a, rows), (values, blocks), (b, _) = gm.quantize(x), gm.quantize(x, by="block"), gm.quantize(x)
-    (weights, of_weights), block = gm.quantize(stack.to(bfloat16)), torch.ones(1, 1, device=device)
+    (a, rows), (b, _), (weights, of_weights) = gm.quantize(x), gm.quantize(x), gm.quantize(stack.to(bfloat16))
     ends = torch.arange(1, groups + 1, device=device, dtype=torch.int32) * (SIZE // groups)
     grouped = a, weights.mT, rows.view(-1), of_weights.view(groups, -1), ends
 
@@ -181,9 +180,6 @@ def scaled_paths(device: str) -> dict[str, Callable[[], Any]]:
         "torch_scaled_mm_row": lambda: torch._scaled_mm(a, b.T, rows, rows.T, out_dtype=bfloat16),
         "gemmule_torch_scaled_mm_row": lambda: gemmule.torch.scaled_mm(a, b.T, rows, rows.T, out_dtype=bfloat16),
         "scaled_gemm_row": lambda: gm.scaled_gemm(a, b.T, rows, rows.T),
-        "gemmule_torch_scaled_mm_block": lambda: gemmule.torch.scaled_mm(
-            values, b.T, blocks, block, out_dtype=bfloat16
-        ),
         "torch_scaled_grouped_mm": lambda: torch._scaled_grouped_mm(*grouped, out_dtype=bfloat16),
         "gemmule_torch_scaled_grouped_mm": lambda: gemmule.torch.scaled_grouped_mm(*grouped, out_dtype=bfloat16),
         "torch_quantize_row": lambda: quantized(x),
