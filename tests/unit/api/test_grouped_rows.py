@@ -9,7 +9,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3
-from support.grouped_products import expected, given
+from support.grouped_products import expected, given, grouped_gemm
 
 
 # A bias alone is what the other two begin with.
@@ -26,7 +26,7 @@ def test_an_epilogue_of_nothing_is_that_of_the_bias(executor, epilogue, rng):
         pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
     a, b, ends = np.ones((9, 0), np.float16), np.ones((3, 0, 32), np.float16), np.array([2, 2, 7], np.int32)
     bias = rng.standard_normal((3, 32)).astype(np.float16)
-    found = gm.grouped_gemm(a, b, ends, bias=bias, epilogue=epilogue, executor=executor)
+    found = grouped_gemm(a, b, ends, bias=bias, epilogue=epilogue, executor=executor)
     zeros = np.zeros((9, 16), np.float16), np.zeros((3, 16, 32), np.float16)
     wanted = gm.grouped_gemm(*zeros, ends, bias=bias, epilogue=epilogue, executor="cpu")
     assert wanted[:7].any()
@@ -50,13 +50,13 @@ def test_scales_of_rows_and_columns_and_of_all(executor, biased, rng):
     bias = rng.integers(-3, 4, (3, 16)).astype(np.float32) if biased else None
     rows, cols = (np.exp2(rng.integers(-2, 3, shape)).astype(np.float32) for shape in ((24, 1), (3, 1, 16)))
     for scale_a, scale_b in ((rows, cols), (rows[:1], cols[:, :, :1]), (np.float32([[2.0]]), np.float32([0.5]))):
-        got = gm.grouped_gemm(a, b, ends, scale_a=scale_a, scale_b=scale_b, bias=bias, executor=executor)
+        got = grouped_gemm(a, b, ends, scale_a=scale_a, scale_b=scale_b, bias=bias, executor=executor)
         wanted = expected("m", a.astype(np.float64) * scale_a, b.astype(np.float64) * scale_b, ends)
         for group, (start, end) in enumerate(itertools.pairwise((0, *ends.tolist()))):
             wanted[start:end] += 0 if bias is None else bias[group]
         assert got.dtype == BFLOAT16.numpy()
         np.testing.assert_array_equal(got.astype(np.float64), wanted.astype(got.dtype).astype(np.float64))
-    nothing = gm.grouped_gemm(a[:, :0], b[:, :0], ends, scale_a=rows, scale_b=cols, bias=bias, executor=executor)
+    nothing = grouped_gemm(a[:, :0], b[:, :0], ends, scale_a=rows, scale_b=cols, bias=bias, executor=executor)
     assert nothing.any() == biased
 
 
@@ -97,7 +97,7 @@ def test_numbers_of_an_epilogue(executor, dtype, rng):
     ends = np.array([7, 7, 37], np.int32)
     for slope, lift in ((0.25, 2.0), (0.5, -1.0)):
         given = {"slope": slope, "lift": lift}
-        got = gm.grouped_gemm(a, b, ends, epilogue=leaky, epilogue_args=given, executor=executor)
+        got = grouped_gemm(a, b, ends, epilogue=leaky, epilogue_args=given, executor=executor)
         product = expected("m", a.astype(np.float64), b.astype(np.float64), ends)
         np.testing.assert_array_equal(got, np.where(product > 0, product, slope * product) + lift)
 
@@ -130,7 +130,7 @@ def test_rows_that_name_their_matrices(executor, epilogue, rng):
     # A matrix that no row names may hold anything.
     b[1], numbers = np.nan, np.array([2, 0, 2, 3, 0], np.int32)
     out = np.full((5, 16 if epilogue == "swiglu" else 32), np.nan, dtype)
-    got = gm.grouped_gemm(a, b.swapaxes(1, 2), matrices=numbers, epilogue=epilogue, executor=executor, out=out)
+    got = grouped_gemm(a, b.swapaxes(1, 2), matrices=numbers, epilogue=epilogue, executor=executor, out=out)
     one = {"epilogue": epilogue, "out_dtype": "float64"}
     for row, number in enumerate(numbers):
         wanted = gm.gemm(a[row : row + 1].astype(np.float64), b[number].T.astype(np.float64), **one)
@@ -175,7 +175,7 @@ def test_numbers_of_matrices_that_do_not_fit(change, error, message):
 @pytest.mark.parametrize("executor", ["cpu", "vgpu"])
 def test_an_epilogue_of_rows_that_nothing_is_multiplied_with(executor):
     a, b, numbers = np.ones((3, 0), np.float16), np.ones((2, 0, 8), np.float16), np.array([1, 0, 1], np.int32)
-    got = gm.grouped_gemm(a, b, matrices=numbers, epilogue=lambda x: x + 1, executor=executor)
+    got = grouped_gemm(a, b, matrices=numbers, epilogue=lambda x: x + 1, executor=executor)
     np.testing.assert_array_equal(got, np.ones((3, 8), np.float16))
 
 
@@ -185,7 +185,7 @@ def test_scales_of_results_without_elements(executor, rows, columns, rng):
     a, b = float8(rng, rows, 32), float8(rng, 2, columns, 32).swapaxes(1, 2)
     scales = {"scale_a": np.ones((rows, 1), np.float32), "scale_b": np.ones((2, 1, columns), np.float32)}
     ends = np.array([0, rows], np.int32)
-    assert gm.grouped_gemm(a, b, ends, **scales, executor=executor).shape == (rows, columns)
+    assert grouped_gemm(a, b, ends, **scales, executor=executor).shape == (rows, columns)
 
 
 @pytest.mark.parametrize("executor", ["cpu", "vgpu"])
@@ -195,7 +195,7 @@ def test_nothing_is_scaled_without_k(executor, biased):
     a, b, ends = float8(np.random.default_rng(), 5, 0), float8(np.random.default_rng(), 2, 16, 0), np.int32([2, 4])
     bias = np.full((2, 16), 3, np.float32) if biased else None
     scales = {"scale_a": np.full((5, 1), np.inf, np.float32), "scale_b": np.full((2, 1, 16), np.nan, np.float32)}
-    got = gm.grouped_gemm(a, b.swapaxes(1, 2), ends, **scales, bias=bias, executor=executor)
+    got = grouped_gemm(a, b.swapaxes(1, 2), ends, **scales, bias=bias, executor=executor)
     wanted = np.full((5, 16), 3.0 if biased else 0.0)
     wanted[4:] = 0
     assert got.dtype == BFLOAT16.numpy()

@@ -39,8 +39,9 @@ def assert_written(choice, problem):
 
 @pytest.mark.parametrize("kind", KINDS, ids=kind_id)
 def test_what_dispatch_takes(kind):
-    for problem in problems(kind):
-        for arch in ARCHS:
+    for number, problem in enumerate(problems(kind)):
+        # A third of the architectures in turn: each meets every alpha and C.
+        for arch in ARCHS[number % 3 :: 3]:
             if "float8" in kind_id(kind) and arch.capability < (8, 9):
                 continue  # which has no such type
             for multiprocessors in (None, 132):

@@ -84,11 +84,15 @@ def hold(rng, case, shape, ways, storage, batch=((), ()), *, named=True):
         assert abs(largest[0] - np.abs(exact).max()) <= bound.max()
 
 
+#: Mixed types that other tests here copy, or that are converted as others are.
+OTHER_MIXED = ("float16-int8", "bfloat16-float16", "float32-bfloat16")
+
+
 @pytest.mark.combinations(1)
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(one, marks=[pytest.mark.slow] if one in ("float16-int8", "bfloat16-float16") else [])
+        pytest.param(one, marks=[pytest.mark.slow] if one in OTHER_MIXED else [])
         for one in CASES
         if one not in ("tf32-k-major", "float8", "float8-repacked")
     ],
@@ -123,7 +127,7 @@ def test_batches(case, batch, rng):
 
 
 #: Of each kernel that copies, and of mixed types, one; of others K = 0 changes what is copied as it does here.
-OF_NOTHING = ("bfloat16", "int8-float16", "float32", "float64", "tf32", "float8")
+OF_NOTHING = ("bfloat16", "int8-float16", "float64", "float8")
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,18 @@ def run(rng, types, extents, ways):
         np.testing.assert_array_equal(found.astype(np.complex128), 0)
 
 
-@pytest.mark.parametrize("types", TYPES, ids="-".join)
-@pytest.mark.parametrize("extents", [(37, 45, 85), (33, 17, 0)], ids=str)
+#: Types whose kernels without K are compiled fastest: one that is widened, one that is not, 8-bit floats.
+OF_NOTHING = TYPES[1:4]
+
+
+@pytest.mark.parametrize(
+    ("types", "extents"),
+    [
+        *((types, (37, 45, 85)) for types in TYPES),
+        *(pytest.param(types, (33, 17, 0), marks=[] if types in OF_NOTHING else pytest.mark.slow) for types in TYPES),
+    ],
+    ids=str,
+)
 def test_products_that_are_converted_on_sm_89(monkeypatch, types, extents, rng):
     monkeypatch.setenv("GEMMULE_VGPU_ARCH", "sm_89")
     run(rng, types, extents, "ss")
@@ -70,6 +80,7 @@ def test_products_of_every_architecture(monkeypatch, arch, types, ways, rng):
     run(rng, types, (37, 45, 85), ways)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("types", [("int8", "int8", "int32"), ("int32", "int32", "int8")], ids="-".join)
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.slow)])

@@ -130,7 +130,10 @@ def test_k_is_split(fields, order, only, rng):
 def test_rows_are_columns(fields, order, only, rng):
     only("hopper_gemm", **SMALL["hopper_gemm"] | fields | {"swap_ab": 1})
     finish(rng, (70, 200, 136), "halves", order=order)
-    finish(rng, (30, 72, 72), "pairs" if order == "F" else "apart", order=order, out="float32", batch=(2,))
+    # The kernel of other results is compiled anew: for one of the configs.
+    pairs = order == "F"
+    out = "float32" if pairs else "bfloat16"
+    finish(rng, (30, 72, 72), "pairs" if pairs else "apart", order=order, out=out, batch=(2,))
 
 
 @pytest.mark.slow

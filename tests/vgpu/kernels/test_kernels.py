@@ -146,6 +146,7 @@ def test_a_grid_smaller_than_the_tiles_goes_round(spec, rng):
     assert_product(multiply(looping, a, b, poisoned(dtype, (2, 130, 190))), a, b)
 
 
+@pytest.mark.combinations(2)
 @pytest.mark.parametrize("kinds", [("row", "row"), ("col", "row"), ("padded", "reversed")], ids="-".join)
 @pytest.mark.parametrize("shape", [(1, 1), (1, 100), (31, 33), (97, 130)], ids=str)
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])

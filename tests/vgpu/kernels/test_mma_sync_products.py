@@ -240,26 +240,29 @@ def test_clusters_that_copy_4_bytes_at_a_time(config, rng):
 
 
 #: A thread's copies are as many as a mask has bits in the first two; CTAs of the others do not divide what is written.
-BEGIN_ANYWHERE = [
-    MmaSyncConfig(tile_m=64, tile_n=32, warps_n=1, stages=4),
-    pytest.param(MmaSyncConfig(), marks=pytest.mark.slow),
-    pytest.param(MmaSyncConfig(tile_n=64, warps_m=4, stages=4, cluster_k=3), marks=pytest.mark.slow),
+MASKS = [MmaSyncConfig(tile_m=64, tile_n=32, warps_n=1, stages=4), MmaSyncConfig()]
+PARTS = [
+    MmaSyncConfig(tile_n=64, warps_m=4, stages=4, cluster_k=3),
     MmaSyncConfig(tile_m=64, tile_n=64, stages=4, cluster_k=5),
+]
+#: The last tile has a row and a column, the last k-tile an element; without K, C remains, by the first one's kernel.
+ENDS = [((65, 129, 193), ("row", "col")), ((3, 5, 0), ("row", "col")), ((129, 67, 97), ("col", "row"))]
+BEGIN_ANYWHERE = [
+    pytest.param(
+        config, *end, marks=[] if config is MASKS[0] or (config is PARTS[1] and end != ENDS[2]) else [pytest.mark.slow]
+    )
+    for config in (*MASKS, *PARTS)
+    for end in ENDS
 ]
 
 
-@pytest.mark.parametrize("config", BEGIN_ANYWHERE, ids=str)
-def test_tf32_lines_that_begin_anywhere(config, rng):
-    # The last tile has a row and a column, the last k-tile an element; without K, C remains.
-    for (m, n, k), layout in (
-        ((65, 129, 193), ("row", "col")),
-        ((129, 67, 97), ("col", "row")),
-        ((3, 5, 0), ("row", "col")),
-    ):
-        a, b, c = (integers(rng, FLOAT32, shape) for shape in ((m, k), (k, n), (m, n)))
-        moved = [laid_out(x, kind, 1) for x, kind in zip((a, b), layout, strict=True)]
-        d = multiply(*moved, poisoned(FLOAT32, (m, n)), c, 2, -1, config=config)
-        np.testing.assert_array_equal(d.astype(np.float64), 2 * (a.astype(np.float64) @ b.astype(np.float64)) - c)
+@pytest.mark.parametrize(("config", "shape", "layout"), BEGIN_ANYWHERE, ids=str)
+def test_tf32_lines_that_begin_anywhere(config, shape, layout, rng):
+    m, n, k = shape
+    a, b, c = (integers(rng, FLOAT32, shape) for shape in ((m, k), (k, n), (m, n)))
+    moved = [laid_out(x, kind, 1) for x, kind in zip((a, b), layout, strict=True)]
+    d = multiply(*moved, poisoned(FLOAT32, (m, n)), c, 2, -1, config=config)
+    np.testing.assert_array_equal(d.astype(np.float64), 2 * (a.astype(np.float64) @ b.astype(np.float64)) - c)
 
 
 #: Several clusters share a tile, of two CTAs, of one and of four; the last has four times as many threads.
@@ -277,8 +280,8 @@ def test_clusters_share_a_tile_through_a_workspace(config, rng):
     # Tiles, k-tiles and parts that do not divide, one part, a vector of the result, and no K.
     for (m, n, k), layout, parts in (
         ((65, 67, 1057), ("row", "col"), 2),
-        ((61, 71, 605), ("col", "row"), 1),
-        ((67, 68, 97), ("row", "row"), 1),
+        ((61, 71, 605), ("row", "col"), 1),
+        ((67, 68, 97), ("col", "row"), 1),
         ((3, 5, 0), ("row", "col"), 1),
     ):
         a, b, c = (integers(rng, FLOAT32, shape) for shape in ((m, k), (k, n), (m, n)))

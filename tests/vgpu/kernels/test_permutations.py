@@ -165,6 +165,7 @@ def test_rows_of_several_axes(config, itemsize, shape, order, pad, offset, rng):
     check_permutation(MERGED, config, moved, target)
 
 
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("pitch", [4, 7, 8])
 @pytest.mark.parametrize("offset", [0, 1])
 def test_rows_of_windows_that_overlap(offset, pitch, rng):

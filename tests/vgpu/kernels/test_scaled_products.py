@@ -111,7 +111,7 @@ def test_blocks(form, lines, shape, config, rng):
         ((300, 400, 272), SEVERAL),
         ((300, 400, 128), SEVERAL),
         pytest.param((500, 584, 528), PAIRS, marks=pytest.mark.slow),
-        ((270, 536, 144), dataclasses.replace(HALVES, ctas=2)),
+        ((140, 536, 144), dataclasses.replace(HALVES, ctas=2)),
         pytest.param((140, 424, 272), dataclasses.replace(SEVERAL, tile_n=208), marks=pytest.mark.slow),
         pytest.param((140, 552, 272), ODD, marks=pytest.mark.slow),
         ((9, 200, 400), SWAPPED),
@@ -143,6 +143,8 @@ def test_scaled_gemm(form, rng):
     scales, bias = scales_of(form, shape, rng), random_matrix(rng, FLOAT32, (48,))
     exact, size = reference(a, b, *scales)
     for executor in ("vgpu", "cpu"):
-        got = gm.scaled_gemm(a, b, *scales, bias=bias, executor=executor)
+        # As on a chip tiles are small; the first config of all is compiled longest.
+        chip = "h200" if executor == "vgpu" else None
+        got = gm.scaled_gemm.plan(a, b, *scales, bias=bias, executor=executor, chip=chip).execute()
         assert got.dtype == BFLOAT16.numpy()
         assert_scaled(got, exact + bias, size)

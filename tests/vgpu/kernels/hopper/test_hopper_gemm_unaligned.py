@@ -77,7 +77,7 @@ def test_results_that_begin_anywhere(config, shape, offset, rng):
 )
 def test_widths_that_are_no_multiple_of_64(config, layout, rng):
     """Lines of a k-tile of less than 128 bytes where B is MN-major; rows of 24 columns of each CTA of a cluster."""
-    m, n, k = 136, 331 if layout[1] == "col" else 336, 72 * config.cluster_k
+    m, n, k = 136, config.tile_n + (43 if layout[1] == "col" else 48), 72 * config.cluster_k
     a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
     moved, c_late = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)], laid_out(c, "row", 3)
     d = laid_out(poisoned(BFLOAT16, (m, n)), "row", 5)
@@ -101,12 +101,13 @@ def test_layouts_and_a_result_in_columns(layout, rng):
 def test_clusters_split_k(config, offset, rng):
     """One cluster for several tiles; some CTAs' columns lie beyond the last, and k-tiles are shared unevenly."""
     config = dataclasses.replace(config, ctas=config.cluster_size)
-    m, n, k = 130, 201, 64 * config.cluster_k + 72
+    m, n, k = config.tile_m + 2, 201, 64 * config.cluster_k + 72
     a, b, c = (random_matrix(rng, BFLOAT16, sides) for sides in ((m, k), (k, n), (m, n)))
     columns, c_late = laid_out(b, "col"), laid_out(c, "row", offset)
     d = laid_out(poisoned(BFLOAT16, (m, n)), "row", offset)
     assert_product(multiply(a, columns, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
-    if offset:
+    # Without C it is another kernel, which batches multiply in every layout.
+    if offset and config.cluster_k == 2:
         d = laid_out(poisoned(BFLOAT16, (m, n)), "padded", offset)
         assert_product(multiply(a, columns, d, config=config), a, b)
 
@@ -155,7 +156,7 @@ def test_no_cluster_multiplies_nothing():
     assert SPEC.refuses(problem, virtual_arch()) == "there is nothing to multiply: an extent, the batch or alpha is 0"
 
 
-@pytest.mark.parametrize("k", [3, 779])
+@pytest.mark.parametrize("k", [3, 395])
 def test_odd_operands_are_repacked_for_a_cluster(k, rng):
     """A product of few tiles and a long K; a single k-tile is not split."""
     m, n = 65, 67

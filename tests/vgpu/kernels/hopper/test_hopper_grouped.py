@@ -28,12 +28,14 @@ from support.vgpu.kernel_products import matrix
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
-#: One of each: small tiles in ping-pong, cooperative warpgroups, and a cluster along each dimension.
+#: One of each: small tiles in ping-pong, cooperative warpgroups, and a cluster along each dimension. With few columns
+#: they compile fast; slow tests run every config.
 SMALL = dataclasses.replace(min(SPEC.configs, key=lambda config: config.tile_elements), ctas=3)
-COOPERATIVE = next(config for config in SPEC.configs if not config.pingpong and config.cluster_size == 1)
+FEW_COLUMNS = [dataclasses.replace(config, tile_n=64) for config in SPEC.configs]
+COOPERATIVE = next(config for config in FEW_COLUMNS if not config.pingpong and config.cluster_size == 1)
 COOPERATIVE_8_BIT = next(x for x in SPEC.configs if not x.pingpong and x.cluster_size == 1 and x.tile_n == 192)
-OVER_ROWS = next(config for config in SPEC.configs if config.cluster_m == 2)
-OVER_COLUMNS = next(config for config in SPEC.configs if config.cluster_n == 2 and config.pingpong)
+OVER_ROWS = next(config for config in FEW_COLUMNS if config.cluster_m == 2)
+OVER_COLUMNS = next(config for config in FEW_COLUMNS if config.cluster_n == 2 and config.pingpong)
 #: A ping-pong tile whose rows two CTAs share.
 SQUARE_OVER_COLUMNS = next(x for x in SPEC.configs if x.cluster_n == 2 and x.pingpong and x.tile_m == x.tile_n)
 
