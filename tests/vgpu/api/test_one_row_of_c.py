@@ -26,10 +26,11 @@ def test_one_row_of_c_is_read_in_place(rng, dtype, shape):
         return (values + 1j * rng.standard_normal(extents) if dtype.startswith("complex") else values).astype(dtype)
 
     m, n, k = shape
-    a, b, row = made(m, k), made(n, k).T, made(n)
+    a, b, row = made(m, k), made(k, n), made(n)
     out, c = np.full((m, n), np.nan, dtype), np.broadcast_to(row, (m, n))
-    plan = gm.gemm.plan(a, b, c, beta=0.5, out=out, executor="vgpu")
-    full = gm.gemm.plan(a, b, c.copy(), beta=0.5, out=out, executor="vgpu")
+    options = {"beta": 0.5, "out": out, "executor": "vgpu", "chip": "h200"}
+    plan = gm.gemm.plan(a, b, c, **options)
+    full = gm.gemm.plan(a, b, c.copy(), **options)
     assert (plan.kernel, plan.config, plan.next_kernel) == (full.kernel, full.config, full.next_kernel)
     plan.execute()
     assert_product(out, a, b, c, 1, 0.5)

@@ -69,8 +69,11 @@ def test_lines_begin_at_any_word(choice, layout, rng):
         assert_exact(choice, *moved, poisoned(FLOAT32, (m, n)))
 
 
+# Of the second, which is compiled longest, the others' mainloop has these copies too.
 @pytest.mark.combinations(1)
-@pytest.mark.parametrize("choice", CHOICES, ids=names)
+@pytest.mark.parametrize(
+    "choice", [pytest.param(one, marks=[pytest.mark.slow] if one is CHOICES[1] else []) for one in CHOICES], ids=names
+)
 @pytest.mark.parametrize(
     ("shape", "copies"), [((66, 67, 70), ("8", "4")), ((66, 70, 72), ("16", "8")), ((65, 67, 72), ("16", "4"))], ids=str
 )
