@@ -267,10 +267,10 @@ def test_c_that_the_sums_do_not_hold_is_refused(types, c_type, rng):
 
 def test_complex_results_of_any_strides(rng):
     a, b, c = (
-        matrix(rng, "complex64", shape, way) for shape, way in (((37, 21), "s"), ((21, 45), "r"), ((37, 45), "s"))
+        matrix(rng, "complex128", shape, way) for shape, way in (((37, 21), "s"), ((21, 45), "r"), ((37, 45), "s"))
     )
     for conj, way in ((False, "s"), (True, "c")):
-        found = result("complex64", (37, 45), way)
+        found = result("complex128", (37, 45), way)
         plan = gm.gemm.plan(a, b, c, alpha=1j, beta=0.5j, conj_b=conj, out=found, **ON_H200)
         plan.execute()
         assert plan.kernel == "complex_gemm_upcast"
