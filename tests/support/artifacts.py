@@ -9,6 +9,8 @@ from gemmule.compiler.pack import PACKS
 from gemmule.compiler.resources import Resources
 from gemmule.compiler.signature import ParamSlot
 
+_CODE = bytes(range(256)) * 8
+
 
 def made(spec, config, signature, arch, mark="compiled"):
     """Return what stands in for a compiled kernel; `mark` tells where it was found."""
@@ -21,9 +23,14 @@ def made(spec, config, signature, arch, mark="compiled"):
         params=(ParamSlot(8, 8),),
         resources=Resources(32, 0, 0, 1024),
         ptx=f"// {mark}",
-        cubin=bytes(range(256)) * 8,
+        cubin=_CODE + mark.encode(),
         toolchain="none",
     )
+
+
+def mark_of(artifact):
+    """Return the mark, which is in the machine code too: packs of wheels have no PTX."""
+    return artifact.cubin.removeprefix(_CODE).decode()
 
 
 def compile_by(monkeypatch, compiler):

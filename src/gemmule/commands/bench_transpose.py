@@ -325,7 +325,7 @@ def _count(counted: _Counted) -> Record | str:
         return reason
     source = random_matrix(m, n, itemsize, 0).view(np.uint8)
     counter = Counter(with_caches=True)
-    artifact = artifact_for(spec, config, spec.signature(problem, config), arch)
+    artifact = artifact_for(spec, config, spec.signature(problem, config), arch, with_ptx=True)
     launch(
         artifact, spec.launch(problem, config), {"a": source, "d": np.empty_like(source)},
         options=Options(), observers=(counter,),

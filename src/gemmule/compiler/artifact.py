@@ -37,7 +37,7 @@ class Artifact:
     entry: str  #: Name of the function in the cubin.
     params: tuple[ParamSlot, ...]  #: Its parameters in order.
     resources: Resources  #: Registers, stack, spills and shared memory.
-    ptx: str  #: The PTX text.
+    ptx: str  #: The PTX text, which only the virtual GPU reads; empty where a pack leaves it out.
     cubin: bytes  #: The machine code.
     toolchain: str  #: Compiler and version.
 
@@ -62,6 +62,10 @@ class Artifact:
         with atomic_write(path) as file:
             file.write(self.as_bytes())
 
+    def without_ptx(self) -> Artifact:
+        """Return the kernel without its PTX, more than half of the compressed bytes."""
+        return dataclasses.replace(self, ptx="")
+
     def as_bytes(self, *, compressed: bool = True) -> bytes:
         """Return the bytes of the artifact's file; not compressed for a pack that compresses its members as a whole."""
         method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
@@ -70,6 +74,8 @@ class Artifact:
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", method) as archive:
             for name, part in ((_META, json.dumps(fields, indent=1)), (_PTX, ptx), (_CUBIN, cubin)):
+                if name == _PTX and not ptx:
+                    continue
                 # Without a time stamp: equal artifacts have equal bytes.
                 archive.writestr(zipfile.ZipInfo(name), part, method)
         return content.getvalue()
@@ -97,7 +103,8 @@ class Artifact:
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 fields = json.loads(archive.read(_META))
-                ptx, cubin = archive.read(_PTX).decode(), archive.read(_CUBIN)
+                ptx = archive.read(_PTX).decode() if _PTX in archive.namelist() else ""
+                cubin = archive.read(_CUBIN)
             fields["signature"] = tuple((name, value) for name, value in fields["signature"])
             fields["params"] = tuple(ParamSlot(**slot) for slot in fields["params"])
             fields["resources"] = Resources(**fields["resources"])

@@ -18,6 +18,7 @@ from .artifact import Artifact
 from .compile import compile_kernel
 from .key import artifact_key, source_digests
 from .pack import AGAIN, PACKS, Packs
+from .toolchain import COMPILER_REMEDY
 
 _SUFFIX = ".kernel"
 # Files of the cache, damaged and partial ones included; no other file is ever removed.
@@ -82,16 +83,19 @@ class KernelCache:
         """Drop the loaded kernels; those on disk stay."""
         self._loaded.clear()
 
-    def artifact_for(self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
+    def artifact_for(
+        self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch, *, with_ptx: bool = False
+    ) -> Artifact:
         """Return the compiled kernel; see the function `artifact_for`."""
         kernel = (spec, config, signature, arch)
         artifact = self._loaded.get(kernel)
-        if artifact is None:
+        if artifact is None or (with_ptx and not artifact.ptx):
             # A wrong name is an error, whether the kernel is on disk or not.
             self._packs.named()
             key = artifact_key(*kernel)
             path = cache_folder() / (key + _SUFFIX)
-            artifact = _from_disk(path) or self._from_packs(key, *kernel) or self._compiled(path, *kernel)
+            artifact = _from_disk(path) or self._from_packs(key, *kernel, with_ptx=with_ptx)
+            artifact = artifact or self._compiled(path, *kernel, with_ptx=with_ptx)
             self._loaded[kernel] = artifact
         return artifact
 
@@ -101,20 +105,24 @@ class KernelCache:
         folder = cache_folder()
         return any(prefix in pack.prefixes for pack in self._packs.all()) or any(folder.glob(f"{prefix}-*{_SUFFIX}"))
 
-    def is_compiled(self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> bool:
+    def is_compiled(
+        self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch, *, with_ptx: bool = False
+    ) -> bool:
         """Return whether the kernel is loaded, or could be from disk or a pack; nothing is compiled."""
         kernel = (spec, config, signature, arch)
-        if kernel not in self._loaded:
+        loaded = self._loaded.get(kernel)
+        if loaded is None or (with_ptx and not loaded.ptx):
             key = artifact_key(*kernel)
             # Loaded, not only looked up: a damaged one is none.
-            artifact = _from_disk(cache_folder() / (key + _SUFFIX)) or self._from_packs(key, *kernel)
+            path = cache_folder() / (key + _SUFFIX)
+            artifact = _from_disk(path) or self._from_packs(key, *kernel, with_ptx=with_ptx)
             if artifact is None:
                 return False
             self._loaded[kernel] = artifact
         return True
 
     def _from_packs(
-        self, key: str, spec: KernelSpec, config: Config, signature: Signature, arch: Arch
+        self, key: str, spec: KernelSpec, config: Config, signature: Signature, arch: Arch, *, with_ptx: bool
     ) -> Artifact | None:
         """Return the kernel of a pack, or None; warn where it is damaged, or its pack was made from other sources."""
         for pack in self._packs.all():
@@ -123,7 +131,7 @@ class KernelCache:
             except CompileError as error:
                 warnings.warn(str(error), CacheWarning, stacklevel=5)
                 continue
-            if artifact is None:
+            if artifact is None or (with_ptx and not artifact.ptx):
                 continue
             found = artifact.kernel, artifact.arch, artifact.signature
             if (
@@ -136,11 +144,23 @@ class KernelCache:
         self._packs.refuse_foreign(spec)
         return None
 
-    def _compiled(self, path: Path, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
+    def _compiled(
+        self, path: Path, spec: KernelSpec, config: Config, signature: Signature, arch: Arch, *, with_ptx: bool
+    ) -> Artifact:
         before = self._sources(spec)
         try:
             artifact = self._compiler(spec, config, signature, arch)
         except CompilerMissingError as error:
+            if with_ptx:
+                held = "".join(
+                    f"; the pack {pack.path} has its machine code only"
+                    for pack in self._packs.all()
+                    if path.stem in pack.kernels
+                )
+                raise CompilerMissingError(
+                    f"the virtual GPU interprets PTX, that of {spec.name} for {arch} is neither in the cache nor in a "
+                    f"pack{held}, and the kernel compiler is not installed; {COMPILER_REMEDY}"
+                ) from error
             if packs := ", ".join(str(pack.path) for pack in self._packs.all()):
                 raise CompilerMissingError(
                     f"{error}. The packs that are loaded lack it too, or were made by another version of gemmule: "
@@ -166,8 +186,12 @@ class KernelCache:
 KERNELS = KernelCache()
 
 
-def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> Artifact:
+def artifact_for(
+    spec: KernelSpec, config: Config, signature: Signature, arch: Arch, *, with_ptx: bool = False
+) -> Artifact:
     """Return the compiled kernel from the cache or a pack, else compile and cache it.
+
+    With `with_ptx` a kernel that is packed without PTX is none, as for the virtual GPU.
 
     Raises
     ------
@@ -178,7 +202,7 @@ def artifact_for(spec: KernelSpec, config: Config, signature: Signature, arch: A
     FileFormatError
         If ``GEMMULE_PACK`` names no pack.
     """
-    return KERNELS.artifact_for(spec, config, signature, arch)
+    return KERNELS.artifact_for(spec, config, signature, arch, with_ptx=with_ptx)
 
 
 def has_any(spec: KernelSpec, arch: Arch) -> bool:
@@ -186,9 +210,11 @@ def has_any(spec: KernelSpec, arch: Arch) -> bool:
     return KERNELS.has_any(spec, arch)
 
 
-def is_compiled(spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> bool:
-    """Return whether the kernel is in the cache or in a pack, without compiling it."""
-    return KERNELS.is_compiled(spec, config, signature, arch)
+def is_compiled(
+    spec: KernelSpec, config: Config, signature: Signature, arch: Arch, *, with_ptx: bool = False
+) -> bool:
+    """Return whether the kernel is in the cache or in a pack, with its PTX if need be, without compiling it."""
+    return KERNELS.is_compiled(spec, config, signature, arch, with_ptx=with_ptx)
 
 
 def _from_disk(path: Path) -> Artifact | None:

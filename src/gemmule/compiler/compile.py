@@ -16,7 +16,7 @@ from .artifact import Artifact
 from .resources import read_resources
 from .signature import read_entry
 from .source_places import remembered_places
-from .toolchain import REMEDY, toolchain
+from .toolchain import COMPILER_REMEDY, REMEDY, toolchain
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # The compiler has global state and is not thread-safe.
@@ -40,7 +40,7 @@ def compile_kernel(
     """
     what = f"kernel {spec.name} ({config}; {dict(signature)}) for {arch}"
     with COMPILER_LOCK:
-        _check_installed(f"kernel {spec.name} for {arch} is not in the cache, and")
+        _check_installed(f"kernel {spec.name} for {arch} is not in the cache, and", REMEDY)
         buildable = spec.build(config, signature)
         kernel_class: Any = type(buildable.function)
         kernel_class.kernel.set_name_prefix(spec.name, remove_cutlass_symbol=True, keep_mangled_name=False)
@@ -71,18 +71,18 @@ def compile_ptx(buildable: Buildable, arch: Arch) -> str:
         If it does not compile.
     """
     with COMPILER_LOCK:
-        _check_installed("a CuTe kernel is to be compiled, and")
+        _check_installed("a CuTe kernel is to be compiled, and", COMPILER_REMEDY)
         ptx, _ = _code(
             buildable, arch, f"{getattr(buildable.function, '__name__', buildable.function)} for {arch}", True
         )
     return ptx
 
 
-def _check_installed(why: str) -> None:
+def _check_installed(why: str, remedy: str) -> None:
     try:
         import cutlass  # noqa: F401
     except ImportError as error:
-        raise CompilerMissingError(f"{why} the kernel compiler is not installed; {REMEDY}") from error
+        raise CompilerMissingError(f"{why} the kernel compiler is not installed; {remedy}") from error
 
 
 def _code(buildable: Buildable, arch: Arch, what: str, line_info: bool) -> tuple[str, bytes]:

@@ -8,8 +8,10 @@ import sys
 
 #: The newest tested version of nvidia-cutlass-dsl, which packs are built with; pyproject.toml has the range.
 TESTED = "4.8.1"
+#: The remedy where PTX is needed, which the wheel of kernels lacks.
+COMPILER_REMEDY = 'pip install "gemmule[compiler]" compiles it'
 #: The remedies where a kernel is compiled nowhere.
-REMEDY = 'pip install "gemmule[compiler]" compiles it; gemmule-kernels-sm90 has kernels for Hopper GPUs'
+REMEDY = f"{COMPILER_REMEDY}; gemmule-kernels-sm90 has kernels for Hopper GPUs"
 
 
 def toolchain() -> str:

@@ -203,7 +203,8 @@ def _runnable(
         return choice
     from .choices.packed_choice import best_compiled, is_choice_compiled, warn_of_packed
 
-    if is_choice_compiled(choice, problem, arch):
+    # Without a GPU the virtual one runs the kernel, which needs its PTX.
+    if is_choice_compiled(choice, problem, arch, with_ptx=gpu is None):
         return choice
 
     def choose_compiled(one: Problem, among: Sequence[KernelSpec]) -> Choice:

@@ -50,7 +50,7 @@ class CountedKernel:
     """
 
     def __init__(self, spec: KernelSpec, config: Config, signature: Signature, arch: Arch) -> None:
-        self._artifact: Artifact = artifact_for(spec, config, signature, arch)
+        self._artifact: Artifact = artifact_for(spec, config, signature, arch, with_ptx=True)
         self._program = program_of(self._artifact.ptx)
 
     @property

@@ -7,6 +7,7 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -25,9 +26,9 @@ from gemmule.compiler.cache import CacheWarning, KernelCache
 from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import INSTALLED, INSTALLED_FILE, PACKS, PackWarning, write_pack
 from gemmule.core.arch import Arch
-from gemmule.core.errors import CompileError
+from gemmule.core.errors import CompileError, CompilerMissingError
 from gemmule.dispatch.registry import REGISTRY
-from support.artifacts import compiler_is_installed, made
+from support.artifacts import compiler_is_installed, made, mark_of
 
 ARCH = Arch.parse("sm_90a")
 SPEC = next(spec for spec in REGISTRY if spec.name == "gemm_reference")
@@ -76,13 +77,9 @@ def with_manifest(path, **changes):
             archive.writestr(name, content)
 
 
-def mark(artifact):
-    return artifact.ptx.removeprefix("// ")
-
-
 def test_an_installed_pack_is_found_without_a_name(installed, kernels):
-    assert mark(kernels.artifact_for(*what())) == "packed"
-    assert mark(kernels.artifact_for(*what(1))) == "compiled"
+    assert mark_of(kernels.artifact_for(*what())) == "packed"
+    assert mark_of(kernels.artifact_for(*what(1))) == "compiled"
     assert kernels.is_compiled(*what())
     assert [(pack.path, pack.origin) for pack in PACKS.all()] == [(installed, ORIGIN)]
 
@@ -97,13 +94,13 @@ def test_the_command_names_it(installed):
 def test_it_is_behind_the_packs_that_are_named(installed, kernels, tmp_path, monkeypatch):
     write_pack(tmp_path / "named.pack", [(artifact_key(*what()), made(*what(), mark="named").as_bytes())])
     monkeypatch.setenv("GEMMULE_PACK", str(tmp_path / "named.pack"))
-    assert mark(kernels.artifact_for(*what())) == "named"
+    assert mark_of(kernels.artifact_for(*what())) == "named"
 
 
 def test_nothing_is_installed(kernels):
     if PACKS.installed():
         pytest.skip("gemmule-kernels-sm90 is installed")
-    assert mark(kernels.artifact_for(*what())) == "compiled"
+    assert mark_of(kernels.artifact_for(*what())) == "compiled"
 
 
 def _truncated(path):
@@ -128,7 +125,7 @@ def _other_sources(path):
 def test_a_foreign_or_damaged_pack_is_refused_by_name_in_one_line(installed, kernels, change, why):
     change(installed)
     with pytest.warns(PackWarning) as told:
-        assert mark(kernels.artifact_for(*what())) == "compiled"
+        assert mark_of(kernels.artifact_for(*what())) == "compiled"
     (line,) = [str(warning.message) for warning in told]
     assert "gemmule-kernels-sm90" in line
     assert str(installed) in line
@@ -137,15 +134,16 @@ def test_a_foreign_or_damaged_pack_is_refused_by_name_in_one_line(installed, ker
     assert "\n" not in line
     assert not PACKS.installed()
     # Warnings are errors: it was the only one.
-    assert mark(kernels.artifact_for(*what(1))) == "compiled"
+    assert mark_of(kernels.artifact_for(*what(1))) == "compiled"
 
 
 def test_a_pack_of_these_sources_that_lacks_a_kernel_is_not_refused(installed, kernels):
-    assert mark(kernels.artifact_for(*what(1))) == "compiled"
+    assert mark_of(kernels.artifact_for(*what(1))) == "compiled"
     assert [pack.path for pack in PACKS.installed()] == [installed]
 
 
-def test_a_pack_is_the_same_bytes_in_any_order_and_place(tmp_path, kernels):
+def test_a_pack_is_the_same_bytes_in_any_order_and_place(tmp_path, kernels, monkeypatch):
+    monkeypatch.setattr(packs, "BLOCK", 8)
     contents = [(artifact_key(*what(n)), made(*what(n)).as_bytes(compressed=False)) for n in range(packs.BLOCK + 2)]
     others = [spec for spec in REGISTRY if spec.name in ("gemm_reference", "g04_register_tile")]
     (tmp_path / "sub").mkdir()
@@ -156,8 +154,45 @@ def test_a_pack_is_the_same_bytes_in_any_order_and_place(tmp_path, kernels):
     assert first.path.stat().st_size < plain.path.stat().st_size
     assert len(first.kernels) == len(contents)
     for pack in (first, plain):
-        assert [pack.artifact(key) for key, _ in contents] == [made(*what(n)) for n in range(len(contents))]
+        artifacts = [made(*what(n)) for n in range(len(contents))]
+        # The virtual GPU alone reads PTX, more than half of the bytes.
+        expected = [one.without_ptx() for one in artifacts] if pack is first else artifacts
+        assert [pack.artifact(key) for key, _ in contents] == expected
         assert pack.artifact("another") is None
+
+
+def test_ptx_that_is_not_packed_is_compiled_or_named_with_the_remedy(installed, kernels):
+    assert mark_of(kernels.artifact_for(*what())) == "packed"
+    assert kernels.is_compiled(*what())
+    assert not kernels.is_compiled(*what(), with_ptx=True)
+
+    def missing(*what):
+        raise CompilerMissingError("the kernel compiler is not installed; gemmule-kernels-sm90 has it")
+
+    without = KernelCache(PACKS, missing)
+    for number, found in ((0, r" pack{}; the pack \S*kernels\.pack has its machine code only,"), (1, r" pack{},")):
+        with pytest.raises(CompilerMissingError) as raised:
+            without.artifact_for(*what(number), with_ptx=True)
+        assert re.fullmatch(
+            r"the virtual GPU interprets PTX, that of gemm_reference for sm_90a is neither in the cache nor in a"
+            + found.format("")
+            + r' and the kernel compiler is not installed; pip install "gemmule\[compiler\]" compiles it',
+            str(raised.value),
+        )
+    assert mark_of(without.artifact_for(*what())) == "packed"
+    # With a compiler it is compiled, and cached for the GPU too.
+    assert mark_of(kernels.artifact_for(*what(), with_ptx=True)) == "compiled"
+    assert mark_of(kernels.artifact_for(*what())) == "compiled"
+    assert kernels.is_compiled(*what(), with_ptx=True)
+
+
+def test_a_later_pack_has_the_ptx(installed, kernels, tmp_path, monkeypatch):
+    PACKS.load(packs.read_pack(written(tmp_path / "code.pack")))
+    assert mark_of(kernels.artifact_for(*what())) == "packed"
+    with_ptx = [(artifact_key(*what()), made(*what(), mark="whole").as_bytes())]
+    write_pack(tmp_path / "named.pack", with_ptx)
+    monkeypatch.setenv("GEMMULE_PACK", str(tmp_path / "named.pack"))
+    assert mark_of(kernels.artifact_for(*what(), with_ptx=True)) == "whole"
 
 
 def block_pack(path, contents, block=None, sizes=None):
@@ -207,7 +242,7 @@ def test_a_kernel_under_the_key_of_another_is_refused(tmp_path, kernels):
     )
     PACKS.load(pack)
     with pytest.warns(CacheWarning, match=r"x\.pack is damaged: .*another kernel under the key .*; make it again with"):
-        assert mark(kernels.artifact_for(*what())) == "compiled"
+        assert mark_of(kernels.artifact_for(*what())) == "compiled"
 
 
 def test_a_packed_kernel_needs_no_import_of_the_compiler(installed, tmp_path):
@@ -218,14 +253,14 @@ def test_a_packed_kernel_needs_no_import_of_the_compiler(installed, tmp_path):
         from gemmule.dispatch.registry import REGISTRY
         spec = next(spec for spec in REGISTRY if spec.name == {SPEC.name!r})
         arch = Arch.parse("sm_90a")
-        print(artifact_for(spec, spec.default, spec.signatures(arch)[0], arch).ptx)
+        print(artifact_for(spec, spec.default, spec.signatures(arch)[0], arch).cubin[-6:].decode())
         assert "cutlass" not in sys.modules and {PACKAGE!r} not in sys.modules
     """)
     path = os.pathsep.join([str(tmp_path / "site"), *sys.path])
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
     )
-    assert run.stdout == "// packed\n", run.stderr
+    assert run.stdout == "packed\n", run.stderr
 
 
 def test_sources_are_read_once_where_nothing_is_compiled(monkeypatch, kernels):

@@ -22,7 +22,7 @@ from gemmule.compiler.pack import PACKS, read_pack, write_pack
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError, FileFormatError
 from gemmule.dispatch.registry import REGISTRY
-from support.artifacts import made
+from support.artifacts import made, mark_of
 
 ARCH = Arch.parse("sm_80")
 SPECS = {spec.name: spec for spec in REGISTRY if spec.name in ("gemm_reference", "g04_register_tile")}
@@ -58,10 +58,6 @@ def packed(path, *whats, mark="packed", tables=None):
     return write_pack(path, [(artifact_key(*x), made(*x, mark=mark).as_bytes()) for x in whats], tables)
 
 
-def mark(artifact):
-    return artifact.ptx.removeprefix("// ")
-
-
 def test_process_then_cache_then_packs_then_compiler(tmp_path, monkeypatch, kernels, compiled):
     packed(tmp_path / "named.pack", what(), what(which=1), mark="named")
     packed(tmp_path / "first.pack", what(), mark="first")
@@ -69,7 +65,7 @@ def test_process_then_cache_then_packs_then_compiler(tmp_path, monkeypatch, kern
 
     def found(*key):
         kernels.unload()
-        return mark(kernels.artifact_for(*key))
+        return mark_of(kernels.artifact_for(*key))
 
     monkeypatch.setenv("GEMMULE_PACK", str(tmp_path / "named.pack"))
     assert found(*what()) == "named"
@@ -167,14 +163,14 @@ def test_a_member_that_is_not_what_was_packed(tmp_path, kernels, compiled):
             archive.writestr(name, content)
     gm.load_pack(path)
     with pytest.warns(CacheWarning, match=r"x\.pack is damaged: kernels/.* has another digest; make it again with"):
-        assert mark(kernels.artifact_for(*what())) == "compiled"
+        assert mark_of(kernels.artifact_for(*what())) == "compiled"
     assert len(compiled) == 1
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 3}, "format 3"),
+        ({"format": 4}, "format 4"),
         ({"format": True}, "format True"),
         ({"compressed": True}, "format 1, compressed; this version of gemmule reads .* make it again with this"),
         ({"blocks": {"blocks/0000.xz": {"x": 3}}}, r"lacks blocks/0000\.xz"),
@@ -228,7 +224,7 @@ def test_without_a_compiler_the_message_names_the_packs(tmp_path):
     kernels = KernelCache(PACKS, missing)
     packed(tmp_path / "x.pack", what())
     gm.load_pack(tmp_path / "x.pack")
-    assert mark(kernels.artifact_for(*what())) == "packed"
+    assert mark_of(kernels.artifact_for(*what())) == "packed"
     with pytest.raises(CompilerMissingError, match=r"not installed\. The packs .*another version.*x\.pack"):
         kernels.artifact_for(*what(which=1))
 
@@ -290,7 +286,7 @@ def _one_process(barrier, results, compiles):
     barrier.wait()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = [mark(kernels.artifact_for(*what())), mark(kernels.artifact_for(*what(which=1)))]
+        found = [mark_of(kernels.artifact_for(*what())), mark_of(kernels.artifact_for(*what(which=1)))]
     results.put((found, [str(warning.message) for warning in caught]))
 
 
@@ -329,7 +325,7 @@ def test_a_damaged_file_that_another_process_set_aside_first(monkeypatch, kernel
 
     monkeypatch.setattr(type(path), "replace", gone)
     # Warnings are errors: there is nothing to tell.
-    assert mark(kernels.artifact_for(*what())) == "compiled"
+    assert mark_of(kernels.artifact_for(*what())) == "compiled"
 
 
 def test_a_damaged_file_that_another_process_wrote_again(monkeypatch, kernels):
@@ -344,7 +340,7 @@ def test_a_damaged_file_that_another_process_wrote_again(monkeypatch, kernels):
     path = cache.cache_folder() / (artifact_key(*what()) + ".kernel")
     made(*what(), mark="again").save(path)
     monkeypatch.setattr(Artifact, "load", classmethod(damaged_once))
-    assert mark(kernels.artifact_for(*what())) == "again"
+    assert mark_of(kernels.artifact_for(*what())) == "again"
     assert path.exists()
 
 
@@ -357,7 +353,7 @@ def test_sixteen_processes_write_one_pack(tmp_path):
     def write(number):
         for _ in range(5):
             packed(path, what(), mark=str(number))
-            assert mark(read_pack(path).artifact(key)).isdigit()
+            assert mark_of(read_pack(path).artifact(key)).isdigit()
 
     processes = [context.Process(target=write, args=(number,)) for number in range(16)]
     for process in processes:
@@ -372,9 +368,9 @@ def test_an_open_pack_stays_what_it_was(tmp_path):
     path, key = tmp_path / "x.pack", artifact_key(*what())
     first = packed(path, what(), mark="first")
     packed(path, what(), mark="second")
-    assert mark(first.artifact(key)) == "first"
+    assert mark_of(first.artifact(key)) == "first"
     path.unlink()
-    assert mark(first.artifact(key)) == "first"
+    assert mark_of(first.artifact(key)) == "first"
 
 
 def test_a_pack_holds_plain_data(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 
+import numpy as np
 import pytest
 
 import gemmule as gm
@@ -337,3 +338,30 @@ def test_a_grouped_product_runs_by_the_best_packed_config(packed, dtype):
     assert choice().config in others
     packed((problem, first))
     assert choice() == first
+
+
+def test_the_virtual_gpu_needs_the_ptx_of_a_packed_kernel(packed, tmp_path):
+    """No other packed kernel runs, and no warning says so: the call is one error with the remedy."""
+    a, b = np.ones((40, 24), np.float32), np.ones((24, 40), np.float32)
+    problem = contiguous_gemm(40, 40, 24, ("float32",) * 3)
+    choice, kernels = choose(problem, ARCH), {}
+    for spec in (choice.spec, *(one for one in REGISTRY if one.name == "gemm_reference")):
+        what = (spec, spec.default, spec.signature(problem, spec.default), ARCH)
+        kernels[artifact_key(*what)] = made(*what).as_bytes()
+    PACKS.load(write_pack(tmp_path / "x.pack", kernels.items(), origin="gemmule-kernels-sm90 0.1"))
+    clear_choices()
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(CompilerMissingError, match=r'x\.pack has its machine code only, .*"gemmule\[compiler\]"'),
+    ):
+        warnings.simplefilter("error")
+        gm.matmul(a, b, executor="vgpu")
+    assert packed_choice.is_choice_compiled(choice, problem, ARCH)
+    assert not packed_choice.is_choice_compiled(choice, problem, ARCH, with_ptx=True)
+    # A pack with PTX of another kernel: that runs, with a warning.
+    other = next(what for what in kernels if what.startswith("gemm_reference"))
+    PACKS.load(write_pack(tmp_path / "y.pack", [(other, kernels[other])]))
+    cache.KERNELS.unload()
+    clear_choices()
+    with pytest.warns(PackedKernelWarning, match=f"{choice.spec.name} .*gemm_reference"):
+        assert choose(problem, ARCH).spec.name == "gemm_reference"

@@ -13,7 +13,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.errors import ArgumentError, CompilerMissingError, KernelFailedError, UnsupportedError
 
 from ..compile import COMPILER_LOCK
-from ..toolchain import REMEDY
+from ..toolchain import COMPILER_REMEDY
 from .arguments import CuteArguments
 from .shared_tiles import SharedTiles
 
@@ -130,8 +130,8 @@ def check_compiler() -> None:
         import cutlass  # noqa: F401
     except ImportError as error:
         raise CompilerMissingError(
-            f"a CuTe kernel is to be compiled, and the compiler is not installed; {REMEDY}"
-        ) from (error)
+            f"a CuTe kernel is to be compiled, and the compiler is not installed; {COMPILER_REMEDY}"
+        ) from error
 
 
 def _first_line(text: str) -> str:

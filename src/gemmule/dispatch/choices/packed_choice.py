@@ -25,10 +25,13 @@ _warned: set[tuple[str, Config, Signature]] = set()
 
 
 def best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], gpu: GpuRates | None) -> Choice | None:
-    """Return the choice of least predicted time among compiled kernels, else the first of the registry, or None."""
+    """Return the choice of least predicted time among compiled kernels, else the first of the registry, or None.
+
+    Without a GPU the virtual one runs it, which needs its PTX.
+    """
     best: Choice | None = None
     # Kernels that prepare operands choose the product's among compiled ones, too.
-    rates = dataclasses.replace(gpu or H200_RATES.on(arch), eligible=_eligible(arch))
+    rates = dataclasses.replace(gpu or H200_RATES.on(arch), eligible=_eligible(arch, gpu is None))
     for spec, _ in candidates_of(problem, (tuple(registry), arch))[0]:
         if not has_any(spec, arch):
             continue
@@ -41,7 +44,7 @@ def best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], 
             continue
 
         def eligible(config: Config, spec: KernelSpec = spec) -> bool:
-            return is_choice_compiled(Choice(spec, config, gpu=rates), problem, arch)
+            return is_choice_compiled(Choice(spec, config, gpu=rates), problem, arch, with_ptx=gpu is None)
 
         try:
             config, _, _, cost = config_for(spec, inner, arch, rates if gpu is not None else None, eligible)
@@ -58,11 +61,11 @@ def best_compiled(problem: Problem, arch: Arch, registry: Sequence[KernelSpec], 
 
 
 @functools.cache
-def _eligible(arch: Arch) -> Callable[[KernelSpec, Problem, Config], bool]:
+def _eligible(arch: Arch, with_ptx: bool) -> Callable[[KernelSpec, Problem, Config], bool]:
     """Return whether a config is compiled for a problem: one function for each architecture, as rates are compared."""
 
     def eligible(spec: KernelSpec, problem: Problem, config: Config) -> bool:
-        return is_compiled(spec, config, spec.signature(problem, config), arch)
+        return is_compiled(spec, config, spec.signature(problem, config), arch, with_ptx=with_ptx)
 
     return eligible
 
@@ -71,10 +74,11 @@ def _eligible(arch: Arch) -> Callable[[KernelSpec, Problem, Config], bool]:
 register_clear(_eligible.cache_clear)
 
 
-def is_choice_compiled(choice: Choice, problem: Problem, arch: Arch) -> bool:
+def is_choice_compiled(choice: Choice, problem: Problem, arch: Arch, *, with_ptx: bool = False) -> bool:
     """Return whether all kernels of a choice are compiled."""
     chain, _ = choice.launches(inner_problem(problem, choice.spec.batch_dims))
-    return all(is_compiled(one.spec, one.config, one.spec.signature(one.problem, one.config), arch) for one in chain)
+    compiled = _eligible(arch, with_ptx)
+    return all(compiled(one.spec, one.problem, one.config) for one in chain)
 
 
 class PackedKernelWarning(UserWarning):
