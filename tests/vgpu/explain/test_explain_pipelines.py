@@ -239,10 +239,22 @@ def run(*arguments):
 def test_packing_is_a_launch_before():
     found = explained("hopper_gemm_repacked", "100,70,90")
     assert found.choice.spec.name in ("hopper_gemm", "hopper_gemm_unaligned")
-    before = found.as_json()["before"]
+    (before,) = found.as_json()["before"]
     # A and B read, and written with rows of whole 128 bytes.
     assert before["bytes"] == 2 * (100 * 90 + 90 * 70) + 2 * (100 * 128 + 90 * 128)
-    assert "Before it hopper_gemm_repacked prepares operands" in page(found)
+    text = page(found)
+    assert text.startswith("hopper_gemm_repacked, 100 x 70 x 90, H100")
+    assert "hopper_gemm_repacked prepares operands before: " in text
+
+
+def test_the_title_is_of_the_kernel_that_was_named_and_its_bound_of_all_launches():
+    found = explained("gemm_upcast", "256,256,256", chip="rtx4090")
+    title = page(found).split("\n\n")[0].replace("\n", " ")
+    assert title.startswith("gemm_upcast, 256 x 256 x 256, RTX 4090: at most ")
+    assert title.endswith("in mma_sync_gemm, the last of its launches")
+    whole = found.rate(found.least_seconds + found.before[0].seconds)
+    assert f"at most {whole / 1e3:.4g} TFLOP/s" in title
+    assert whole < 0.8 * found.rate(found.least_seconds)
 
 
 def test_sums_that_small_problems_do_not_keep_aside_are_refused():

@@ -194,7 +194,8 @@ def _next_kernel(
         matrix.rows * matrix.cols * matrix.dtype.itemsize for name, matrix in problem.operands().items()
         if name in packed
     ) + sum(then.workspaces.values())  # fmt: skip
-    return dataclasses.replace(explained, before=Before(choice.spec.name, moved, moved / explained.bandwidth))
+    before = Before(choice.spec.name, moved, moved / explained.bandwidth)
+    return dataclasses.replace(explained, before=(before, *explained.before))
 
 
 def _warp_registers(run: Run) -> tuple[int, ...]:

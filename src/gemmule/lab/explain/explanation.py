@@ -83,7 +83,12 @@ class Explanation:
     #: Registers of a thread that warps ask for by themselves, giving up or taking some; none where no warp does.
     warp_registers: tuple[int, ...] = ()
     timeline: Timeline | None = None  #: The pipeline of a kernel whose k-tiles TMA loads.
-    before: Before | None = None  #: A launch that comes first.
+    before: tuple[Before, ...] = ()  #: Launches that prepare operands, that of the kernel which was named first.
+
+    @property
+    def named(self) -> str:
+        """The kernel that was named: the first launch."""
+        return self.before[0].kernel if self.before else self.choice.spec.name
 
     @property
     def persistent(self) -> bool:
@@ -254,7 +259,7 @@ class Explanation:
             "tiles": self.tiles,
             "warp_registers": list(self.warp_registers),
             "timeline": timeline_dict(self.timeline) if self.timeline is not None else None,
-            "before": dataclasses.asdict(self.before) if self.before is not None else None,
+            "before": [dataclasses.asdict(one) for one in self.before],
         }
         return found
 

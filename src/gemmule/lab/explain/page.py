@@ -51,12 +51,15 @@ def page(explained: Explanation, width: int = WIDTH) -> str:
 
 def _verdict(explained: Explanation, width: int) -> str:
     """Return the bound and the unit that sets it, in a line."""
-    what = f"{explained.choice.spec.name}, {' x '.join(map(str, extents(explained.problem)))}, {explained.chip.name}"
-    most = explained.rate(explained.least_seconds)
+    what = f"{explained.named}, {' x '.join(map(str, extents(explained.problem)))}, {explained.chip.name}"
+    least = explained.least_seconds
+    most = explained.rate(None if least is None else least + sum(one.seconds for one in explained.before))
     if most is None or explained.longest is None:
         return _wrapped(f"{what}: no bound, since times of units are missing", width)
-    rate = _rate(most, explained.flop > 0)
-    return _wrapped(f"{what}: at most {rate}{_share(explained, most)}, bound by {explained.longest.unit}", width)
+    rate, unit = _rate(most, explained.flop > 0), explained.longest.unit
+    if explained.before:
+        unit += f" in {explained.choice.spec.name}, the last of its launches"
+    return _wrapped(f"{what}: at most {rate}{_share(explained, most)}, bound by {unit}", width)
 
 
 def _share(explained: Explanation, most: float) -> str:
@@ -78,15 +81,15 @@ def _head(explained: Explanation, width: int) -> str:
         what = f"{size}, {problem.itemsize} bytes an element, {'copied' if is_copy(usual) else 'transposed'}"
     signature = " ".join(f"{name}={value}" for name, value in explained.choice.signature(problem))
     lines = [
+        *(
+            f"{one.kernel} prepares operands before: {_scaled(one.bytes)}B read and written, "
+            f"{one.seconds * 1e3:.4g} ms at the bandwidth of device memory. All below is of {spec.name}."
+            for one in explained.before
+        ),
         f"{spec.name}: {spec.summary}",
         f"{what}, on {explained.chip.name}",
         f"config {config}{_origin(explained.choice)}; compiled for {explained.arch}, {signature}",
     ]
-    if (before := explained.before) is not None:
-        lines.append(
-            f"This is the second launch. Before it {before.kernel} prepares operands: {_scaled(before.bytes)}B read "
-            f"and written, {before.seconds * 1e3:.4g} ms at the bandwidth of device memory."
-        )
     if explained.arch_note:
         lines.append(f"{explained.arch_note}.")
     return "\n".join(_wrapped(line, width) for line in lines)
