@@ -210,9 +210,7 @@ def has_any(spec: KernelSpec, arch: Arch) -> bool:
     return KERNELS.has_any(spec, arch)
 
 
-def is_compiled(
-    spec: KernelSpec, config: Config, signature: Signature, arch: Arch, *, with_ptx: bool = False
-) -> bool:
+def is_compiled(spec: KernelSpec, config: Config, signature: Signature, arch: Arch, *, with_ptx: bool = False) -> bool:
     """Return whether the kernel is in the cache or in a pack, with its PTX if need be, without compiling it."""
     return KERNELS.is_compiled(spec, config, signature, arch, with_ptx=with_ptx)
 

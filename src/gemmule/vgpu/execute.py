@@ -43,9 +43,7 @@ def run_kernel(
         return
     arch, programs = virtual_arch(), []
     for one in chain:
-        artifact = artifact_for(
-            one.spec, one.config, one.spec.signature(one.problem, one.config), arch, with_ptx=True
-        )
+        artifact = artifact_for(one.spec, one.config, one.spec.signature(one.problem, one.config), arch, with_ptx=True)
         artifact.check_launch(one.launch)
         programs.append((program_of(artifact.ptx), one))
     itemsizes = {name: matrix.dtype.itemsize for name, matrix in problem.operands().items()}

@@ -149,7 +149,7 @@ def test_messages_of_packs_say_what_helps(monkeypatch):
     for content, told in (
         (
             b'{"format": 9, "members": {}, "toolchain": "x"}',
-            "reads formats 1 and 2; make it again with this version, or install",
+            "reads formats 1 to 3; make it again with this version, or install",
         ),
         (
             b'{"format": 1, "members": {"kernels/a.kernel": "0"}, "toolchain": "x"}',

@@ -85,8 +85,8 @@ def plan_line(session: StreamSession) -> str:
         predicted = engine.chosen.prediction
         usual = "" if engine.chosen.rates.measured else " at usual rates"
         return f"{text}; expected {predicted.seconds:.3g} s{usual}, bound by {predicted.bottleneck}"
-    constant = -(-(resident_memory() + LIBRARY_BYTES) >> 20)
-    return f"{text}; memory limit {format_bytes(session.limit)}, plus about {constant} MiB of Python and its libraries"
+    constant = format_bytes(-(-(resident_memory() + LIBRARY_BYTES) >> 20) << 20, up=True, like=session.limit)
+    return f"{text}; memory limit {format_bytes(session.limit)}, plus about {constant} of Python and its libraries"
 
 
 def extents_of(plan: StreamPlan | DevicePlan) -> str:
@@ -155,15 +155,20 @@ def _device_figures(chosen: Budgeted) -> dict[str, Any]:
 def _device_lines(chosen: Budgeted) -> list[str]:
     plan, predicted, budgets = chosen.plan, chosen.prediction, chosen.budgets
     works = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in predicted.works.items() if seconds)
-    buffers = ", ".join(f"{count} of {format_bytes(size)} for {name}" for name, (count, size) in plan.buffers.items())
+    buffers = ", ".join(
+        f"{count} of {format_bytes(size, like=budgets.device)} for {name}"
+        for name, (count, size) in plan.buffers.items()
+    )
     least, most = chosen.between
     between = f" ({least:.3g} to {most:.3g} s, as the disk's rate varied)" if most > 1.01 * least else ""
     return [
         f"{extents_of(plan)}: expected {predicted.seconds:.4g} s, bound by {predicted.bottleneck}",
         f"plan: {_tiles(plan)}",
-        f"device memory: {format_bytes(plan.device_bytes, up=True)} ({buffers})",
-        f"host memory: {format_bytes(chosen.memory_bytes, up=True)} of {format_bytes(budgets.memory)}, "
-        f"{format_bytes(chosen.pinned_bytes, up=True)} of it pinned, of {format_bytes(budgets.pinned)}",
+        f"device memory: {format_bytes(plan.device_bytes, up=True, like=budgets.device)} ({buffers})",
+        f"host memory: {format_bytes(chosen.memory_bytes, up=True, like=budgets.memory)} of "
+        f"{format_bytes(budgets.memory)}, "
+        f"{format_bytes(chosen.pinned_bytes, up=True, like=budgets.pinned)} of it pinned, of "
+        f"{format_bytes(budgets.pinned)}",
         f"to the device {predicted.bytes_in / 1e9:.4g} GB, back {predicted.bytes_out / 1e9:.4g} GB",
         f"busy: {works}",
         f"expected: {predicted.seconds:.4g} s{between}, {predicted.exposed_share:.1%} of it exposed copies",

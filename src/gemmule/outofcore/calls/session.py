@@ -19,7 +19,7 @@ from ..journal.resumption import Work, finished_tiles, open_work
 from ..stores.matrix import Finished, MatrixSink
 from ..stores.opening import result_target
 from ..stores.target import Target
-from ..tiles.memory_budget import given_bytes, memory_limit, parse_bytes
+from ..tiles.memory_budget import given_bytes, memory_limit
 from ..tiles.problem import StreamProblem
 from ..tiles.report import Report
 from ..tiles.result_rules import output_dtype, result_dtype
@@ -134,7 +134,9 @@ class StreamSession:
         if device is None:
             executor = chosen_executor(request.executor, precision, *problem.dtype_names, self.limit)
             return plan_host_engine(problem, *stack.enter_context(executor), place)
-        limits = Limits(_bytes(request.device_memory), _bytes(request.pinned_memory), self.limit)
+        limits = Limits(
+            _bytes(request.device_memory, "device_memory"), _bytes(request.pinned_memory, "pinned_memory"), self.limit
+        )
         if limits.pinned is None:
             limits = dataclasses.replace(limits, pinned=min(PINNED_BYTES, self.limit))
         return plan_device_engine(
@@ -259,5 +261,5 @@ def device_of(request: Request, problem: StreamProblem) -> str | None:
     return through_device
 
 
-def _bytes(amount: int | str | None) -> int | None:
-    return parse_bytes(amount) if isinstance(amount, str) else amount
+def _bytes(amount: int | str | None, name: str) -> int | None:
+    return None if amount is None else given_bytes(amount, name)

@@ -300,7 +300,7 @@ def _planned_before(target: Target, record: Any, plan: PlanT, memory: int, input
     if before.memory_bytes > memory:
         raise MemoryLimitError(
             f"memory limit {format_bytes(memory)} is too small to go on with the unfinished work on {target.name}; "
-            f"give memory='{amount(before.memory_bytes)}' or more, or start afresh with resume=False"
+            f"give memory='{amount(before.memory_bytes, memory)}' or more, or start afresh with resume=False"
         )
     return before
 

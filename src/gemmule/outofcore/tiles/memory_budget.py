@@ -21,9 +21,25 @@ _CONTROL_GROUP = (
 )
 #: Assumed where the system does not say how much memory is available.
 FALLBACK_BYTES = 2 << 30
+_BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_DECIMAL = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
-def parse_bytes(text: str, name: str = "memory") -> int:
+class GivenBytes(int):
+    """Bytes that an argument names; messages state amounts in its units, multiples of 1000 or 1024, or bytes."""
+
+    units: tuple[tuple[int, str], ...] = ()
+
+    @classmethod
+    def of(cls, size: int, unit: str) -> GivenBytes:
+        """Return bytes that were given in a unit, such as ``MB``."""
+        found = cls(size)
+        if unit.lower() not in ("", "b"):
+            found.units = _BINARY if "i" in unit.lower() else _DECIMAL
+        return found
+
+
+def parse_bytes(text: str, name: str = "memory") -> GivenBytes:
     """Return the bytes that e.g. ``256MiB``, ``2GB`` or ``1.5GiB`` means; `name` is the argument, for messages.
 
     Raises
@@ -38,10 +54,10 @@ def parse_bytes(text: str, name: str = "memory") -> int:
     size = float(match[1]) * unit
     if not 1 <= size < 2**63:
         raise ArgumentError(f"{name}={text!r} is no amount that a computer has; give one like 256MiB")
-    return int(size)
+    return GivenBytes.of(int(size), match[2])
 
 
-def given_bytes(size: Any, name: str) -> int:
+def given_bytes(size: Any, name: str) -> GivenBytes:
     """Return the bytes that the argument called `name` means, as a number or as text.
 
     Raises
@@ -51,27 +67,33 @@ def given_bytes(size: Any, name: str) -> int:
     """
     if isinstance(size, str):
         return parse_bytes(size, name)
+    if isinstance(size, GivenBytes):
+        return size
     try:
         count = operator.index(size)
     except TypeError:
         count = 0
     if count < 1 or isinstance(size, bool):
         raise ArgumentError(f"{name}={shown(size)} is not an amount of memory; give whole bytes, or text like '256MiB'")
-    return count
+    return GivenBytes(count)
 
 
-def format_bytes(size: int, *, up: bool = False) -> str:
-    """Return `size` for people, e.g. ``256 MiB``; with `up`, never less than it is."""
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+def format_bytes(size: int, *, up: bool = False, like: int | None = None) -> str:
+    """Return `size` for people, e.g. ``256 MiB``; with `up`, never less than it is.
+
+    It is in its own units, or those of `like`, which an argument named; else in multiples of 1024.
+    """
+    given = size if like is None else like
+    for unit, name in given.units if isinstance(given, GivenBytes) else _BINARY:
         if size >= unit:
             amount = -(-size * 10 // unit) / 10 if up else size / unit
             return f"{amount:.1f} {name}".replace(".0 ", " ")
     return f"{size} bytes"
 
 
-def amount(size: int) -> str:
-    """Return `size` as an argument that is never less than it, e.g. ``256MiB``."""
-    return format_bytes(size, up=True).replace(" bytes", "").replace(" ", "")
+def amount(size: int, like: int | None = None) -> str:
+    """Return `size` as an argument that is never less than it, e.g. ``256MiB``, in the units of `like`."""
+    return format_bytes(size, up=True, like=like).replace(" bytes", "").replace(" ", "")
 
 
 def available_memory() -> int:
@@ -115,5 +137,5 @@ def resident_memory() -> int:
 
 
 def memory_limit(memory: str | int | None) -> int:
-    """Return the requested bytes, or half of the available memory by default."""
+    """Return the requested bytes, with their unit, or half of the available memory by default."""
     return available_memory() // 2 if memory is None else given_bytes(memory, "memory")

@@ -16,6 +16,7 @@ from gemmule.outofcore.device.planner.budgets import Budgets, Staging, binding_l
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.rings import cut_rings, pinned_bytes
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.memory_budget import GivenBytes
 from gemmule.outofcore.tiles.plan import Operand, Product
 
 F4 = np.dtype("f4")
@@ -42,7 +43,7 @@ def chosen(count, shape, block_shape, symmetric, budgets, staging=STAGED, rates=
 def least(count, shape, block_shape, symmetric, name, staging=STAGED):
     """Return the least that is named when one budget is a byte."""
     with pytest.raises(MemoryLimitError) as refused:
-        chosen(count, shape, block_shape, symmetric, dataclasses.replace(AMPLE, **{name: 1}), staging)
+        chosen(count, shape, block_shape, symmetric, dataclasses.replace(AMPLE, **{name: GivenBytes(1)}), staging)
     return int(re.search(r"at least (\d+) bytes", str(refused.value))[1])
 
 
@@ -55,7 +56,9 @@ def test_the_least_that_is_named_works_and_a_byte_less_does_not(count, shape, bl
     amount = least(count, shape, block_shape, symmetric, name, staging)
     argument = "memory" if name == "memory" else f"{name}_memory"
     with pytest.raises(MemoryLimitError, match=f"at least {amount} bytes.*give {argument}="):
-        chosen(count, shape, block_shape, symmetric, dataclasses.replace(AMPLE, **{name: amount - 1}), staging)
+        chosen(
+            count, shape, block_shape, symmetric, dataclasses.replace(AMPLE, **{name: GivenBytes(amount - 1)}), staging
+        )
     budgets = dataclasses.replace(AMPLE, **{name: amount})
     found = chosen(count, shape, block_shape, symmetric, budgets, staging)
     assert found.plan.device_bytes <= budgets.device

@@ -117,7 +117,7 @@ def test_a_matrix_times_its_transpose_is_seen(folder):
 
 
 def test_too_little_device_memory_is_refused_with_what_would_do(folder):
-    refused = run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "9KiB")
+    refused = run("A.npy", "B.npy", "-o", "C.npy", "--device-memory", "9216")
     assert refused.exit_code == 1
     assert "takes at least" in refused.stderr
     assert "--device-memory" in refused.stderr

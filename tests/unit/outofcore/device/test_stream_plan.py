@@ -15,6 +15,7 @@ from gemmule.outofcore.device.planner.part_edges import edges, ramped
 from gemmule.outofcore.device.planner.plan import DevicePlan
 from gemmule.outofcore.device.planner.rates import Rates
 from gemmule.outofcore.device.planner.schedule import operations
+from gemmule.outofcore.tiles.memory_budget import GivenBytes
 from gemmule.outofcore.tiles.plan import Operand, Product
 from support.outofcore.simulated_runs import simulate
 
@@ -120,7 +121,7 @@ def test_the_least_memory_is_the_least(shape, strategy, symmetric):
     chosen = choose_plan(wanted, F4, least, FP32, symmetric=symmetric, strategy=strategy)
     assert chosen.plan.device_bytes <= least
     with pytest.raises(MemoryLimitError, match=f"at least {least} bytes"):
-        choose_plan(wanted, F4, least - 1, FP32, symmetric=symmetric, strategy=strategy)
+        choose_plan(wanted, F4, GivenBytes(least - 1), FP32, symmetric=symmetric, strategy=strategy)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -26,6 +26,7 @@ from gemmule.outofcore.device.planner.schedule import operations
 from gemmule.outofcore.stores.arrays import ArraySource
 from gemmule.outofcore.stores.opening import result_target
 from gemmule.outofcore.tiles.bands import Band, cut_into_bands
+from gemmule.outofcore.tiles.memory_budget import GivenBytes
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.outofcore.tiles.search import plan_product
 from support.outofcore.dask_workers import cluster, noted  # noqa: F401 - a fixture
@@ -144,7 +145,7 @@ def test_blocks_that_no_square_tile_holds_are_computed_whole(rng):
     assert large.symmetric
     assert large.tile_m in (2400, 3000)
     with pytest.raises(gm.MemoryLimitError, match=str(least_memory(product, F4))):
-        choose_plan(product, F4, 1000, rates, symmetric=True)
+        choose_plan(product, F4, GivenBytes(1000), rates, symmetric=True)
 
 
 @pytest.mark.parametrize("strategy", ["c-stationary", "resident-c"])

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, MemoryLimitError
-from gemmule.outofcore.tiles.memory_budget import available_memory, format_bytes, parse_bytes, resident_memory
+from gemmule.outofcore.tiles.memory_budget import (
+    GivenBytes,
+    available_memory,
+    format_bytes,
+    parse_bytes,
+    resident_memory,
+)
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.outofcore.tiles.search import least_memory, plan_product
 from gemmule.outofcore.tiles.slots import Slots
@@ -41,8 +47,12 @@ def test_too_little_memory_is_refused_with_what_would_do():
     least = least_memory(problem, tile_bytes)
     assert plan_product(problem, least, tile_bytes).memory_bytes <= least
     with pytest.raises(MemoryLimitError, match=f"at least {least} bytes") as caught:
-        plan_product(problem, least - 1, tile_bytes)
-    assert "give memory='8KiB' or more" in str(caught.value)
+        plan_product(problem, GivenBytes(least - 1), tile_bytes)
+    assert str(caught.value).endswith(f"; give memory='{least}' or more")
+    with pytest.raises(MemoryLimitError, match=r"limit 7 KiB is .* at least 8 KiB; give memory='8KiB' or more$"):
+        plan_product(problem, parse_bytes("7KiB"), tile_bytes)
+    with pytest.raises(MemoryLimitError, match=r"limit 7 kB is .* at least 8\.2 kB; give memory='8\.2kB' or more$"):
+        plan_product(problem, parse_bytes("7kB"), tile_bytes)
 
 
 def test_more_memory_never_means_more_reading():

@@ -192,12 +192,13 @@ def _ways(
     own = count * least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy) if staging.on_host else 0
     needed = least + count * staging.scratch + own
     if budgets.memory < needed:
+        parts = (needed, least, count * staging.scratch, own)
+        whole, pinned_part, scratch, device_part = (format_bytes(x, up=True, like=budgets.memory) for x in parts)
         raise MemoryLimitError(
-            f"memory of {format_bytes(budgets.memory)} is too small for this product; it takes at least {needed} bytes "
-            f"({format_bytes(needed, up=True)}): {format_bytes(least, up=True)} of pinned buffers, "
-            f"{format_bytes(count * staging.scratch, up=True)} for reading and writing"
-            + (f", {format_bytes(own, up=True)} for the device, which is the host" if own else "")
-            + f"; give memory='{amount(needed)}' or more",
+            f"memory of {format_bytes(budgets.memory)} is too small for this product; it takes at least {whole}: "
+            f"{pinned_part} of pinned buffers, {scratch} for reading and writing"
+            + (f", {device_part} for the device, which is the host" if own else "")
+            + f"; give memory='{amount(needed, budgets.memory)}' or more",
             needed,
         )
     # Second: by default pinned memory is at most `memory`.

@@ -156,8 +156,9 @@ def choose_plan(
     if not best:
         least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy, widest=scope.widest)
         raise MemoryLimitError(
-            f"device memory of {format_bytes(memory)} is too small for this product; it takes at least {least} bytes "
-            f"of buffers; give device_memory='{amount(least)}' or more"
+            f"device memory of {format_bytes(memory)} is too small for this product; it takes at least "
+            f"{format_bytes(least, up=True, like=memory)} of buffers; give device_memory='{amount(least, memory)}' or "
+            "more"
         )
     by_time = sorted(best, key=lambda name: _key(best[name]))
     others = tuple((name, best[name][2].seconds) for name in by_time[1:])

@@ -86,8 +86,8 @@ def cut_rings(staged: Collection[str], pinned: int, threads: int, line: int, res
 def too_little_pinned(pinned: int, least: int) -> str:
     """Say that a budget of pinned memory is too small, and what would do."""
     return (
-        f"pinned memory of {format_bytes(pinned)} is too small for this product; it takes at least {least} bytes "
-        f"({format_bytes(least, up=True)}) of buffers; give pinned_memory='{amount(least)}' or more"
+        f"pinned memory of {format_bytes(pinned)} is too small for this product; it takes at least "
+        f"{format_bytes(least, up=True, like=pinned)} of buffers; give pinned_memory='{amount(least, pinned)}' or more"
     )
 
 
