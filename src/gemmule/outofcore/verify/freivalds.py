@@ -212,7 +212,8 @@ def _vector_bytes(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 def _too_small(a: tuple[int, int], b: tuple[int, int], memory: int) -> MemoryLimitError:
     least = 2 * sum(_vector_bytes(a, b))
     return MemoryLimitError(
-        f"memory limit {format_bytes(memory)} is too small for verifying; give memory='{amount(least, memory)}' or more",
+        f"memory limit {format_bytes(memory)} is too small for verifying; give memory='{amount(least, memory)}' or "
+        "more",
         least,
     )
 
