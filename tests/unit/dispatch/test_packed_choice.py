@@ -350,12 +350,10 @@ def test_the_virtual_gpu_needs_the_ptx_of_a_packed_kernel(packed, tmp_path):
         kernels[artifact_key(*what)] = made(*what).as_bytes()
     PACKS.load(write_pack(tmp_path / "x.pack", kernels.items(), origin="gemmule-kernels-sm90 0.1"))
     clear_choices()
-    with (
-        warnings.catch_warnings(),
-        pytest.raises(CompilerMissingError, match=r'x\.pack has its machine code only, .*"gemmule\[compiler\]"'),
-    ):
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        gm.matmul(a, b, executor="vgpu")
+        with pytest.raises(CompilerMissingError, match=r'x\.pack has its machine code only, .*"gemmule\[compiler\]"'):
+            gm.matmul(a, b, executor="vgpu")
     assert packed_choice.is_choice_compiled(choice, problem, ARCH)
     assert not packed_choice.is_choice_compiled(choice, problem, ARCH, with_ptx=True)
     # A pack with PTX of another kernel: that runs, with a warning.
