@@ -150,8 +150,11 @@ class VectorCopies(TransposingCopies):
 
     @cute.jit
     def registers(self):
-        """Return registers for a k-tile."""
-        return cute.make_rmem_tensor(cute.make_layout((self.stage.vector, self.count)), Float32)
+        """Return registers for a k-tile: zeros where loads that the mask leaves out write none."""
+        loaded = cute.make_rmem_tensor(cute.make_layout((self.stage.vector, self.count)), Float32)
+        if cutlass.const_expr(self.whole):
+            loaded.fill(Float32(0))
+        return loaded
 
     @cute.jit
     def load(self, gX: cute.Tensor, loaded: cute.Tensor, source, mask, p: cutlass.Constexpr[int]):
