@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import decimal
 import fractions
 
@@ -316,3 +317,28 @@ def test_arrays_of_every_layout(rng):
             assert np.array_equal(out, a @ a)
     with pytest.raises(gm.ArgumentError, match=r"^out is read-only"):
         gm.matmul(a, a, out=readonly)
+
+
+class Sparse:
+    """A sparse matrix, as SciPy's: no array, and no array by numpy.asarray either."""
+
+    def toarray(self):
+        return A
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ({"a": Sparse()}, r"a is of type Sparse, not an array; convert it with a\.toarray\(\), or pass an array of NumPy"),
+        ({"a": memoryview(A)}, "a is of type memoryview, not an array; convert it with numpy.asarray, or pass"),
+        ({"b": array.array("d", [1, 2])}, "b is of type array, not an array; convert it with numpy.asarray, or pass"),
+        ({"b": b"abc"}, "b is of type bytes, not an array; pass an array of NumPy"),
+        ({"a": np.zeros((4, 4), [("x", "f4")])}, r"which gemmule does not take; pass one of its fields, a\['x'\]$"),
+        ({"a": np.ma.masked_array(A, A > 3)}, r"a is a masked array, .*; pass a\.filled\(value\)$"),
+        ({"out": np.ma.empty((4, 4))}, r"out is a masked array, .*; pass out\.data$"),
+    ],
+)
+def test_the_remedy_makes_an_array_of_what_is_none(arguments, remedy):
+    given = {"a": A, "b": A, "out": None} | arguments
+    with pytest.raises(gm.GemmuleError, match=remedy):
+        gm.matmul(given["a"], given["b"], given["out"])

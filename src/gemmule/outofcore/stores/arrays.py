@@ -27,7 +27,8 @@ def file_range(array: Array) -> tuple[int, int] | None:
 def _matrix_shape(name: str, array: Array) -> tuple[int, int]:
     # NumPy imports masked arrays at first access, which takes a while.
     if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
-        raise ArgumentError(f"{name} is a masked array, which would lose its mask; pass {name}.filled(value)")
+        remedy = "data" if name in ("out", "output") else "filled(value)"
+        raise ArgumentError(f"{name} is a masked array, which would lose its mask; pass {name}.{remedy}")
     if array.ndim != 2:
         raise ShapeError(f"{name} has shape {array.shape}; a matrix has 2 dimensions; reshape it first")
     return array.shape[0], array.shape[1]

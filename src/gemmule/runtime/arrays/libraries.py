@@ -22,9 +22,24 @@ from .view import ArrayLibrary
 _NUMPY, _TORCH, _CUPY, _JAX, _DLPACK = NumpyLibrary(), TorchLibrary(), CupyLibrary(), JaxLibrary(), DlpackLibrary()
 
 
-def _converts(x: Any) -> bool:
-    """Return whether NumPy converts it to an array: a copy, which the caller should request explicitly."""
-    return isinstance(x, list | tuple) or hasattr(x, "__array__") or hasattr(x, "__array_interface__")
+def _remedy(x: Any, role: str) -> str:
+    """Return how to convert an object to an array: a copy, which the caller should request explicitly."""
+    if hasattr(x, "toarray"):
+        # SciPy's sparse matrices, of which numpy.asarray makes an array of one object.
+        return f"convert it with {role}.toarray(), or pass"
+    named = isinstance(x, list | tuple) or hasattr(x, "__array__") or hasattr(x, "__array_interface__")
+    return "convert it with numpy.asarray, or pass" if named or _has_buffer(x) else "pass"
+
+
+def _has_buffer(x: Any) -> bool:
+    """Return whether an object exports a buffer of numbers, as `array.array` does."""
+    if isinstance(x, bytes | bytearray):
+        return False
+    try:
+        memoryview(x)
+    except TypeError:
+        return False
+    return True
 
 
 def library_of(x: Any, role: str) -> ArrayLibrary:
@@ -56,10 +71,9 @@ def library_of(x: Any, role: str) -> ArrayLibrary:
         return _DLPACK
     if is_spec(x):
         raise no_memory(role, f"a {type(x).__name__}")
-    remedy = "convert it with numpy.asarray, or pass" if _converts(x) else "pass"
     raise ArgumentError(
-        f"{role} is of type {type(x).__name__}, not an array; {remedy} an array of NumPy, PyTorch, CuPy, JAX or "
-        "another library that supports DLPack"
+        f"{role} is of type {type(x).__name__}, not an array; {_remedy(x, role)} an array of NumPy, PyTorch, CuPy, JAX "
+        "or another library that supports DLPack"
     )
 
 

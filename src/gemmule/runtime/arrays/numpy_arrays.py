@@ -30,12 +30,16 @@ class NumpyLibrary:
         del stream
         # NumPy imports its masked arrays when they are first used, which takes 5 ms.
         if "numpy.ma" in sys.modules and isinstance(x, np.ma.MaskedArray):
-            raise ArgumentError(f"{role} is a masked array, which would lose its mask; pass {role}.filled(value)")
+            remedy = "data" if role == "out" else "filled(value)"
+            raise ArgumentError(f"{role} is a masked array, which would lose its mask; pass {role}.{remedy}")
         # A scalar is a value: what is written goes into a copy of it.
         fixed = isinstance(x, np.generic)
         x = np.asarray(x)
         if x.dtype.kind not in "biufc" and x.dtype.name not in EXTENSION_FLOATS:
-            raise DTypeError(f"{role} is of dtype {x.dtype}, which gemmule does not take; convert it with astype first")
+            remedy = "convert it with astype first"
+            if x.dtype.names:
+                remedy = f"pass one of its fields, {role}[{x.dtype.names[0]!r}]"
+            raise DTypeError(f"{role} is of dtype {x.dtype}, which gemmule does not take; {remedy}")
         return ArrayView(x.shape, x.dtype.name, x.itemsize, None, host=x, readonly=fixed or not x.flags.writeable)
 
     def device_of(self, x: HostArray, role: str = "an array") -> int | None:
