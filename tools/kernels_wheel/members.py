@@ -40,7 +40,7 @@ PLAIN_SHARE, FIRST_SHARE, CALLS_SHARE = 0.5, 0.2, 0.3
 #: What the first config of a variant counts of the draws that need any.
 FIRST_OF_VARIANT = 0.5
 #: Most kernels, which keeps the wheel under `build.MOST_BYTES`.
-MOST = 7_800
+MOST = 15_600
 #: Kernels that run what no other packed kernel does, a decision that is asked for, and copies that no draw needs.
 GENERAL = ("gemm_reference", "transpose_reference", DECISION.name)
 COPYING = ("hopper_gemm_upcast", "complex_gemm_upcast")

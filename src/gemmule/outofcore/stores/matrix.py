@@ -32,7 +32,10 @@ def check_dtype(dtype: AnyDType, name: str) -> None:
     if dtype.name not in EXTENSION_FLOATS and (
         dtype.kind not in "iufc" or dtype.itemsize > 8 * (1 + (dtype.kind == "c"))
     ):
-        raise DTypeError(f"{name}: dtype {dtype} is not multiplied; convert it with astype to a float or integer type")
+        remedy = "convert it with astype to a float or integer type"
+        if names := getattr(dtype, "names", None):
+            remedy = f"save one of its fields, such as {names[0]!r}"
+        raise DTypeError(f"{name}: dtype {dtype} is not multiplied; {remedy}")
 
 
 def check_extents(shape: tuple[int, int], dtype: AnyDType, name: str) -> None:
