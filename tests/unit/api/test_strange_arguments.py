@@ -329,7 +329,10 @@ class Sparse:
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        ({"a": Sparse()}, r"a is of type Sparse, not an array; convert it with a\.toarray\(\), or pass an array of NumPy"),
+        (
+            {"a": Sparse()},
+            r"a is of type Sparse, not an array; convert it with a\.toarray\(\), or pass an array of NumPy",
+        ),
         ({"a": memoryview(A)}, "a is of type memoryview, not an array; convert it with numpy.asarray, or pass"),
         ({"b": array.array("d", [1, 2])}, "b is of type array, not an array; convert it with numpy.asarray, or pass"),
         ({"b": b"abc"}, "b is of type bytes, not an array; pass an array of NumPy"),
