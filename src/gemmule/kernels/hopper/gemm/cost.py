@@ -45,6 +45,8 @@ _SLOW = frozenset({"exp", "log", "tanh", "erf", "sigmoid", "gate", "gelu"})
 #: The factor of the times of tiles whose accumulators leave no registers for elements of a matrix that a function of
 #: 16-bit operands reads, so that these spill: 1.29 and 1.33 of record 20261130T010854.
 _SPILLED = 1.3
+#: The factor of the times of gated TF32: 1.12, 1.20 and 1.28 of 1000, 2048 and 4096 cubed (record 20261130T093620).
+_GATED_TF32 = 1.2
 #: Fewest k-tiles of a product that configs of `FOR_SHARED_ROWS` are offered to, which has K-major operands besides: of
 #: such they were timed. Of others a choice among them took longer (record 20261129T150040). And fewest of one that is
 #: offered those of `FOR_8_K_TILES`: 64 x 40 by 1 x 4 took 6 % longer in nine records, 2 % in 20261130T102800.
@@ -92,6 +94,8 @@ def costs_of_each(
     if dtype == FLOAT32 and any(mn_major):
         work = operation.rows * operation.cols * operation.k_tiles
         times *= _registers_factors(mn_major, rates, work >= _TALL_WORK and operation.k_tiles >= _TALL_K_TILES)
+    if dtype == FLOAT32 and problem.epilogue is not None and problem.epilogue.second is not None:
+        times *= _GATED_TF32
     if problem.epilogue is not None or problem.c is not None:
         times += epilogue_us(operation, rates, None if dtype.is_float8 else _epilogue_us(problem))
     if problem.epilogue is not None and _reads_a_matrix(problem.epilogue) and dtype.itemsize == _HALF_BYTES:
