@@ -121,3 +121,14 @@ def test_gated_forms_without_a_kernel_take_two_products(name, kernel, form, step
     launches, workspaces = choice.launches(problem)
     assert len(launches) == 1 + len(steps)
     assert len(workspaces) == {None: 0, "gate": 1, "sums": 2}[form]
+
+
+@pytest.mark.parametrize(("n", "us"), [(1000, 24.98), (2048, 126.8), (4096, 936.4)])
+def test_gated_forms_of_two_16_bit_types_are_predicted_as_they_were_timed(n, us):
+    """Gated TF32 takes longer than two products in the same tiles; timed in record 20261130T093620."""
+    expression, _, _ = lowered(silu(accumulated()) * accumulated_second(), "swiglu")
+    problem = contiguous_gemm(n, n, n, ("float16", "bfloat16", "float32"))
+    problem = dataclasses.replace(problem, epilogue=Epilogue(expression, second=problem.b))
+    choice = choose(problem, HOPPER, **H200)
+    assert choice.form is None
+    assert choice.predicted_us == pytest.approx(us, rel=0.07)
