@@ -24,6 +24,7 @@ from .signature import ParamSlot
 DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, KeyError,
           TypeError, ValueError, EOFError)  # fmt: skip
 _META, _PTX, _CUBIN = "artifact.json", "kernel.ptx", "kernel.cubin"
+_LACKS_PTX = "lacks_ptx"
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,15 @@ class Artifact:
         method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
         fields = dataclasses.asdict(self)
         ptx, cubin = fields.pop("ptx"), fields.pop("cubin")
+        if not ptx:
+            # Said, as a damaged name of the member would be taken for it.
+            fields[_LACKS_PTX] = True
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", method) as archive:
             for name, part in ((_META, json.dumps(fields, indent=1)), (_PTX, ptx), (_CUBIN, cubin)):
-                if name == _PTX and not ptx:
-                    continue
                 # Without a time stamp: equal artifacts have equal bytes.
-                archive.writestr(zipfile.ZipInfo(name), part, method)
+                if part:
+                    archive.writestr(zipfile.ZipInfo(name), part, method)
         return content.getvalue()
 
     @classmethod
@@ -103,7 +106,7 @@ class Artifact:
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 fields = json.loads(archive.read(_META))
-                ptx = archive.read(_PTX).decode() if _PTX in archive.namelist() else ""
+                ptx = "" if fields.pop(_LACKS_PTX, False) else archive.read(_PTX).decode()
                 cubin = archive.read(_CUBIN)
             fields["signature"] = tuple((name, value) for name, value in fields["signature"])
             fields["params"] = tuple(ParamSlot(**slot) for slot in fields["params"])
