@@ -26,6 +26,9 @@ SLICES = HopperGemmConfig(tile_m=64, tile_n=72, stages=4, pingpong=1, cluster_m=
 #: Warpgroups side by side, of 104 and of 24 columns each.
 SIDE_BY_SIDE = HopperGemmConfig(tile_m=64, tile_n=208, stages=4, cluster_m=1, side_by_side=1)
 SIDE_BY_SIDE_COLUMNS = HopperGemmConfig(tile_m=192, tile_n=48, stages=4, swap_ab=1, side_by_side=1)
+#: Three warpgroups share a tile: of columns by rows in slices of 36, and of rows.
+THREE_COLUMNS = HopperGemmConfig(tile_m=192, tile_n=72, stages=5, cluster_m=2, swap_ab=1, consumers=3)
+THREE_ROWS = HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=1, cluster_n=2, consumers=3)
 #: Epilogue tiles of 8 columns in several batches, which alternate in two buffers.
 BATCHES = HopperGemmConfig(tile_m=128, tile_n=232, stages=4, cluster_m=1)
 CONFIGS = [
@@ -34,6 +37,8 @@ CONFIGS = [
     SLICES,
     SIDE_BY_SIDE,
     SIDE_BY_SIDE_COLUMNS,
+    THREE_COLUMNS,
+    THREE_ROWS,
     BATCHES,
     *(
         pytest.param(one, marks=pytest.mark.slow)
@@ -74,6 +79,7 @@ def test_results(config, out, adds, rng):
         SIDE_BY_SIDE_COLUMNS,
         SIDE_BY_SIDE,
         SLICES,
+        THREE_COLUMNS,
         *(pytest.param(one, marks=SLOW) for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A)),
     ],
     ids=str,
@@ -96,6 +102,7 @@ def test_an_mn_major_operand(config, rng):
     [
         SIDE_BY_SIDE,
         dataclasses.replace(SIDE_BY_SIDE_COLUMNS, tile_m=64, tile_n=192, cluster_m=2),
+        THREE_ROWS,
         *(
             pytest.param(dataclasses.replace(SIDE_BY_SIDE, tile_m=192, tile_n=width, **fields), marks=SLOW)
             for width in (128, 144, 160, 192)
