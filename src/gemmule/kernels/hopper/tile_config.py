@@ -25,7 +25,7 @@ MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
 #: Limit of mma_tiles_m * tile_n for a warpgroup: 192 float32 accumulators a thread.
 MAX_ACC_COLUMNS = 384
 #: The same of three consumer warpgroups: ptxas has 128 registers a thread for them, whatever setmaxnreg says.
-MAX_ACC_COLUMNS_OF_THREE = 192
+MAX_ACC_COLUMNS_OF_THREE = 200
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators and those of wgmma. Wider tiles are
 #: multiplied and promoted in halves, of a multiple of 16 columns.
 MAX_PROMOTED_N, HALVED_N = 208, 32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gemmule.core.dtype import FLOAT32, INT8, DType
-
 from gemmule.kernels.hopper.tile_config import CONSUMERS
 
 from .config import SIDE_BY_SIDE_BYTES, HopperGemmConfig

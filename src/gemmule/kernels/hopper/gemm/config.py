@@ -232,7 +232,11 @@ class HopperGemmConfig(WarpScheduleConfig):
             Whether B is MN-major, in rows of up to 128 bytes of columns.
         """
         half = self.tile_n // 2
-        if self.side_by_side or self.consumers > CONSUMERS or (self.swap_ab and (self.mma_tiles_m % 2 or itemsize != 2)):
+        if (
+            self.side_by_side
+            or self.consumers > CONSUMERS
+            or (self.swap_ab and (self.mma_tiles_m % 2 or itemsize != 2))
+        ):
             return (
                 f"config {self}: a gated epilogue needs both products in one thread: side_by_side=0, consumers=2, and with "
                 "swap_ab=1 an even number of 64 rows of a warpgroup, of 16 bits"

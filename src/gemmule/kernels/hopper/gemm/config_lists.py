@@ -244,6 +244,29 @@ FOR_MN_MAJOR_A = (
     HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
     HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
 )
+#: Configs whose three consumer warpgroups share 192 rows, or columns of the transposed product, of which most split a
+#: long K: for layers and an H200's other products of 16 bits.
+FOR_THREE_CONSUMERS = (
+    HopperGemmConfig(tile_m=192, tile_n=184, stages=4, cluster_m=1, swap_ab=1, split_k=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=168, stages=4, cluster_m=1, swap_ab=1, split_k=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=152, stages=5, cluster_m=1, cluster_n=2, swap_ab=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=136, stages=5, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=104, stages=5, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=96, stages=5, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=88, stages=6, cluster_m=2, cluster_n=4, swap_ab=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=80, stages=6, cluster_m=2, cluster_n=4, swap_ab=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=72, stages=6, cluster_m=1, cluster_n=4, swap_ab=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=192, stages=4, cluster_m=2, swap_ab=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=192, stages=4, cluster_m=2, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=1, cluster_n=2, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=144, stages=4, cluster_m=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=128, stages=5, cluster_m=1, cluster_n=4, split_k=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=112, stages=5, cluster_m=2, cluster_n=4, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=96, stages=5, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=88, stages=6, cluster_m=1, cluster_n=4, split_k=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=80, stages=6, cluster_m=2, cluster_n=4, split_k=1, consumers=3),
+    HopperGemmConfig(tile_m=192, tile_n=80, stages=6, cluster_m=1, cluster_n=4, consumers=3),
+)
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.
 FOR_LONG_K = (
@@ -379,6 +402,7 @@ CONFIGS = (
     *FOR_LAYERS,
     *FOR_H200,
     *FOR_MN_MAJOR_A,
+    *FOR_THREE_CONSUMERS,
     *FOR_LONG_K,
     *FOR_SHORT_K,
     *FOR_FLOAT8,
