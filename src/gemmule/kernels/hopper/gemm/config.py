@@ -182,7 +182,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         count = self.mma_tiles_m * self.tile_n // self.warpgroups_n
         width = self.epi_tile_n(itemsize, num_b)
         stages = _stages_of(count // (self.cluster_k * num_b * width))
-        # Stages of k-tiles have their shared memory first: results of 32 bits, or three consumers, may leave too little.
+        # Stages of k-tiles come first: results of 32 bits, or three consumers, may leave too little shared memory.
         nbytes = self.consumers * stages * EPI_TILE_M * width * itemsize
         lacking = self.consumers > CONSUMERS and self.bytes_without_epi_tiles + nbytes > MAX_SHARED_BYTES
         return 1 if lacking or (self.side_by_side and itemsize > SIDE_BY_SIDE_BYTES) else stages
@@ -238,8 +238,8 @@ class HopperGemmConfig(WarpScheduleConfig):
             or (self.swap_ab and (self.mma_tiles_m % 2 or itemsize != 2))
         ):
             return (
-                f"config {self}: a gated epilogue needs both products in one thread: side_by_side=0, consumers=2, and with "
-                "swap_ab=1 an even number of 64 rows of a warpgroup, of 16 bits"
+                f"config {self}: a gated epilogue needs both products in one thread: side_by_side=0, consumers=2, and "
+                "with swap_ab=1 an even number of 64 rows of a warpgroup, of 16 bits"
             )
         if self.swap_ab:
             return None

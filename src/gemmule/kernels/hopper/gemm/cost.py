@@ -54,9 +54,8 @@ _LEAST_K_TILES, _LEAST_OF_ALL = 16, 8
 _MOST_K_TILES, _SHORT_SHARE = 4, 0.96
 #: Bytes of an element of 16 bits.
 _HALF_BYTES = 2
-#: The factor of the times of configs that were seldom timed with an MN-major A: they are to be faster by as much. And of
-#: those of three consumers, whose times nothing was fitted to, of which `split_k` took longer where it is no layer:
-#: record 20261130T133826.
+#: The factor of the times of configs that were seldom timed with an MN-major A: they are to be faster by as much. And
+#: of those of three consumers, to which nothing was fitted, of no layers with `split_k` (record 20261130T133826).
 _SELDOM_TIMED, _THREE, _THREE_SPLIT = 1.06, 1.03, 1.08
 
 

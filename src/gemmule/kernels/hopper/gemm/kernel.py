@@ -142,7 +142,8 @@ class HopperGemm:
             epi_stages=config.epi_stages(itemsize, pair), column_major=bool(config.swap_ab),
             reads_c=types["adds"] == "yes", loads_c_ahead=types["adds"] == "yes",
             loads_c_during=types["adds"] == "yes" and self.mainloop.calls_during
-            and not (config.split_k or config.cluster_k > 1) and self.rows * self.columns >= _LARGE_TILE, warpgroups=config.consumers,
+            and not (config.split_k or config.cluster_k > 1) and self.rows * self.columns >= _LARGE_TILE,
+            warpgroups=config.consumers,
         )  # fmt: skip
         if lines is None:
             fused = self.fusion is not None and not promotes
