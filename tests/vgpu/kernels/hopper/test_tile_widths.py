@@ -8,7 +8,13 @@ import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_MN_MAJOR_A, FOR_SHARED_ROWS
+from gemmule.kernels.hopper.gemm.config_lists import (
+    FOR_H200,
+    FOR_LAYERS,
+    FOR_MN_MAJOR_A,
+    FOR_SHARED_ROWS,
+    FOR_THREE_CONSUMERS,
+)
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
@@ -53,6 +59,7 @@ CONFIGS = [
             *FOR_LAYERS,
             *FOR_H200,
             *FOR_MN_MAJOR_A,
+            *FOR_THREE_CONSUMERS,
         )
     ),
 ]
@@ -80,7 +87,10 @@ def test_results(config, out, adds, rng):
         SIDE_BY_SIDE,
         SLICES,
         THREE_COLUMNS,
-        *(pytest.param(one, marks=SLOW) for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A)),
+        *(
+            pytest.param(one, marks=SLOW)
+            for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A, *FOR_THREE_CONSUMERS)
+        ),
     ],
     ids=str,
 )
@@ -103,6 +113,7 @@ def test_an_mn_major_operand(config, rng):
         SIDE_BY_SIDE,
         dataclasses.replace(SIDE_BY_SIDE_COLUMNS, tile_m=64, tile_n=192, cluster_m=2),
         THREE_ROWS,
+        *(pytest.param(one, marks=SLOW) for one in FOR_THREE_CONSUMERS if one.tile_n % 32 == 0),
         *(
             pytest.param(dataclasses.replace(SIDE_BY_SIDE, tile_m=192, tile_n=width, **fields), marks=SLOW)
             for width in (128, 144, 160, 192)
