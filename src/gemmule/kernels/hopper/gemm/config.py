@@ -45,7 +45,7 @@ SIDE_BY_SIDE_BYTES = 2
 
 @dataclass(frozen=True)
 class HopperGemmConfig(WarpScheduleConfig):
-    """Tile of D, stages, cluster and schedule of the two consumer warpgroups."""
+    """Tile of D, stages, cluster and schedule of the consumer warpgroups."""
 
     #: tile_m, tile_n: Elements: tile_m a multiple of 64, tile_n of 8, and at most 256.
     tile_m: int = 128

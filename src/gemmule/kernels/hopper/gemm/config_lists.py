@@ -244,28 +244,17 @@ FOR_MN_MAJOR_A = (
     HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
     HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
 )
-#: Configs whose three consumer warpgroups share 192 rows, or columns of the transposed product, of which most split a
-#: long K: for layers and an H200's other products of 16 bits.
-FOR_THREE_CONSUMERS = (
-    HopperGemmConfig(tile_m=192, tile_n=184, stages=4, cluster_m=1, swap_ab=1, split_k=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=168, stages=4, cluster_m=1, swap_ab=1, split_k=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=152, stages=5, cluster_m=1, cluster_n=2, swap_ab=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=136, stages=5, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=104, stages=5, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=96, stages=5, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=88, stages=6, cluster_m=2, cluster_n=4, swap_ab=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=80, stages=6, cluster_m=2, cluster_n=4, swap_ab=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=72, stages=6, cluster_m=1, cluster_n=4, swap_ab=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=192, stages=4, cluster_m=2, swap_ab=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=192, stages=4, cluster_m=2, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=1, cluster_n=2, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=144, stages=4, cluster_m=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=128, stages=5, cluster_m=1, cluster_n=4, split_k=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=112, stages=5, cluster_m=2, cluster_n=4, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=96, stages=5, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=88, stages=6, cluster_m=1, cluster_n=4, split_k=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=80, stages=6, cluster_m=2, cluster_n=4, split_k=1, consumers=3),
-    HopperGemmConfig(tile_m=192, tile_n=80, stages=6, cluster_m=1, cluster_n=4, consumers=3),
+#: Columns, stages, cluster_m, cluster_n, swap_ab and split_k of configs whose three consumer warpgroups share 192 rows,
+#: or columns of the transposed product: for layers and an H200's other products of 16 bits.
+_THREE_CONSUMERS = (
+    (184, 4, 1, 1, 1, 1), (168, 4, 1, 1, 1, 1), (152, 5, 1, 2, 1, 0), (136, 5, 1, 2, 1, 1), (104, 5, 1, 2, 1, 1),
+    (96, 5, 1, 2, 1, 1), (88, 6, 2, 4, 1, 0), (80, 6, 2, 4, 1, 0), (72, 6, 1, 4, 1, 0), (192, 4, 2, 1, 1, 0),
+    (192, 4, 2, 1, 0, 0), (160, 4, 1, 2, 0, 0), (144, 4, 1, 1, 0, 0), (128, 5, 1, 4, 0, 1), (112, 5, 2, 4, 0, 0),
+    (96, 5, 2, 4, 1, 1), (88, 6, 1, 4, 0, 1), (80, 6, 2, 4, 0, 1), (80, 6, 1, 4, 0, 0),
+)  # fmt: skip
+FOR_THREE_CONSUMERS = tuple(
+    HopperGemmConfig(192, n, stages, 0, along_m, along_n, 1, swap_ab, split_k=split_k, consumers=3)
+    for n, stages, along_m, along_n, swap_ab, split_k in _THREE_CONSUMERS
 )
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.

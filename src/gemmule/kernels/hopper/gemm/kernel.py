@@ -2,7 +2,7 @@
 
 Idea
     A persistent CTA computes tile after tile. One producer warp issues TMA loads of k-tiles of A and B into a pipeline
-    of stages; two consumer warpgroups multiply them with wgmma, which reads both operands from shared memory, and store
+    of stages; consumer warpgroups multiply them with wgmma, which reads both operands from shared memory, and store
     the accumulators through shared memory by TMA. Full barriers count the bytes that arrive, empty barriers the
     warpgroups that have released a stage.
 Compared with h08_pingpong
