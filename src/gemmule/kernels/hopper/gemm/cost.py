@@ -55,8 +55,8 @@ _MOST_K_TILES, _SHORT_SHARE = 4, 0.96
 #: Bytes of an element of 16 bits.
 _HALF_BYTES = 2
 #: The factor of the times of configs that were seldom timed with an MN-major A: they are to be faster by as much. And
-#: of those of three consumers, to which nothing was fitted, of no layers with `split_k` (record 20261130T133826; judged by
-#: 20261130T142006).
+#: of those of three consumers, to which nothing was fitted, and of them with `split_k` where it is no layer: of record
+#: 20261130T133826, judged by 20261130T142006.
 _SELDOM_TIMED, _THREE, _THREE_SPLIT = 1.06, 1.03, 1.08
 
 
