@@ -32,9 +32,9 @@ SLICES = HopperGemmConfig(tile_m=64, tile_n=72, stages=4, pingpong=1, cluster_m=
 #: Warpgroups side by side, of 104 and of 24 columns each.
 SIDE_BY_SIDE = HopperGemmConfig(tile_m=64, tile_n=208, stages=4, cluster_m=1, side_by_side=1)
 SIDE_BY_SIDE_COLUMNS = HopperGemmConfig(tile_m=192, tile_n=48, stages=4, swap_ab=1, side_by_side=1)
-#: Three warpgroups share a tile: of columns by rows in slices of 36, and of rows.
-THREE_COLUMNS = HopperGemmConfig(tile_m=192, tile_n=72, stages=5, cluster_m=2, swap_ab=1, consumers=3)
-THREE_ROWS = HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=1, cluster_n=2, consumers=3)
+#: Three warpgroups share a tile: of columns by rows in slices of 36, and of rows; stages are used twice.
+THREE_COLUMNS = HopperGemmConfig(tile_m=192, tile_n=72, stages=3, cluster_m=2, swap_ab=1, consumers=3)
+THREE_ROWS = HopperGemmConfig(tile_m=192, tile_n=160, stages=3, cluster_m=1, cluster_n=2, consumers=3)
 #: Epilogue tiles of 8 columns in several batches, which alternate in two buffers.
 BATCHES = HopperGemmConfig(tile_m=128, tile_n=232, stages=4, cluster_m=1)
 CONFIGS = [
