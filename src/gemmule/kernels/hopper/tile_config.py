@@ -16,14 +16,16 @@ THREADS = (1 + CONSUMERS) * WARPGROUP
 K_BYTES = 128
 #: Rows, and 16-bit columns at most, of an epilogue tile, in which TMA loads C and stores D.
 EPI_TILE_M, EPI_TILE_N = 64, 64
-#: Most batches of epilogue tiles for which a warpgroup has named barriers.
-MOST_WRITTEN = 4
+#: Named barriers of all warpgroups for batches of epilogue tiles.
+WRITTEN_BARRIERS = 8
 #: Longest side of a TMA box, in elements.
 MAX_TMA_BOX = 256
 #: Shared memory of a CTA in bytes: the most there is, and the part that barriers get.
 MAX_SHARED_BYTES, BARRIER_BYTES = 227 << 10, 1024
 #: Limit of mma_tiles_m * tile_n for a warpgroup: 192 float32 accumulators a thread.
 MAX_ACC_COLUMNS = 384
+#: The same of three consumer warpgroups: ptxas has 128 registers a thread for them, whatever setmaxnreg says.
+MAX_ACC_COLUMNS_OF_THREE = 200
 #: Columns of a tile for which a warpgroup has registers with promoted accumulators and those of wgmma. Wider tiles are
 #: multiplied and promoted in halves, of a multiple of 16 columns.
 MAX_PROMOTED_N, HALVED_N = 208, 32
@@ -47,6 +49,8 @@ class Registers(NamedTuple):
 
 
 REGISTERS = Registers()
+#: The same by the consumer warpgroups of a CTA.
+REGISTERS_OF = {CONSUMERS: REGISTERS, 3: Registers(32, 160)}
 
 
 def promoted_in_halves(tile_n: int, *, overlapped: bool = False) -> bool:

@@ -16,7 +16,13 @@ from gemmule.kernels.hopper.cost.correction import correction
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of, times_us
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_MN_MAJOR_A, FOR_SHARED_ROWS
+from gemmule.kernels.hopper.gemm.config_lists import (
+    FOR_H200,
+    FOR_LAYERS,
+    FOR_MN_MAJOR_A,
+    FOR_SHARED_ROWS,
+    FOR_THREE_CONSUMERS,
+)
 from gemmule.kernels.hopper.gemm.cost import costs
 from gemmule.kernels.hopper.gemm.offers import is_further
 from gemmule.kernels.hopper.gemm.spec import SPEC
@@ -140,6 +146,26 @@ def test_warpgroups_side_by_side_by_an_mn_major_b_have_rows_of_64_bytes(layout, 
     some = [one for one in FOR_H200 if one.side_by_side and not one.swap_ab]
     times = costs(problem, (*SPEC.configs[:40], *some), gpu)[40:]
     assert {one.tile_n for one, time in zip(some, times, strict=True) if np.isfinite(time)} == offered
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "gpu", "offered"),
+    [
+        ("nt", (300, 6144, 24576), H200_RATES, "all"),
+        ("tt", (2000, 2008, 2000), H200_RATES, "all"),
+        # Of an MN-major B rows of 64 bytes and more.
+        ("nn", (2000, 2008, 2000), H200_RATES, "whole"),
+        ("tt", (2000, 2008, 900), H200_RATES, "none"),
+        ("nt", (300, 6144, 24576), H100_RATES, "none"),
+    ],
+)
+def test_three_consumers_are_offered_to_an_h200s_layers_and_other_products_of_a_long_k(layout, shape, gpu, offered):
+    problem = gemm_problem(*shape, "bfloat16", "bfloat16", layout)
+    some = [one for one in FOR_THREE_CONSUMERS if not one.split_k and not one.swap_ab]
+    times = costs(problem, (*SPEC.configs[:40], *some), gpu)[40:]
+    wanted = [offered == "all" or (offered == "whole" and one.tile_n % 32 == 0) for one in some]
+    assert any(wanted) == (offered != "none")
+    assert np.isfinite(times).tolist() == wanted
 
 
 def test_a_chip_with_less_bandwidth_takes_longer_where_memory_is_the_limit():

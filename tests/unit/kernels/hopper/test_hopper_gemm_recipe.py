@@ -42,11 +42,30 @@ def test_a_box_has_at_most_256_rows():
         ({"pingpong": 1, "side_by_side": 1}, "with pingpong=0, cluster_k=1 and split_k=0"),
         ({"tile_n": 104 + 8, "cluster_m": 1, "cluster_k": 2, "side_by_side": 1}, "with pingpong=0, cluster_k=1"),
         ({"tile_m": 192, "tile_n": 8, "side_by_side": 1}, "tile_m must be a multiple of 64, tile_n of 16 up to 256"),
+        ({"consumers": 4}, "consumers must be one of 2, 3"),
+        ({"consumers": 3}, "tile_m must be a multiple of 192"),
+        ({"tile_m": 192, "pingpong": 1, "consumers": 3}, "with pingpong=0, side_by_side=0 and cluster_k=1"),
+        (
+            {"tile_m": 192, "cluster_m": 1, "cluster_k": 2, "consumers": 3},
+            "with pingpong=0, side_by_side=0 and cluster",
+        ),
+        ({"tile_m": 192, "tile_n": 208, "consumers": 3}, "registers of three consumers hold 200 columns"),
     ],
 )
 def test_a_refused_cluster_names_its_fields(fields, reason):
     with pytest.raises(ArgumentError, match=re.escape(reason)):
         HopperGemmConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "out", "precision"),
+    [("int8", "int32", None), ("float8_e4m3fn", "bfloat16", "float8"), ("float32", "float32", "tf32")],
+)
+def test_three_consumers_multiply_16_bits(inputs, out, precision):
+    three = HopperGemmConfig(tile_m=192, tile_n=96, stages=4, consumers=3)
+    assert SPEC.launch(gemm_problem(256, 256, 256, "bfloat16", "bfloat16", "nt"), three).block == (512, 1, 1)
+    problem = dataclasses.replace(gemm_problem(256, 256, 256, inputs, out, "nt"), precision=Precision.parse(precision))
+    assert "three consumers multiply elements of 16 bits only" in SPEC.why_not(problem, HOPPER, three)
 
 
 def test_a_batch_has_at_most_as_many_matrices_as_32_bit_indices_take():

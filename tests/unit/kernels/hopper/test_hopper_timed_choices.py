@@ -112,7 +112,8 @@ def test_small_products_with_a_short_k_are_chosen_as_before_a_refit_that_slowed_
     for one in (line for line in lines if line["record"] == "config_times" and is_short(line)):
         problem = gemm_problem(one["m"], one["n"], one["k"], "bfloat16", "bfloat16", one["layout"])
         taken = choose(problem, HOPPER, multiprocessors=132, chip="NVIDIA H200", tuned=False)
-        assert (taken.spec.name, taken.config.as_dict()) in (timed[one["before"]], timed[one["now"]])
+        known = timed[one["before"]], timed[one["now"]]
+        assert any(taken.spec.name == name and taken.config.is_recorded(fields) for name, fields in known)
 
 
 def test_choices_of_layers_that_were_left_out_of_their_fit():

@@ -8,7 +8,13 @@ import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.config_lists import FOR_H200, FOR_LAYERS, FOR_MN_MAJOR_A, FOR_SHARED_ROWS
+from gemmule.kernels.hopper.gemm.config_lists import (
+    FOR_H200,
+    FOR_LAYERS,
+    FOR_MN_MAJOR_A,
+    FOR_SHARED_ROWS,
+    FOR_THREE_CONSUMERS,
+)
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
@@ -26,6 +32,9 @@ SLICES = HopperGemmConfig(tile_m=64, tile_n=72, stages=4, pingpong=1, cluster_m=
 #: Warpgroups side by side, of 104 and of 24 columns each.
 SIDE_BY_SIDE = HopperGemmConfig(tile_m=64, tile_n=208, stages=4, cluster_m=1, side_by_side=1)
 SIDE_BY_SIDE_COLUMNS = HopperGemmConfig(tile_m=192, tile_n=48, stages=4, swap_ab=1, side_by_side=1)
+#: Three warpgroups share a tile: of columns by rows in slices of 36, and of rows; stages are used twice.
+THREE_COLUMNS = HopperGemmConfig(tile_m=192, tile_n=72, stages=3, cluster_m=2, swap_ab=1, consumers=3)
+THREE_ROWS = HopperGemmConfig(tile_m=192, tile_n=160, stages=3, cluster_m=1, cluster_n=2, consumers=3)
 #: Epilogue tiles of 8 columns in several batches, which alternate in two buffers.
 BATCHES = HopperGemmConfig(tile_m=128, tile_n=232, stages=4, cluster_m=1)
 CONFIGS = [
@@ -34,6 +43,8 @@ CONFIGS = [
     SLICES,
     SIDE_BY_SIDE,
     SIDE_BY_SIDE_COLUMNS,
+    THREE_COLUMNS,
+    THREE_ROWS,
     BATCHES,
     *(
         pytest.param(one, marks=pytest.mark.slow)
@@ -48,6 +59,7 @@ CONFIGS = [
             *FOR_LAYERS,
             *FOR_H200,
             *FOR_MN_MAJOR_A,
+            *FOR_THREE_CONSUMERS,
         )
     ),
 ]
@@ -74,7 +86,11 @@ def test_results(config, out, adds, rng):
         SIDE_BY_SIDE_COLUMNS,
         SIDE_BY_SIDE,
         SLICES,
-        *(pytest.param(one, marks=SLOW) for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A)),
+        THREE_COLUMNS,
+        *(
+            pytest.param(one, marks=SLOW)
+            for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A, *FOR_THREE_CONSUMERS)
+        ),
     ],
     ids=str,
 )
@@ -96,6 +112,8 @@ def test_an_mn_major_operand(config, rng):
     [
         SIDE_BY_SIDE,
         dataclasses.replace(SIDE_BY_SIDE_COLUMNS, tile_m=64, tile_n=192, cluster_m=2),
+        THREE_ROWS,
+        *(pytest.param(one, marks=SLOW) for one in FOR_THREE_CONSUMERS if one.tile_n % 32 == 0),
         *(
             pytest.param(dataclasses.replace(SIDE_BY_SIDE, tile_m=192, tile_n=width, **fields), marks=SLOW)
             for width in (128, 144, 160, 192)

@@ -13,13 +13,12 @@ import cutlass
 from cutlass import Int32, Int64, cute
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import CONSUMERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.stream_k_fixup import reset_flag, wait_for_flag
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import FLAG_BYTES, READY
 
-#: Threads of a warp, and consumer warps of a CTA.
-_WARP, _WARPS = 32, CONSUMERS * WARPGROUP // 32
+#: Threads of a warp.
+_WARP = 32
 #: Nanoseconds between two loads of a flag.
 _DOZE_NS = 500
 
@@ -30,10 +29,16 @@ class CtaMaximum:
 
     clears: bool  #: Whether the kernel clears the value in memory; else it was cleared before the launch.
     barrier_id: int  #: A named barrier of the consumers and the spare warp.
+    warpgroups: int  #: Consumer warpgroups of the CTA.
+
+    @property
+    def threads(self) -> int:
+        """Threads of the consumers."""
+        return self.warpgroups * WARPGROUP
 
     def allocate(self, smem: Any) -> Any:
         """Allocate a word for each consumer warp."""
-        return smem.allocate_array(Int32, _WARPS)
+        return smem.allocate_array(Int32, self.threads // _WARP)
 
     @cute.jit
     def clear(self, absmax: cute.Tensor, flags: cute.Tensor):
@@ -55,7 +60,7 @@ class CtaMaximum:
         of_warp = cute.arch.warp_redux_sync(largest[0].bitcast(Int32), "max")
         if cute.arch.lane_idx() == 0:
             maxima[cute.arch.warp_idx() - 4] = of_warp
-        cute.arch.barrier_arrive(barrier_id=self.barrier_id, number_of_threads=CONSUMERS * WARPGROUP + _WARP)
+        cute.arch.barrier_arrive(barrier_id=self.barrier_id, number_of_threads=self.threads + _WARP)
 
     @cute.jit
     def finish(self, maxima, absmax: cute.Tensor, flags):
@@ -69,9 +74,9 @@ class CtaMaximum:
                     wait_for_flag(_flag(flags, cta))
                     reset_flag(_flag(flags, cta))
             cute.arch.sync_warp()
-        cute.arch.barrier(barrier_id=self.barrier_id, number_of_threads=CONSUMERS * WARPGROUP + _WARP)
+        cute.arch.barrier(barrier_id=self.barrier_id, number_of_threads=self.threads + _WARP)
         largest = Int32(0)
-        if lane < _WARPS:
+        if lane < self.threads // _WARP:
             largest = maxima[lane]
         largest = cute.arch.warp_redux_sync(largest, "max")
         if lane == 0:

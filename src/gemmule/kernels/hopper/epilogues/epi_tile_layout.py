@@ -13,12 +13,12 @@ from cutlass.utils import hopper_helpers
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.mainloops.operands import TmaTensor, partitioned
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MOST_WRITTEN
+from gemmule.kernels.hopper.tile_config import CONSUMERS, WRITTEN_BARRIERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Bits of the chunks that a swizzle permutes.
 _CHUNK_BITS = 128
-#: The first of the named barriers by which the warps of both warpgroups say that a batch is written.
+#: The first of the named barriers by which the warps of the warpgroups say that a batch is written.
 _WRITTEN_BARRIER_ID = 8
 
 
@@ -46,6 +46,7 @@ class EpiTileLayout:
     #: Whether C is loaded ahead, by `CTiles`: any number of stages is a ring then.
     loads_c_ahead: bool = False
     loads_c_during: bool = False  #: Whether it is loaded during the mainloop, where K is long enough.
+    warpgroups: int = CONSUMERS  #: Consumer warpgroups of the CTA.
 
     def __post_init__(self) -> None:
         ring = self.loads_c_ahead or self.holds_all
@@ -91,7 +92,7 @@ class EpiTileLayout:
     @property
     def smem_tiles(self) -> int:
         """Epilogue tiles of all warpgroups in shared memory."""
-        return CONSUMERS * self.epi_stages * self.tiles_per_stage
+        return self.warpgroups * self.epi_stages * self.tiles_per_stage
 
     def coord(self, n: int, row: Any, col: Any) -> tuple[Any, Any]:
         """Return where epilogue tile `n` is, in such tiles: those of the same columns first, then the next columns."""
@@ -152,7 +153,7 @@ class EpiTileLayout:
         """
         if not self.loads_c_ahead and not self.holds_all:
             return 1
-        return len(self.batches) if len(self.batches) <= MOST_WRITTEN else 0
+        return len(self.batches) if len(self.batches) * self.warpgroups <= WRITTEN_BARRIERS else 0
 
     @cute.jit
     def await_written(self, batch: cutlass.Constexpr[int], ctx):
@@ -160,7 +161,7 @@ class EpiTileLayout:
         if cutlass.const_expr(self.written_barriers == 0):
             cute.arch.barrier(barrier_id=ctx.barrier_id, number_of_threads=WARPGROUP)
         else:
-            number = cutlass.const_expr(_WRITTEN_BARRIER_ID + CONSUMERS * (batch % self.written_barriers))
+            number = cutlass.const_expr(_WRITTEN_BARRIER_ID + self.warpgroups * (batch % self.written_barriers))
             if warp_in_warpgroup() == 0:
                 cute.arch.barrier(barrier_id=number + ctx.warpgroup_idx, number_of_threads=WARPGROUP)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gemmule.core.dtype import FLOAT32, INT8, DType
+from gemmule.kernels.hopper.tile_config import CONSUMERS
 
 from .config import SIDE_BY_SIDE_BYTES, HopperGemmConfig
 
@@ -16,6 +17,8 @@ def why_not_columns(dtype: DType, k_major: tuple[bool, bool], config: HopperGemm
     """Say why the kernel's A and B, K-major or not, have no tiles of so many columns, or None where they have."""
     if config.side_by_side and dtype.itemsize != SIDE_BY_SIDE_BYTES:
         return f"config {config}: warpgroups are side by side only if B is of 16 bits"
+    if config.consumers > CONSUMERS and dtype.itemsize != SIDE_BY_SIDE_BYTES:
+        return f"config {config}: three consumers multiply elements of 16 bits only"
     if dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
     if dtype == INT8 and config.tile_n > _INT8_COLUMNS and config.tile_n % 16:

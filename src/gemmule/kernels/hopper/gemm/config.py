@@ -13,13 +13,16 @@ from gemmule.kernels.hopper.tile_config import (
     CONSUMERS,
     EPI_TILE_M,
     K_BYTES,
+    MAX_ACC_COLUMNS_OF_THREE,
     MAX_SHARED_BYTES,
     MMA_M,
-    MOST_WRITTEN,
+    REGISTERS_OF,
+    WRITTEN_BARRIERS,
+    Registers,
     WarpScheduleConfig,
     max_active_clusters,
 )
-from gemmule.kernels.parts.hopper_facts import SMS
+from gemmule.kernels.parts.hopper_facts import SMS, WARPGROUP
 
 #: Search space: wgmma tiles of 64 rows of a CTA tile and whether it is ping-pong, tile_n, and cluster shapes.
 _MMA_TILES_M = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 0), (4, 0))
@@ -42,7 +45,7 @@ SIDE_BY_SIDE_BYTES = 2
 
 @dataclass(frozen=True)
 class HopperGemmConfig(WarpScheduleConfig):
-    """Tile of D, stages, cluster and schedule of the two consumer warpgroups."""
+    """Tile of D, stages, cluster and schedule of the consumer warpgroups."""
 
     #: tile_m, tile_n: Elements: tile_m a multiple of 64, tile_n of 8, and at most 256.
     tile_m: int = 128
@@ -64,6 +67,8 @@ class HopperGemmConfig(WarpScheduleConfig):
     #: 1: warpgroups that share a tile are side by side, each with all of its rows and half of its columns; else each
     #: has every other 64 rows and all columns.
     side_by_side: int = 0
+    #: Consumer warpgroups of a CTA: 3 share a tile, each with every third 64 rows.
+    consumers: int = CONSUMERS
 
     switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "split_k", "side_by_side"})
 
@@ -76,6 +81,13 @@ class HopperGemmConfig(WarpScheduleConfig):
                 "warpgroups are side by side in a tile that they share, whose K is not split: with pingpong=0, "
                 "cluster_k=1 and split_k=0"
             )
+        if self.consumers not in REGISTERS_OF:
+            return f"consumers must be one of {', '.join(map(str, REGISTERS_OF))}"
+        if self.consumers > CONSUMERS:
+            if self.pingpong or self.side_by_side or self.cluster_k > 1:
+                return "three consumers share a tile's rows: with pingpong=0, side_by_side=0 and cluster_k=1"
+            if self.mma_tiles_m * self.mma_n > MAX_ACC_COLUMNS_OF_THREE:
+                return f"registers of three consumers hold {MAX_ACC_COLUMNS_OF_THREE} columns of 64 rows each"
         return WarpScheduleConfig._why_not_tile(self)
 
     def _why_not_cluster(self) -> str | None:
@@ -88,6 +100,20 @@ class HopperGemmConfig(WarpScheduleConfig):
         if self.split_k and self.cluster_k > 1:
             return "a tile is shared along K by a cluster (cluster_k) or by split_k, not by both"
         return None
+
+    @property
+    def warpgroups_per_tile(self) -> int:
+        return 1 if self.pingpong else self.consumers
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA with one producer warpgroup."""
+        return (1 + self.consumers) * WARPGROUP
+
+    @property
+    def registers(self) -> Registers:
+        """Registers of a thread."""
+        return REGISTERS_OF[self.consumers]
 
     @property
     def tile_n_multiple(self) -> int:
@@ -128,7 +154,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         columns = self.tile_n // (self.cluster_k * self.warpgroups_n * (1 if self.swap_ab else num_b))
         alone = self.cluster_size == 1 and not (self.pingpong or self.swap_ab)
         if alone and itemsize == 2 and columns > _WIDE and columns % 32 == 16:
-            stages_bytes = CONSUMERS * 2 * EPI_TILE_M * columns // 2 * itemsize
+            stages_bytes = self.consumers * 2 * EPI_TILE_M * columns // 2 * itemsize
             if self.bytes_without_epi_tiles + stages_bytes <= MAX_SHARED_BYTES:
                 return columns // 2
         widths = (64, 48, 32, 16, 56, 40, 24, 8) if self.swap_ab else (64, 32, 16, 8)
@@ -146,7 +172,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         for width in range(columns, unit, -unit):
             if columns % width or width // unit % 2 == 0:
                 continue
-            nbytes = CONSUMERS * _stages_of(self.mma_tiles_m * columns // width) * EPI_TILE_M * width * itemsize
+            nbytes = self.consumers * _stages_of(self.mma_tiles_m * columns // width) * EPI_TILE_M * width * itemsize
             if self.bytes_without_epi_tiles + nbytes <= MAX_SHARED_BYTES:
                 return width
         return None
@@ -154,10 +180,12 @@ class HopperGemmConfig(WarpScheduleConfig):
     def epi_stages(self, itemsize: int, num_b: int = 1) -> int:
         """Return how many epilogue tiles a warpgroup has in shared memory: they divide those of a CTA tile."""
         count = self.mma_tiles_m * self.tile_n // self.warpgroups_n
-        count //= self.cluster_k * num_b * self.epi_tile_n(itemsize, num_b)
-        stages = _stages_of(count)
-        # Results of 32 bits leave stages of k-tiles their shared memory.
-        return 1 if self.side_by_side and itemsize > SIDE_BY_SIDE_BYTES else stages
+        width = self.epi_tile_n(itemsize, num_b)
+        stages = _stages_of(count // (self.cluster_k * num_b * width))
+        # Stages of k-tiles come first: results of 32 bits, or three consumers, may leave too little shared memory.
+        nbytes = self.consumers * stages * EPI_TILE_M * width * itemsize
+        lacking = self.consumers > CONSUMERS and self.bytes_without_epi_tiles + nbytes > MAX_SHARED_BYTES
+        return 1 if lacking or (self.side_by_side and itemsize > SIDE_BY_SIDE_BYTES) else stages
 
     def epi_batches(
         self, itemsize: int, num_b: int = 1, *, reads_c: bool = False, fused: bool = False
@@ -173,7 +201,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         count = self.mma_tiles_m * self.mma_n // (self.cluster_k * num_b * width)
         if not self.batched:
             return stages, count
-        able = (MAX_SHARED_BYTES - self.bytes_without_epi_tiles) // (CONSUMERS * EPI_TILE_M * width * itemsize)
+        able = (MAX_SHARED_BYTES - self.bytes_without_epi_tiles) // (self.consumers * EPI_TILE_M * width * itemsize)
         narrow = width <= _NARROW and itemsize == 2 and num_b == 1
         if reads_c:
             stages = min(count, max(able, stages), _MOST_STAGES_OF_C)
@@ -182,7 +210,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         if not narrow and not (fused and itemsize == 2 and num_b == 1):
             return stages, count
         if able >= count:
-            return count, 1 if narrow else min(count, MOST_WRITTEN)
+            return count, 1 if narrow else min(count, WRITTEN_BARRIERS // self.consumers)
         most = able if narrow else min(able, 2 * _FUSED_BATCH)
         batches = next((n for n in range(2, count, 2) if 2 * -(-count // n) <= most), count)
         return (2 * -(-count // batches), batches) if batches < count else (stages, count)
@@ -190,7 +218,7 @@ class HopperGemmConfig(WarpScheduleConfig):
     def shared_bytes_of(self, itemsize: int, num_b: int = 1, *, reads_c: bool = False, fused: bool = False) -> int:
         """Return the shared memory of a CTA for results of such elements; parameters as of `epi_batches`."""
         stage_bytes = EPI_TILE_M * self.epi_tile_n(itemsize, num_b) * itemsize
-        stages = CONSUMERS * self.epi_batches(itemsize, num_b, reads_c=reads_c, fused=fused)[0]
+        stages = self.consumers * self.epi_batches(itemsize, num_b, reads_c=reads_c, fused=fused)[0]
         return max(self.shared_bytes, self.bytes_without_epi_tiles + stages * stage_bytes)
 
     def why_not_gated(self, itemsize: int, mn_major: bool) -> str | None:
@@ -204,10 +232,14 @@ class HopperGemmConfig(WarpScheduleConfig):
             Whether B is MN-major, in rows of up to 128 bytes of columns.
         """
         half = self.tile_n // 2
-        if self.side_by_side or (self.swap_ab and (self.mma_tiles_m % 2 or itemsize != 2)):
+        if (
+            self.side_by_side
+            or self.consumers > CONSUMERS
+            or (self.swap_ab and (self.mma_tiles_m % 2 or itemsize != 2))
+        ):
             return (
-                f"config {self}: a gated epilogue needs both products in one thread: side_by_side=0, and with "
-                "swap_ab=1 an even number of 64 rows of a warpgroup, of 16 bits"
+                f"config {self}: a gated epilogue needs both products in one thread: side_by_side=0, consumers=2, and "
+                "with swap_ab=1 an even number of 64 rows of a warpgroup, of 16 bits"
             )
         if self.swap_ab:
             return None
@@ -227,7 +259,7 @@ class HopperGemmConfig(WarpScheduleConfig):
 
     @property
     def shared_bytes(self) -> int:
-        return self.bytes_without_epi_tiles + CONSUMERS * self._epi_tiles_bytes(1)
+        return self.bytes_without_epi_tiles + self.consumers * self._epi_tiles_bytes(1)
 
     @property
     def bytes_without_epi_tiles(self) -> int:

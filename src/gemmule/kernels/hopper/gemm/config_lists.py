@@ -244,6 +244,18 @@ FOR_MN_MAJOR_A = (
     HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
     HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
 )
+#: Columns, stages, cluster_m, cluster_n, swap_ab and split_k of configs whose three consumer warpgroups share 192 rows,
+#: or columns of the transposed product: for layers and an H200's other products of 16 bits.
+_THREE_CONSUMERS = (
+    (184, 4, 1, 1, 1, 1), (168, 4, 1, 1, 1, 1), (152, 5, 1, 2, 1, 0), (136, 5, 1, 2, 1, 1), (104, 5, 1, 2, 1, 1),
+    (96, 5, 1, 2, 1, 1), (88, 6, 2, 4, 1, 0), (80, 6, 2, 4, 1, 0), (72, 6, 1, 4, 1, 0), (192, 4, 2, 1, 1, 0),
+    (192, 4, 2, 1, 0, 0), (160, 4, 1, 2, 0, 0), (144, 4, 1, 1, 0, 0), (128, 5, 1, 4, 0, 1), (112, 5, 2, 4, 0, 0),
+    (96, 5, 2, 4, 1, 1), (88, 6, 1, 4, 0, 1), (80, 6, 2, 4, 0, 1), (80, 6, 1, 4, 0, 0),
+)  # fmt: skip
+FOR_THREE_CONSUMERS = tuple(
+    HopperGemmConfig(192, n, stages, 0, along_m, along_n, 1, swap_ab, split_k=split_k, consumers=3)
+    for n, stages, along_m, along_n, swap_ab, split_k in _THREE_CONSUMERS
+)
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.
 FOR_LONG_K = (
@@ -379,6 +391,7 @@ CONFIGS = (
     *FOR_LAYERS,
     *FOR_H200,
     *FOR_MN_MAJOR_A,
+    *FOR_THREE_CONSUMERS,
     *FOR_LONG_K,
     *FOR_SHORT_K,
     *FOR_FLOAT8,

@@ -19,7 +19,7 @@ from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import epilogue_us, fp8_contention, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, positions_among, times_at
 from gemmule.kernels.hopper.cost.times import rates_of, times_us
-from gemmule.kernels.hopper.tile_config import COLUMN_SCALED_N, MAX_ACC_COLUMNS
+from gemmule.kernels.hopper.tile_config import COLUMN_SCALED_N, CONSUMERS, MAX_ACC_COLUMNS
 from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
@@ -56,8 +56,10 @@ _LEAST_K_TILES, _LEAST_OF_ALL = 16, 8
 _MOST_K_TILES, _SHORT_SHARE = 4, 0.96
 #: Bytes of an element of 16 bits.
 _HALF_BYTES = 2
-#: The factor of the times of configs that were seldom timed with an MN-major A: they are to be faster by as much.
-_SELDOM_TIMED = 1.06
+#: The factor of the times of configs that were seldom timed with an MN-major A: they are to be faster by as much. And
+#: of those of three consumers, to which nothing was fitted, and of them with `split_k` where it is no layer: of record
+#: 20261130T133826, judged by 20261130T142006.
+_SELDOM_TIMED, _THREE, _THREE_SPLIT = 1.06, 1.03, 1.08
 
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
@@ -80,8 +82,8 @@ def costs_of_each(
     if operation.k_tiles < _LEAST_K_TILES:
         lacking = FOR_8_K_TILES if operation.k_tiles < _LEAST_OF_ALL else SHARED_ROWS
         times += rates.cached(lacking, lambda: rates.each(lambda one: math.inf if one.on(SMS) in lacking else 0.0))
-    if dtype.itemsize == _HALF_BYTES and any(mn_major) and offers[1]:
-        times *= rates.cached(("seldom timed", mn_major), lambda: rates.each(lambda one: _caution(mn_major, one)))
+    if dtype.itemsize == _HALF_BYTES and any(offers):
+        times *= rates.cached(("seldom timed", mn_major, offers), lambda: _cautions(mn_major, rates, layer=offers[0]))
     if dtype.is_float8:
         times += promote_us(operation, rates)
         lines = None
@@ -146,10 +148,16 @@ def _pairs_for_short_k(rates: TileRates) -> tuple[list[int], list[int]]:
     return found, [places.get(other, place) for other, place in zip(others, found, strict=True)]
 
 
-def _caution(mn_major: tuple[bool, bool], config: HopperGemmConfig) -> float:
-    """Return the factor of predicted times by how often a config was timed with such operands."""
-    k_major = not mn_major[config.swap_ab], not mn_major[1 - config.swap_ab]
-    return _SELDOM_TIMED if is_seldom_timed(config.on(SMS), k_major) else 1.0
+def _cautions(mn_major: tuple[bool, bool], rates: TileRates, *, layer: bool) -> Numbers:
+    """Return the factors of predicted times by how often configs were timed with such operands."""
+
+    def caution(config: HopperGemmConfig) -> float:
+        if config.consumers > CONSUMERS:
+            return _THREE_SPLIT if config.split_k and not layer else _THREE
+        k_major = not mn_major[config.swap_ab], not mn_major[1 - config.swap_ab]
+        return _SELDOM_TIMED if not layer and is_seldom_timed(config.on(SMS), k_major) else 1.0
+
+    return rates.each(caution)
 
 
 def _only_for_columns(config: HopperGemmConfig) -> float:

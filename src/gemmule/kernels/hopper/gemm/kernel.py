@@ -2,7 +2,7 @@
 
 Idea
     A persistent CTA computes tile after tile. One producer warp issues TMA loads of k-tiles of A and B into a pipeline
-    of stages; two consumer warpgroups multiply them with wgmma, which reads both operands from shared memory, and store
+    of stages; consumer warpgroups multiply them with wgmma, which reads both operands from shared memory, and store
     the accumulators through shared memory by TMA. Full barriers count the bytes that arrive, empty barriers the
     warpgroups that have released a stage.
 Compared with h08_pingpong
@@ -49,7 +49,7 @@ from gemmule.kernels.hopper.mainloops.scaled_accumulators import ScaledMainloop,
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
-from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M, REGISTERS, THREADS
+from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M
 from gemmule.kernels.parts.absolute_maximum import absmax_init
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
@@ -58,8 +58,8 @@ from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
 from .config import HopperGemmConfig
 
-# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, one for the prologue, one
-# for the absolute maximum.
+# Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, or 3 of a third consumer's
+# epilogue, one for the prologue, one for the absolute maximum.
 _EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID, _MAXIMUM_BARRIER_ID = 1, 3, 5, 6
 # The producers' warp that raises the absolute maximum.
 _MAXIMUM_WARP = 3
@@ -97,7 +97,7 @@ class HopperGemm:
         self.fusion: Any = FragmentFusion(types, columns) if "epilogue" in types else None
         self.maximum: Any = None
         if self.fusion and self.fusion.has_absmax:
-            self.maximum = CtaMaximum(types[ABSMAX] == CLEARED, _MAXIMUM_BARRIER_ID)
+            self.maximum = CtaMaximum(types[ABSMAX] == CLEARED, _MAXIMUM_BARRIER_ID, config.consumers)
         # A gated epilogue reduces the accumulators of both B, or with swap_ab both A, to one tile of D.
         pair = 2 if self.fusion and self.fusion.expression.gated else 1
         self.num_a, self.num_b = (pair, 1) if config.swap_ab else (1, pair)
@@ -106,6 +106,7 @@ class HopperGemm:
         self.tile_k = K_BYTES * 8 // elements[0].width
         self.pingpong, self.warpgroups_per_tile = bool(config.pingpong), config.warpgroups_per_tile
         self.warpgroups_n, self.mma_n = config.warpgroups_n, config.mma_n
+        self.threads, self.registers = config.threads, config.registers
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
         small = not promotes and self.rows * self.columns <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
@@ -142,6 +143,7 @@ class HopperGemm:
             reads_c=types["adds"] == "yes", loads_c_ahead=types["adds"] == "yes",
             loads_c_during=types["adds"] == "yes" and self.mainloop.calls_during
             and not (config.split_k or config.cluster_k > 1) and self.rows * self.columns >= _LARGE_TILE,
+            warpgroups=config.consumers,
         )  # fmt: skip
         if lines is None:
             fused = self.fusion is not None and not promotes
@@ -168,7 +170,7 @@ class HopperGemm:
         """Launch the kernel; `b_up`: a gated activation's second B or A; `offsets` of groups, `scales` by blocks."""
         self.kernel(tma, scale, aux_args, workspaces, b_up, offsets, scales).launch(
             grid=(grid, 1, 1),
-            block=(THREADS, 1, 1),
+            block=(self.threads, 1, 1),
             cluster=(self.scheduler.cluster_size, 1, 1),
             min_blocks_per_mp=1,
         )
@@ -214,7 +216,7 @@ class HopperGemm:
         schedule = self.scheduler.schedule(tma, offsets, table)
         k_range = self.scheduler.k_range(cute.ceil_div(tma.a.tensor.shape[1], self.tile_k))
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(REGISTERS.producer)
+            cute.arch.setmaxregister_decrease(self.registers.producer)
             if cutlass.const_expr(flags is not None):  # noqa: SIM102, one when compiled
                 if warp == _MAXIMUM_WARP:
                     self.maximum.clear(aux_args[-1], flags)
@@ -226,7 +228,7 @@ class HopperGemm:
                 if warp == _MAXIMUM_WARP:
                     self.maximum.finish(maxima, aux_args[-1], flags)
         else:
-            cute.arch.setmaxregister_increase(REGISTERS.consumer)
+            cute.arch.setmaxregister_increase(self.registers.consumer)
             idx = warp // 4 - 1
             own_buffer = self.reduction.of_warpgroup(reduce_buffer, idx)
             ctx = EpilogueContext(
@@ -248,11 +250,11 @@ class HopperGemm:
         if warp == 0:
             # This warp initialised the barriers: it arrives without waiting for the CTA's other warps.
             cute.arch.sync_warp()
-            cute.arch.barrier_arrive(barrier_id=_PROLOGUE_BARRIER_ID, number_of_threads=THREADS)
+            cute.arch.barrier_arrive(barrier_id=_PROLOGUE_BARRIER_ID, number_of_threads=self.threads)
             if cutlass.const_expr(self.scheduler.is_multicast):
                 cute.arch.cluster_wait()
         else:
-            cute.arch.barrier(barrier_id=_PROLOGUE_BARRIER_ID, number_of_threads=THREADS)
+            cute.arch.barrier(barrier_id=_PROLOGUE_BARRIER_ID, number_of_threads=self.threads)
 
     @cute.jit
     def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule, *divisors):

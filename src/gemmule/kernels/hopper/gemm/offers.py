@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gemmule.core.dtype import FLOAT32, DType
+from gemmule.kernels.hopper.tile_config import CONSUMERS
 
 from .config import HopperGemmConfig
 from .config_lists import (
@@ -16,10 +17,11 @@ from .config_lists import (
     FOR_SHARED_ROWS,
     FOR_SHORT_K,
     FOR_SIDE_BY_SIDE,
+    FOR_THREE_CONSUMERS,
 )
 
-#: Columns of tiles that took longer than the next where K is short; and of which a warpgroup beside another multiplies
-#: a multiple where B is MN-major: rows of 32 bytes take longer.
+#: Columns of tiles that took longer than the next where K is short; and of which a warpgroup beside others multiplies a
+#: multiple where B is MN-major: rows of 32 bytes take longer.
 _NARROW, _WHOLE = 40, 32
 #: Every config is looked up in these at the first call of a process.
 SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
@@ -30,7 +32,7 @@ _H200 = frozenset((*FOR_H200, *FOR_MN_MAJOR_A))
 #: Configs that products of a very short K are not offered.
 FOR_8_K_TILES = SHARED_ROWS.union(one for one in FOR_16_BIT if one.tile_n == _NARROW)
 _FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
-_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *_H200, *SHORT_K))
+_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *_H200, *SHORT_K, *FOR_THREE_CONSUMERS))
 
 
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
@@ -47,6 +49,8 @@ def is_offered(config: HopperGemmConfig, k_major: tuple[bool, bool], *, layer: b
 
     `layer` and `further`: whether the product is a layer of a model, and one that further configs are offered to.
     """
+    if config.consumers > CONSUMERS:
+        return (layer or further) and (k_major[1] or config.tile_n % _WHOLE == 0)
     if not is_further(config, k_major):
         return True
     if config.side_by_side and not any(k_major):

@@ -45,7 +45,6 @@ from gemmule.kernels.hopper.tile_config import (
     K_BYTES,
     MAX_SCALED_N,
     MAX_SHARED_BYTES,
-    THREADS,
     why_not_promoted,
 )
 from gemmule.kernels.hopper.tma_tiles import (
@@ -290,7 +289,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(
         grid=(clusters * config.cluster_size, parts, 1),
-        block=(THREADS, 1, 1),
+        block=(config.threads, 1, 1),
         shared_bytes=_shared_bytes(problem, config),
         cluster=(config.cluster_size, 1, 1),
         # PDL does not wait for a memset.

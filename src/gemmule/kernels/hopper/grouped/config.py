@@ -8,6 +8,7 @@ from typing import ClassVar
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
+from gemmule.kernels.hopper.tile_config import CONSUMERS
 from gemmule.kernels.parts.grouped_tiles import MAX_GROUPS
 
 #: Shared memory for the running sum of the groups' tiles. The last entry, for what is beyond all groups, and the ring
@@ -45,8 +46,8 @@ class GroupedConfig(HopperGemmConfig):
     ----------
     tile_m, tile_n, stages, pingpong, cluster_m, cluster_n, group, ctas : int
         As of `HopperGemmConfig`.
-    cluster_k, swap_ab, split_k, side_by_side : int
-        1, 0, 0 and 0.
+    cluster_k, swap_ab, split_k, side_by_side, consumers : int
+        1, 0, 0, 0 and 2.
     dynamic : int
         1: CTAs take tiles as they get to them, by a counter in device memory (`schedulers.work_counter`).
     """
@@ -58,8 +59,8 @@ class GroupedConfig(HopperGemmConfig):
     batched: ClassVar[bool] = False
 
     def _why_not_cluster(self) -> str | None:
-        if self.swap_ab or self.split_k or self.side_by_side or self.cluster_k > 1:
-            return "swap_ab, split_k and side_by_side must be 0, cluster_k 1"
+        if self.swap_ab or self.split_k or self.side_by_side or self.cluster_k > 1 or self.consumers > CONSUMERS:
+            return "swap_ab, split_k and side_by_side must be 0, cluster_k 1, consumers 2"
         if self.dynamic and self.cluster_size > 1:
             return "with dynamic=1 each CTA takes tiles of its own: cluster_m and cluster_n must be 1"
         return super()._why_not_cluster()
