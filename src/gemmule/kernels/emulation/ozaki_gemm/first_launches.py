@@ -17,7 +17,13 @@ from gemmule.kernels.emulation.guard import furthest_below, least_magnitude, lea
 from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS, word_param
 from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PAIR_CTAS, PAIR_LINES, PAIR_THREADS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
-from gemmule.kernels.emulation.product_forms import COMPLEX_FORMS, forms_of, lead, moduli_key
+from gemmule.kernels.emulation.product_forms import (
+    COMPLEX_FORMS,
+    forms_of,
+    lead,
+    moduli_key,
+    native_room,
+)
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, refuse_nothing
 
 
@@ -38,12 +44,13 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     """Return the launch recipe of a cluster that compares some pairs of lines."""
     del config
     lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
-    limits = furthest_below(problem.k, problem.a.dtype)
+    room = native_room(row_result(problem)[0])
+    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0)
     sampling: tuple[Param, ...] = (
         TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
         ScalarParam("period", INT32, sample_period(problem.k)),
         ScalarParam("least share", FLOAT64, least_share(problem.k, problem.a.dtype)),
-        *(ScalarParam(f"limit {number}", INT32, one) for number, one in enumerate(limits)),
+        *(ScalarParam(f"word {number}", INT32, one) for number, one in enumerate(words)),
     )
     grid = (PAIR_CTAS, 1, 1)
     shared = 3 * PAIR_THREADS // 32 * PAIR_LINES * FLOAT64.itemsize + 64

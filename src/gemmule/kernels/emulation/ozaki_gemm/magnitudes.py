@@ -88,9 +88,10 @@ class Magnitudes:
             for e in cutlass.range_constexpr(4):
                 upper = words[2 * (4 * w + e) + 1] & Uint32(0x7FFFFFFF)
                 bits = cutlass.min(cutlass.max(Int32(upper >> (FRACTION - 32 - _FRACTION)) + moved, 0), _MOST)
-                # Subnormal float64 have no such exponent: they count as zeros.
+                # Subnormal float64 have no such exponent: they count as zeros. Lines of zeros, and those that are listed
+                # already, pass.
                 normal = upper >= Uint32(1 << (FRACTION - 32))
-                exponent = bits if normal or scale == ZERO_LINE else Int32(0)
+                exponent = bits if normal or scale >= ZERO_LINE else Int32(0)
                 four[e], largest = Uint32(exponent), cutlass.max(largest, exponent)
             found[w] = packed(four)
         return found, largest
