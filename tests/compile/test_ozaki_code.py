@@ -44,7 +44,9 @@ def test_code(spec, config, signature):
     artifact = artifact_for(spec, config, signature, ARCH)
     assert (artifact.resources.spill_bytes, artifact.resources.stack_bytes) == (0, 0)
     # Each reads what the launch in front wrote, and all say that they may begin beside it.
-    if spec is NATIVE_LINES or spec in (RESIDUES, PRODUCTS, RECONSTRUCTION) and "guarded" in (*dict(signature), dict(signature).get("moduli")):
+    keys = dict(signature)
+    guarded = "guarded" in (*keys, keys.get("moduli")) and spec in (RESIDUES, PRODUCTS, RECONSTRUCTION)
+    if guarded or spec is NATIVE_LINES:
         assert_reads_a_word_before_it_waits(artifact.ptx)
     elif spec is SCALES:
         # Elements are read before; that nothing else is, the virtual GPU checks.

@@ -1,4 +1,4 @@
-"""Rows and columns that the guard of ``precision="ozaki"`` lists: native, beside an emulated product, within the bound."""
+"""Rows and columns that the guard of ``precision="ozaki"`` lists: native beside an emulated product."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def large_along_k(which):
 INPUTS = {
     "NaN": (at(("a", 100, 3), np.nan), "1 row"),
     "infinity": (at(("b", 129, 69), -np.inf), "1 column"),
-    "of both": (both(at(("a", 0, 0), np.inf), at(("a", 64, 3), np.nan), at(("b", 3, 0), np.nan)), "2 rows and 1 column"),
+    "of both": (
+        both(at(("a", 0, 0), np.inf), at(("a", 64, 3), np.nan), at(("b", 3, 0), np.nan)),
+        "2 rows and 1 column",
+    ),
     "where they meet": (both(at(("a", 9, 3), np.inf), at(("b", 3, 9), -np.inf)), "1 row and 1 column"),
     "a whole row": (with_row(lambda rng, row: row * np.nan), "1 row"),
     "denormals": (with_row(lambda rng, row: row * 2.0**-1060), "1 row"),
@@ -135,7 +138,9 @@ def test_other_elements_are_those_without_the_lines(rng):
     np.testing.assert_array_equal(plan.execute()[np.ix_(rows, cols)], without[np.ix_(rows, cols)])
 
 
-@pytest.mark.parametrize("order", ["CCC", "FFF", *(pytest.param(one, marks=pytest.mark.slow) for one in ("FCC", "CFF"))])
+@pytest.mark.parametrize(
+    "order", ["CCC", "FFF", *(pytest.param(one, marks=pytest.mark.slow) for one in ("FCC", "CFF"))]
+)
 def test_layouts_addends_and_a_result_that_is_its_addend(order, rng):
     """A long K of which a part is sampled; rows and columns that meet are written once, from the C before."""
     a, b = normal(rng, 600)

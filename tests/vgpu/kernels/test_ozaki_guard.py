@@ -216,7 +216,9 @@ def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
         one[i], other[:, j] = 0, 0
         # The row's large element meets a zero, and the column's too.
         one[i, 7:9], other[7:10, j] = (2.0**-70, 1), (1, 0, 1)
-        assert gm.matmul.plan(one, other, precision="ozaki", executor="vgpu").decision() == ("ozaki-16, ieee in 1 row",), (i, j)
+        assert gm.matmul.plan(one, other, precision="ozaki", executor="vgpu").decision() == (
+            "ozaki-16, ieee in 1 row",
+        ), (i, j)
 
 
 @pytest.mark.parametrize("order", ["CC", *(pytest.param(one, marks=pytest.mark.slow) for one in ("FF", "FC", "CF"))])

@@ -57,5 +57,7 @@ def decision_name(problem: GemmProblem, words: Sequence[int]) -> str:
     name = Precision.BF16X6.value if problem.a.dtype == FLOAT32 else f"ozaki-{products}"
     if row_result(problem)[1] == "b":
         lines.reverse()
-    counts = [f"{count} {kind}{'s' * (count > 1)}" for count, kind in zip(lines, ("row", "column"), strict=True) if count]
+    counts = [
+        f"{count} {kind}{'s' * (count > 1)}" for count, kind in zip(lines, ("row", "column"), strict=True) if count
+    ]
     return f"{name}, {Precision.IEEE.value} in {' and '.join(counts)}" if counts else name

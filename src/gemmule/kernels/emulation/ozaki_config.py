@@ -34,7 +34,9 @@ NOT_EMULATED, LISTED_LATE = 2**20, 2**20 + 1
 class ScalesConfig(Config):
     """Config of the measurement of lines."""
 
-    ahead: int = 8  #: Elements that a thread loads at once.
+    #: ahead, deep: Elements that a thread loads at once of a K-major line, and of an MN-major one.
+    ahead: int = 8
+    deep: int = 12
     #: across, together: MN-major lines that a CTA measures, a power of two up to 16, and K-major ones, up to 8.
     across: int = 16
     together: int = 2

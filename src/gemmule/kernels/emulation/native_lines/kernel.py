@@ -78,48 +78,63 @@ class NativeLines:
             places = self.places(lines, (first, count), (other, mY.shape[1]))
             totals = cute.make_rmem_tensor(cute.make_layout((2, _FRAGMENTS, _FRAGMENTS)), Float64)
             totals.fill(0.0)
-            self.add_products((mX, mY), places, depth, count - first, totals)
+            self.add_products((mX, mY), places, depth, totals)
             self.add_warps(totals, sums)
             self.write(totals, places, target, factors, side)
 
     @cute.jit
     def places(self, lines: cute.Tensor, own, others):
-        """Return for each fragment this lane's line of either operand, and the ends of both."""
+        """Return for each fragment a lane's listed line, how many there are, and the other operand's first and end."""
         (first, count), (other, end) = own, others
         tid, _, _ = cute.arch.thread_idx()
         found = cute.make_rmem_tensor(cute.make_layout(_FRAGMENTS), Int32)
         for fragment in cutlass.range_constexpr(_FRAGMENTS):
-            number = first + fragment * _LINES + tid % 32 // 4
-            # Less than 0 where there is none.
-            found[fragment] = Int32(-1)
-            if number < count:
-                found[fragment] = lines[number]
-        return found, other, end
+            # Behind the last line it is read again, without a branch, and not written.
+            found[fragment] = lines[cutlass.min(first + fragment * _LINES + tid % 32 // 4, count - 1)]
+        return found, count - first, other, end
 
     @cute.jit
-    def add_products(self, operands, places, depth, count, totals: cute.Tensor):
-        """Add the products of a warp's parts of K; of the listed lines there are `count` from here on."""
-        (mX, mY), (lines, other, end) = operands, places
+    def add_products(self, operands, places, depth, totals: cute.Tensor):
+        """Add the products of a warp's parts of K."""
         tid, _, _ = cute.arch.thread_idx()
-        lane, warp = tid % 32, tid // 32
         span = cutlass.const_expr(_DEPTH * _STEPS)
-        for begin in cutlass.range(warp * span, depth, _WARPS * span, unroll=1):
-            x, y = (cute.make_rmem_tensor(cute.make_layout((_STEPS, _FRAGMENTS)), Float64) for _ in range(2))
-            x.fill(0.0)
-            y.fill(0.0)
-            for fragment in cutlass.range_constexpr(_FRAGMENTS):
-                line = other + fragment * _LINES + lane // 4
+        whole = depth // (_WARPS * span) * (_WARPS * span)
+        for begin in cutlass.range(tid // 32 * span, whole, _WARPS * span, unroll=1):
+            self.add_steps(operands, places, begin, None, totals)
+        if whole < depth:
+            self.add_steps(operands, places, whole + tid // 32 * span, depth, totals)
+
+    @cute.jit
+    def add_steps(self, operands, places, begin, depth, totals: cute.Tensor):
+        """Add the products of some steps; `depth` is where K ends within them, or None."""
+        (mX, mY), (lines, count, other, end) = operands, places
+        lane = cute.arch.lane_idx()
+        x, y = (cute.make_rmem_tensor(cute.make_layout((_STEPS, _FRAGMENTS)), Float64) for _ in range(2))
+        for fragment in cutlass.range_constexpr(_FRAGMENTS):
+            line = cutlass.min(other + fragment * _LINES + lane // 4, end - 1)
+            for step in cutlass.range_constexpr(_STEPS):
+                k = begin + step * _DEPTH + lane % 4
+                if cutlass.const_expr(depth is None):
+                    y[step, fragment] = mY[k, line]
+                else:
+                    y[step, fragment] = Float64(0.0)
+                    if k < depth:
+                        y[step, fragment] = mY[k, line]
+        for fragment in cutlass.range_constexpr(_FRAGMENTS):
+            if fragment * _LINES < count:
                 for step in cutlass.range_constexpr(_STEPS):
                     k = begin + step * _DEPTH + lane % 4
-                    if k < depth and line < end:
-                        y[step, fragment] = mY[k, line]
-                    if k < depth and lines[fragment] >= 0:
+                    if cutlass.const_expr(depth is None):
                         x[step, fragment] = mX[k, lines[fragment]]
-            for fragment in cutlass.range_constexpr(_FRAGMENTS):
-                if fragment * _LINES < count:
-                    for step in cutlass.range_constexpr(_STEPS):
-                        for across in cutlass.range_constexpr(_FRAGMENTS):
-                            mma_sync(_MMA, totals[None, fragment, across], (x[step, fragment],), (y[step, across],))
+                    else:
+                        x[step, fragment] = Float64(0.0)
+                        if k < depth:
+                            x[step, fragment] = mX[k, lines[fragment]]
+        for fragment in cutlass.range_constexpr(_FRAGMENTS):
+            if fragment * _LINES < count:
+                for step in cutlass.range_constexpr(_STEPS):
+                    for across in cutlass.range_constexpr(_FRAGMENTS):
+                        mma_sync(_MMA, totals[None, fragment, across], (x[step, fragment],), (y[step, across],))
 
     @cute.jit
     def add_warps(self, totals: cute.Tensor, sums: cute.Tensor):
@@ -141,15 +156,15 @@ class NativeLines:
     @cute.jit
     def write(self, totals: cute.Tensor, places, target, factors, side: cutlass.Constexpr[int]):
         """Write the first warp's sums; of listed columns not those rows that are listed too, which are written."""
-        (_, other, end), (rows, (mC, mD)), (alpha, beta) = places, target, factors
+        (lines, count, other, end), (rows, (mC, mD)), (alpha, beta) = places, target, factors
         tid, _, _ = cute.arch.thread_idx()
         if tid < 32:
             for fragment in cutlass.range_constexpr(_FRAGMENTS):
-                own = places[0][fragment]
+                own, is_listed = lines[fragment], fragment * _LINES + tid // 4 < count
                 for across in cutlass.range_constexpr(_FRAGMENTS):
                     for v in cutlass.range_constexpr(2):
                         line = other + across * _LINES + 2 * (tid % 4) + v
-                        inside = own >= 0 and line < end
+                        inside = is_listed and line < end
                         if cutlass.const_expr(side == 1):
                             inside = inside and rows[Int32(select_(inside, line, Int32(0)))] < NOT_EMULATED
                         if inside:

@@ -36,7 +36,7 @@ _PAIRS, _PARTS, _AHEAD = PAIR_LINES * PAIR_LINES, PAIR_THREADS // 32 // PAIR_LIN
 
 
 class EarlyRefusal:
-    """S = words, of which S[0] is `NEVER` where samples of several pairs of lines have too little of their norms' product.
+    """S = words; S[0] = `NEVER` where samples of several pairs of lines have too little of their norms' product.
 
     The lines are those of matrices (length, lines). A warp has part of the samples of a line of A, and of all lines of
     B that its CTA compares.

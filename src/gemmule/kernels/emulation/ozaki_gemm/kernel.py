@@ -7,9 +7,9 @@ Idea
     a dot product is at most the product of two norms.
 Change from the rung before
     Nothing is written for an element, one number for a line along K. The dependent launches write and read the rest.
-    With a guard each CTA encodes samples of the lines that it has measured. A line that has only small ones, or a number
-    that is not finite, is listed for the native kernel; where there is no room for it the product is refused, and what
-    is not measured yet need not be.
+    With a guard each CTA encodes samples of the lines that it has measured. A line that has only small ones, or a
+    number that is not finite, is listed for the native kernel; where there is no room for it the product is refused,
+    and what is not measured yet need not be.
 Data movement
     Every element is read once, 8 bytes; with a guard up to a sixteenth of them again, from a cache.
 Limits
@@ -52,7 +52,7 @@ class OzakiScales:
     """S[j] = the exponent of line j's scale for two matrices of float64 or float32 (length, lines), anywhere."""
 
     def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
-        self.ahead, self.resident = config.ahead, config.resident
+        self.ahead, self.deep, self.resident = config.ahead, config.deep, config.resident
         self.across, self.together = config.across, config.together
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
@@ -127,7 +127,7 @@ class OzakiScales:
         # Contiguous threads have contiguous elements, of a K-major line or of as many others.
         inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
         own = (cta * lines + inside, exponents.iterator + _LISTED + inside, side)
-        total, exponent, refused = self.sum_of_squares(mS, own, guard, first, step)
+        total, exponent, refused = self.sum_of_squares(mS, own, guard, first, (step, along))
         of_warp = cutlass.const_expr(1 if along else lines)
         total, exponent = self.warp_sum(total, exponent, of_warp)
         if tid % 32 < of_warp:
@@ -169,6 +169,7 @@ class OzakiScales:
             for warp in cutlass.range_constexpr(THREADS // 32):
                 largest = cutlass.max(largest, words[warp * columns + tid])
             if largest < guard[2]:
+                self.magnitudes.fill(mE, first * forms + tid)
                 scales[first + tid // forms] = Int32(NOT_EMULATED)
                 list_line(first + tid // forms, side, guard[0])
 
@@ -203,17 +204,21 @@ class OzakiScales:
         return total, largest
 
     @cute.jit
-    def sum_of_squares(self, mS: cute.Tensor, own, guard, first, step: cutlass.Constexpr[int]):
+    def sum_of_squares(self, mS: cute.Tensor, own, guard, first, form: cutlass.Constexpr[tuple[int, bool]]):
         """Return the sum of squares of some elements of a line, the exponent of their unit, and if it was given up."""
-        line = own[0]
+        line, step, ahead = (
+            own[0],
+            cutlass.const_expr(form[0]),
+            cutlass.const_expr(self.ahead if form[1] else self.deep),
+        )
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         total, exponent, refused = Float64(0.0), Int32(1), Boolean(False)
-        span, begun = cutlass.const_expr(step * self.ahead * _ROUNDS), 0
+        span, begun = cutlass.const_expr(step * ahead * _ROUNDS), 0
         if cutlass.const_expr(self.guarded):
-            begun = cutlass.const_expr(step * self.ahead * _EARLY_ROUNDS)
+            begun = cutlass.const_expr(step * ahead * _EARLY_ROUNDS)
             until = cutlass.min(length, begun)
-            for place in cutlass.range(first, until, step * self.ahead):
-                total, exponent = self.add_squares(mS, line, (place, until, step), total, exponent)
+            for place in cutlass.range(first, until, step * ahead):
+                total, exponent = self.add_squares(mS, line, (place, until, step, ahead), total, exponent)
             # From here on the shortfall is set, and what is written may no longer be read.
             cute.arch.griddepcontrol_wait()
             refused = is_refused(guard[0])
@@ -225,8 +230,8 @@ class OzakiScales:
                     # Loaded with the elements, used after them.
                     seen = is_refused(guard[0])
                 end = cutlass.min(length, begin + span)
-                for place in cutlass.range(begin + first, end, step * self.ahead):
-                    total, exponent = self.add_squares(mS, line, (place, end, step), total, exponent)
+                for place in cutlass.range(begin + first, end, step * ahead):
+                    total, exponent = self.add_squares(mS, line, (place, end, step, ahead), total, exponent)
                 if cutlass.const_expr(self.guarded):
                     # At once: these lines may take as long as all others.
                     self.list_once(exponent == SPECIAL, own, guard[0])
@@ -236,20 +241,20 @@ class OzakiScales:
     @cute.jit
     def add_squares(self, mS: cute.Tensor, line, places, total, exponent):
         """Return a sum and its exponent with a round's elements added."""
-        first, end, step = places
-        values = cute.make_rmem_tensor(cute.make_layout(self.ahead), Float64)
+        first, end, step, ahead = places
+        values = cute.make_rmem_tensor(cute.make_layout(ahead), Float64)
         values.fill(0.0)
-        for e in cutlass.range_constexpr(self.ahead):
+        for e in cutlass.range_constexpr(ahead):
             if first + e * step < end:
                 number = mS[first + e * step, line]
                 values[e] = number if cutlass.const_expr(self.is_double) else Float64(number)
         words = cute.recast_tensor(values, Int32)
         largest = exponent
-        for e in cutlass.range_constexpr(self.ahead):
+        for e in cutlass.range_constexpr(ahead):
             largest = cutlass.max(largest, (words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32))
         total = total * ratio(exponent, largest)
         unit = biased_power(2 * BIAS - 1 - cutlass.min(largest, _MOST))
-        for e in cutlass.range_constexpr(self.ahead):
+        for e in cutlass.range_constexpr(ahead):
             part = values[e] * unit
             total = total + part * part
         return total, largest
@@ -259,7 +264,8 @@ class OzakiScales:
         """List a line with a number that is not finite, by the first of its threads: line, its mark, and side."""
         line, mark, side = own
         if is_special:
-            if cute.arch.atomic_exch(mark, Int32(1), sem="relaxed", scope="cta") == 0:
+            before = cute.arch.atomic_exch(mark, Int32(1), sem="relaxed", scope="cta")
+            if before == 0:
                 list_line(line, side, shortfall)
 
     @cute.jit

@@ -27,7 +27,15 @@ from gemmule.kernels.emulation.float64_bits import power
 from gemmule.kernels.emulation.guard import SCALE_STEPS
 from gemmule.kernels.emulation.instruction import instruction
 from gemmule.kernels.emulation.moduli import counts_of, real_of
-from gemmule.kernels.emulation.ozaki_config import GROUP, NOT_EMULATED, PARTS, PLANES, RUN, THREADS, ReconstructionConfig
+from gemmule.kernels.emulation.ozaki_config import (
+    GROUP,
+    NOT_EMULATED,
+    PARTS,
+    PLANES,
+    RUN,
+    THREADS,
+    ReconstructionConfig,
+)
 from gemmule.kernels.emulation.residues import MODULI, middle, product, weights
 from gemmule.kernels.parts.complex_parts import pair_at
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
