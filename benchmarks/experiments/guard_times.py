@@ -6,8 +6,8 @@ whose sum of magnitudes is small, which only the product of magnitudes shows (re
 ``--lines`` rows (1) the product is emulated but for these. Times are of CUDA graphs over rotating buffers, interleaved:
 those of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes
 after it. The native kernel is timed for each of the inputs, on which its power depends too. What the choice between
-emulation and the native kernel is fitted to. ``--refusals`` times late and last refusals only, so many times in turns with the
-native kernel and cuBLASLt. Needs a Hopper GPU, PyTorch and the compiler.
+emulation and the native kernel is fitted to. ``--refusals`` times late and last refusals only, so many times in turns
+with the native kernel and cuBLASLt. Needs a Hopper GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def changed(pool: Pool, operands: Operands, problem: GemmProblem, inputs: str, c
     """Make inputs of ordinary ones: in no line and at no place along K that the guard's first look reads.
 
     For late ones an element in each of `count` rows of A is large, for those of lines too; for last ones half of the
-    rows is small, and the other half of a column of B.
+    rows is small, and the other half of as many columns of B.
     """
     side, parts = problem.m, list[tuple[torch.Tensor, float]]()
     for index in range(operands.sets):
@@ -120,7 +120,7 @@ def changed(pool: Pool, operands: Operands, problem: GemmProblem, inputs: str, c
         a, b = (pool.view(pool.inputs, x, places[name]) for name, x in (("a", problem.a), ("b", problem.b)))
         rows = a[side // 2 + 37 :][:count]
         if inputs == "last":
-            parts += [(rows[:, side // 2 :], _SMALL), (b[: side // 2, side // 2 + 37], _SMALL)]
+            parts += [(rows[:, side // 2 :], _SMALL), (b[: side // 2, side // 2 + 37 :][:, :count], _SMALL)]
         else:
             place = side // 48 * 16 + 16 * (side // 48 % 2 == 0)
             parts.append((rows[:, place : place + 1], _LARGE))
@@ -180,7 +180,7 @@ def measured(
     own = {name: us for name, us in medians.items() if not name.startswith("cublaslt")}
     config = choices["native_late"][1].config.as_dict()
     found = {"record": "guard_times", **named(problem), "times_us": own, "native_config": config, "cublaslt_us": of_lt}
-    found["native_lines"] = given.lines
+    found["lines"] = given.lines
     return found | ({"samples_us": samples} if refusals else {})
 
 
