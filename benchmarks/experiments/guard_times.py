@@ -1,12 +1,13 @@
 """Times of squares by the guard's parts: emulated, refused by the guard, the guard alone, native, cuBLASLt.
 
 Ordinary inputs are normal numbers. Those that the guard refuses are spread over 2**200, which it sees in few lines, or
-have one large element, which it does not (refused late), or one pair of lines whose sum of magnitudes is small, which
-only the product of magnitudes shows (refused last). Times are of CUDA graphs over rotating buffers, interleaved: those
-of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes after
-it. The native kernel is timed for each of the inputs, on which its power depends too. What the choice between emulation
-and the native kernel is fitted to. ``--refusals`` times late and last refusals only, so many times in turns with the
-native kernel and cuBLASLt. Needs a Hopper GPU, PyTorch and the compiler.
+have a large element in more rows than it computes natively, which it does not (refused late), or as many pairs of lines
+whose sum of magnitudes is small, which only the product of magnitudes shows (refused last). With a large element in
+``--lines`` rows (1) the product is emulated but for these. Times are of CUDA graphs over rotating buffers, interleaved:
+those of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes
+after it. The native kernel is timed for each of the inputs, on which its power depends too. What the choice between
+emulation and the native kernel is fitted to. ``--refusals`` times late and last refusals only, so many times in turns
+with the native kernel and cuBLASLt. Needs a Hopper GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
-from gemmule.kernels.emulation.decision import decision_choice
+from gemmule.kernels.emulation.decision import WORDS, decision_choice
+from gemmule.kernels.emulation.guard import NATIVE_SHARE
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as OZAKI_COMPLEX
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI
 from gemmule.kernels.float64.gemm.spec import SPEC as NATIVE
@@ -82,15 +84,19 @@ def choices_of(problem: GemmProblem, device: Any) -> dict[str, tuple[GemmProblem
         (plain, Choice(native_spec, native[0], gpu=rates)),
     )
     found = {"emulated": guarded, "native": alone, "guard": (problem, decision_choice(problem, rates))}
-    for inputs in ("refused", "late", "last"):
-        refused = "refused" if inputs == "refused" else f"refused_{inputs}"
-        found |= {f"guard_{inputs}": found["guard"], refused: guarded, f"native_{inputs}": alone}
+    for inputs, whole in (
+        ("refused", "refused"),
+        ("late", "refused_late"),
+        ("last", "refused_last"),
+        ("lines", "emulated_lines"),
+    ):
+        found |= {f"guard_{inputs}": found["guard"], whole: guarded, f"native_{inputs}": alone}
     return found
 
 
 def inputs_of(name: str) -> str:
     """Return the name of the inputs of what is timed."""
-    return next((inputs for inputs in ("refused", "late", "last") if name.endswith(inputs)), "emulated")
+    return next((inputs for inputs in ("refused", "late", "last", "lines") if name.endswith(inputs)), "emulated")
 
 
 def spread(pool: Pool, dtype: str) -> None:
@@ -102,22 +108,22 @@ def spread(pool: Pool, dtype: str) -> None:
 
 
 @contextlib.contextmanager
-def changed(pool: Pool, operands: Operands, problem: GemmProblem, inputs: str) -> Iterator[None]:
-    """Make late or last inputs of ordinary ones: in no line and at no place along K that the guard's first look reads.
+def changed(pool: Pool, operands: Operands, problem: GemmProblem, inputs: str, count: int) -> Iterator[None]:
+    """Make inputs of ordinary ones: in no line and at no place along K that the guard's first look reads.
 
-    Of late ones an element of each A is large; of last ones half of a row of A is small, and the other half of a column
-    of B.
+    For late ones an element in each of `count` rows of A is large, for those of lines too; for last ones half of the
+    rows is small, and the other half of as many columns of B.
     """
     side, parts = problem.m, list[tuple[torch.Tensor, float]]()
     for index in range(operands.sets):
         places = operands.addresses(index)
         a, b = (pool.view(pool.inputs, x, places[name]) for name, x in (("a", problem.a), ("b", problem.b)))
-        row = a[side // 2 + 37]
-        if inputs == "late":
-            place = side // 48 * 16 + 16 * (side // 48 % 2 == 0)
-            parts.append((row[place : place + 1], _LARGE))
+        rows = a[side // 2 + 37 :][:count]
+        if inputs == "last":
+            parts += [(rows[:, side // 2 :], _SMALL), (b[: side // 2, side // 2 + 37 :][:, :count], _SMALL)]
         else:
-            parts += [(row[side // 2 :], _SMALL), (b[: side // 2, side // 2 + 37], _SMALL)]
+            place = side // 48 * 16 + 16 * (side // 48 % 2 == 0)
+            parts.append((rows[:, place : place + 1], _LARGE))
     for part, factor in parts:
         part.mul_(factor)
     torch.cuda.synchronize()
@@ -129,10 +135,10 @@ def changed(pool: Pool, operands: Operands, problem: GemmProblem, inputs: str) -
 
 
 def measured(
-    gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], problem: GemmProblem, refusals: int
+    gpu: BenchGpu, lt: Any, timer: Timer, pools: dict[str, Pool], problem: GemmProblem, given: argparse.Namespace
 ) -> dict[str, Any]:
     """Return the record of a square."""
-    choices, works = choices_of(problem, get_device()), dict[str, Any]()
+    choices, works, refusals = choices_of(problem, get_device()), dict[str, Any](), given.refusals
     if refusals:
         choices = {name: choices[name] for name in (*_GUARDS, *_REFUSALS)}
     ready = set[str]()
@@ -143,15 +149,18 @@ def measured(
             workspaces = stack.enter_context(gpu.workspaces())
             sets = max(1, math.ceil(2 * gpu.l2_bytes / problem.bytes_min))
             operands = Operands(product, sets, pool.inputs.data_ptr(), pool.outputs.data_ptr(), workspaces)
-            if inputs in ("late", "last") and inputs not in ready:
-                stack.enter_context(changed(pool, operands, product, inputs))
+            if inputs in ("late", "last", "lines") and inputs not in ready:
+                count = given.lines if inputs == "lines" else problem.m // NATIVE_SHARE + 1
+                stack.enter_context(changed(pool, operands, product, inputs, count))
                 ready.add(inputs)
             works[name] = gpu.kernel(product, choice, operands)  # type: ignore[arg-type]
             works[name]()
-            if name in _GUARDS:
+            if name in (*_GUARDS, "guard_lines"):
                 gpu.wait()
-                if decision := int(pool.outputs[:4].view(torch.int32)[0]):
-                    raise WrongResultError(f"the guard takes {decision} moduli for inputs that it must refuse")
+                decision = pool.outputs[: 4 * WORDS].view(torch.int32).tolist()
+                lines = given.lines if name == "guard_lines" else 0
+                if decision[1:] != [lines, 0] or (name in _GUARDS and decision[0]):
+                    raise WrongResultError(f"the guard decides {decision} for inputs of {name}")
             if name == ("native_late" if refusals else "native"):
                 for number, one in enumerate(stack.enter_context(lt.algorithms(product, operands))[:_ALGORITHMS]):
                     with contextlib.suppress(UnsupportedError):
@@ -159,7 +168,7 @@ def measured(
                         works[f"cublaslt {number}"] = one.work
         expected = problem.flop / 5e7 + 10
         samples: dict[str, list[float]] = {name: [] for name in works}
-        apart = [name for name in works if name == "emulated" or name.startswith("guard")]
+        apart = [name for name in works if name.startswith(("emulated", "guard"))]
         rest = [name for name in reversed(works) if name not in apart]
         for names in [apart, rest] * max(refusals, 1):
             times = timer([works[name] for name in names], [expected] * len(names), operands.sets)
@@ -171,6 +180,7 @@ def measured(
     own = {name: us for name, us in medians.items() if not name.startswith("cublaslt")}
     config = choices["native_late"][1].config.as_dict()
     found = {"record": "guard_times", **named(problem), "times_us": own, "native_config": config, "cublaslt_us": of_lt}
+    found["lines"] = given.lines
     return found | ({"samples_us": samples} if refusals else {})
 
 
@@ -180,6 +190,9 @@ def main() -> None:
     parser.add_argument("--dtype", choices=KERNELS, default="float64")
     parser.add_argument("--sides", type=int, nargs="*")
     parser.add_argument("--refusals", type=int, default=0, help="time refusals only, so many times beside cuBLASLt")
+    parser.add_argument(
+        "--lines", type=int, default=1, help="rows with a large element, which the native kernel computes"
+    )
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     device, problems = get_device(), [problem_of(side, given.dtype) for side in given.sides or SIDES[given.dtype]]
@@ -196,17 +209,17 @@ def main() -> None:
     command = f"python benchmarks/experiments/guard_times.py --dtype {given.dtype} --refusals {given.refusals}"
     block = experiment(command, device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
-        kinds = ("late", "last") if given.refusals else ("emulated", "refused", "late", "last")
+        kinds = ("late", "last") if given.refusals else ("emulated", "refused", "late", "last", "lines")
         pools, timer = {name: Pool() for name in kinds}, Timer(gpu)
         for pool in pools.values():
             pool.fill(given.dtype)
         if not given.refusals:
             spread(pools["refused"], given.dtype)
-        warm = time.time()
+        warm, short = time.time(), argparse.Namespace(refusals=min(given.refusals, 1), lines=given.lines)
         while time.time() - warm < _WARM_UP:
-            measured(gpu, lt, timer, pools, problems[-1], min(given.refusals, 1))
+            measured(gpu, lt, timer, pools, problems[-1], short)
         for problem in problems:
-            found = measured(gpu, lt, timer, pools, problem, given.refusals)
+            found = measured(gpu, lt, timer, pools, problem, given)
             file.write(found)
             print(problem.m, found["times_us"], found["cublaslt_us"], flush=True)
 

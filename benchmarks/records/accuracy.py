@@ -36,7 +36,7 @@ from gemmule.core.errors import CompileError
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
-from gemmule.kernels.emulation.decision import decision_choice, decision_name
+from gemmule.kernels.emulation.decision import WORDS, decision_choice, decision_name
 from gemmule.lab.experiment import experiment
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.records import RecordFile
@@ -191,9 +191,9 @@ def _run(problem: Any, choice: Choice, a: torch.Tensor, b: torch.Tensor, out: to
 
 def ran(a: torch.Tensor, b: torch.Tensor) -> str:
     """Return what the guard decides for."""
-    problem, word = _problem(a, b, Precision.OZAKI), torch.zeros(1, device="cuda", dtype=torch.int32)
-    _run(problem, decision_choice(problem), a, b, word)
-    return decision_name(problem, int(word.item()))
+    problem, words = _problem(a, b, Precision.OZAKI), torch.zeros(WORDS, device="cuda", dtype=torch.int32)
+    _run(problem, decision_choice(problem), a, b, words)
+    return decision_name(problem, words.tolist())
 
 
 def compile_kernels(only: str) -> None:

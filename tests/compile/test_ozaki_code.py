@@ -7,6 +7,7 @@ import pytest
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.kernels.emulation.guard_decision.spec import SPEC as DECISION
+from gemmule.kernels.emulation.native_lines.spec import SPEC as NATIVE_LINES
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as REAL_FORMS
 from gemmule.kernels.emulation.ozaki_gemm.first_launches import PAIRS, SCALES
 from gemmule.kernels.emulation.ozaki_gemm.spec import NATIVE, SPEC
@@ -32,7 +33,7 @@ CASES = [
         spec, config, signature, id=f"{spec.name}-{config}-{dict(signature)}".replace(" ", ","),
         marks=[] if few(spec, config, signature) else [pytest.mark.slow],
     )
-    for spec in (SPEC, RESIDUES, PRODUCTS, RECONSTRUCTION, GUARD, DECISION, REAL_FORMS, PAIRS, SCALES)
+    for spec in (SPEC, RESIDUES, PRODUCTS, RECONSTRUCTION, GUARD, DECISION, REAL_FORMS, PAIRS, SCALES, NATIVE_LINES)
     for config in spec.configs
     for signature in spec.signatures(ARCH)
 ]  # fmt: skip
@@ -43,7 +44,9 @@ def test_code(spec, config, signature):
     artifact = artifact_for(spec, config, signature, ARCH)
     assert (artifact.resources.spill_bytes, artifact.resources.stack_bytes) == (0, 0)
     # Each reads what the launch in front wrote, and all say that they may begin beside it.
-    if spec in (RESIDUES, PRODUCTS, RECONSTRUCTION) and "guarded" in (*dict(signature), dict(signature).get("moduli")):
+    keys = dict(signature)
+    guarded = "guarded" in (*keys, keys.get("moduli")) and spec in (RESIDUES, PRODUCTS, RECONSTRUCTION)
+    if guarded or spec is NATIVE_LINES:
         assert_reads_a_word_before_it_waits(artifact.ptx)
     elif spec is SCALES:
         # Elements are read before; that nothing else is, the virtual GPU checks.

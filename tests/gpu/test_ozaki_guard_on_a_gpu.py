@@ -24,6 +24,9 @@ def change(torch, name, a):
         a *= torch.exp(6 * torch.randn_like(a))
     elif name == "infinity":
         a[7, 9] = float("inf")
+    elif name == "infinities":
+        # In more rows than are computed natively.
+        a[::24, 9] = float("inf")
     elif name == "large":
         # In no line, and at no place along K, of the pairs that may refuse early.
         a[SIDE // 2 + 37, SIDE // 3 + 17] = 2.0**80
@@ -41,8 +44,9 @@ def within(torch, got, a, b, unit):
 
 
 @pytest.mark.parametrize(("dtype", "name", "ran"), [
-    ("float64", "normal", "ozaki-14"), ("float64", "wide", "ieee"), ("float64", "infinity", "ieee"),
-    ("float64", "large", "ieee"),
+    ("float64", "normal", "ozaki-14"), ("float64", "wide", "ieee"),
+    ("float64", "infinity", "ozaki-14, ieee in 1 row"), ("float64", "large", "ozaki-14, ieee in 1 row"),
+    ("float64", "infinities", "ieee"),
     ("float32", "normal", "bf16x6"), ("float32", "tiny", "ieee"), ("float32", "infinity", "ieee"),
 ])  # fmt: skip
 def test_what_runs_is_within_the_bound(dtype, name, ran, torch):
@@ -89,7 +93,7 @@ def test_a_graph_decides_at_each_replay(torch):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         gm.matmul(a, b, out, precision="ozaki")
-    for name in ("normal", "wide", "infinity", "large", "normal"):
+    for name in ("normal", "wide", "infinity", "infinities", "large", "normal"):
         a.normal_()
         change(torch, name, a)
         out.fill_(float("nan"))

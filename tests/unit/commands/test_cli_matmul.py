@@ -55,6 +55,16 @@ def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize("precision", ["ozaki", "bf16x6"])
+def test_a_precision_that_the_host_does_not_use(precision, dry, folder):
+    unused = f"precision '{precision}' is unused: the host computes as with 'ieee'"
+    result = run("A.npy", "B.npy", "-o", "C.npy", "--precision", precision, *dry)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count(unused) == 1
+    assert "unused" not in run("A.npy", "B.npy", "-o", "D.npy", "--precision", "ieee", *dry).stdout
+
+
 def test_the_product_and_what_is_printed(folder):
     result = run("A.npy", "B.npy", "-o", "C.npy", "--memory", "12MiB", "--verify", "--seed", "7")
     assert result.exit_code == 0, result.output

@@ -218,12 +218,13 @@ def test_the_guarded_form_launches_the_guard_first_then_the_native_kernel():
     assert choice.spec is SPEC
     launches, held = choice.launches(problem_of(4096, 4096, 4096, precision=Precision.OZAKI))
     assert [one.spec.name for one in launches] == [
-        "ozaki_gemm", "ozaki_scales", "ozaki_guard", "float64_guarded", "ozaki_residues",
-        "ozaki_products", "ozaki_reconstruction",
+        "ozaki_gemm", "ozaki_scales", "ozaki_guard", "float64_guarded", "float64_lines",
+        "ozaki_residues", "ozaki_products", "ozaki_reconstruction",
     ]  # fmt: skip
     # Memory is for as many moduli as may be chosen.
     assert held["residues of rows"] == 16 * 4096 * 4096
-    assert held["shortfall"] == 16
+    # The guard's words, and room for one row and one column in 32.
+    assert held["shortfall"] == 4 * (9 + 128 + 128)
     # All after the guard read it.
     for one in launches[3:]:
         assert "shortfall" in {param.operand for param in one.launch.params if isinstance(param, TensorParam)}

@@ -216,7 +216,9 @@ def test_one_pair_in_any_tile_decides(shape, rng, monkeypatch):
         one[i], other[:, j] = 0, 0
         # The row's large element meets a zero, and the column's too.
         one[i, 7:9], other[7:10, j] = (2.0**-70, 1), (1, 0, 1)
-        assert gm.matmul.plan(one, other, precision="ozaki", executor="vgpu").decision() == ("ieee",), (i, j)
+        assert gm.matmul.plan(one, other, precision="ozaki", executor="vgpu").decision() == (
+            "ozaki-16, ieee in 1 row",
+        ), (i, j)
 
 
 @pytest.mark.parametrize("order", ["CC", *(pytest.param(one, marks=pytest.mark.slow) for one in ("FF", "FC", "CF"))])
@@ -277,16 +279,21 @@ def shortfall_of(ptx, problem, a, b, **options):
 
 @pytest.mark.parametrize(("schedule", "seed"), [("late", 0), ("eager", 0), *(("random", seed) for seed in range(4))])
 def test_no_cta_raises_the_shortfall_before_it_is_set(schedule, seed, rng):
-    """One pair refuses, of the last CTA's: without the cluster's barrier, that the first one's 0 is earlier is luck."""
+    """Two CTAs find small pairs: without the cluster's barrier, that the first one's 0 is earlier is luck."""
     a, b = rng.standard_normal((64, 40)), rng.standard_normal((40, 64))
-    a[56], b[:, 56] = 0, 0
-    a[56, 0], b[1, 56] = 1, 1
+    for line in (48, 56):
+        a[line], b[:, line] = 0, 0
+        a[line, 0], b[1, line] = 1, 1
     problem = dataclasses.replace(problem_of(a, b, np.zeros((64, 64))), precision=Precision.OZAKI)
     config = first_launches.PAIRS.default
     ptx = artifact_for(
         first_launches.PAIRS, config, first_launches.PAIRS.signature(problem, config), virtual_arch()
     ).ptx
     assert shortfall_of(ptx, problem, a, b, schedule=schedule, seed=seed) == NEVER
+    # One of them may be of one line, which the native kernel computes.
+    single = a.copy()
+    single[48] = 1
+    assert shortfall_of(ptx, problem, single, b, schedule=schedule, seed=seed) == 0
     without = re.sub(r"barrier\.cluster\.\w+;", "membar.cta;", ptx)
     assert without != ptx
     with pytest.raises(VirtualGpuError, match=r"race in ozaki_pairs"):

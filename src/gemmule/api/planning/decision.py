@@ -11,8 +11,8 @@ from gemmule.core.real_parts import RealParts, into_rows
 from gemmule.core.spec import Choice
 
 #: ``decide(problem, choice, offsets)`` runs the guard on a part of a batch, at element offsets of A and B, and gives
-#: the word that it wrote.
-Decide = Callable[[GemmProblem, Choice, dict[str, int]], int]
+#: the words that it wrote.
+Decide = Callable[[GemmProblem, Choice, dict[str, int]], list[int]]
 
 
 def is_guarded(problem: GemmProblem, choice: Choice) -> bool:
@@ -29,7 +29,7 @@ def decided(problem: GemmProblem, choice: Choice, decide: Decide) -> tuple[str, 
     inner, outer, strides = split_batch(problem, choice.spec.batch_dims)
     form = choice.form
     if isinstance(form, RealParts):
-        # The guard writes its word to D.
+        # The guard writes its words to D.
         inner = into_rows(inner)
         form = RealParts(form.kernels[: len(RealParts().steps(inner))])
         product, _ = form.product(inner)

@@ -100,20 +100,21 @@ def plan_on_device(product: Product, executor: str | None) -> Plan:
         operands.keep_until_done(stream, out)
         return finish()
 
-    def decide(inner: GemmProblem, guard: Choice, offsets: dict[str, int]) -> int:
+    def decide(inner: GemmProblem, guard: Choice, offsets: dict[str, int]) -> list[int]:
+        from gemmule.kernels.emulation.decision import WORDS
         from gemmule.runtime.execute import run_kernel
         from gemmule.runtime.memory import DeviceBuffer
 
-        stream, word = operands.work_stream(), np.zeros(1, np.int32)
+        stream, words = operands.work_stream(), np.zeros(WORDS, np.int32)
         assert stream is not None
-        with DeviceBuffer(word.nbytes, ordinal, stream) as buffer:
+        with DeviceBuffer(words.nbytes, ordinal, stream) as buffer:
             pointers = {
                 name: product.view(roles[name]).address + offsets[name] * matrix.dtype.itemsize
                 for name, matrix in (("a", problem.a), ("b", problem.b))
             }
             run_kernel(inner, guard, pointers | {"c": 0, "d": buffer.address}, ordinal, stream)
-            buffer.download(word)
-        return int(word[0])
+            buffer.download(words)
+        return words.tolist()
 
     plan = planned(product, "gpu", device.name, choice, reason, problem, run)
     places = {name: (role, product.view(role).address) for name, role in roles.items()}

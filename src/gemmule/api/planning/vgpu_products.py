@@ -49,17 +49,18 @@ def plan_on_virtual_gpu(
             copy_back(views[ABSMAX], product.view(ABSMAX))
         return finish()
 
-    def decide(inner: GemmProblem, guard: Choice, offsets: dict[str, int]) -> int:
+    def decide(inner: GemmProblem, guard: Choice, offsets: dict[str, int]) -> list[int]:
+        from gemmule.kernels.emulation.decision import WORDS
         from gemmule.vgpu.execute import run_kernel
 
-        word = np.zeros(1, np.int32)
+        words = np.zeros(WORDS, np.int32)
         matrices = {"a": inner.a, "b": inner.b}
         arrays = {
             name: part_of(host_array(views[roles[name]]), matrix, inner.batch, offsets[name])
             for name, matrix in matrices.items()
         }
-        run_kernel(inner, guard, {**arrays, "d": word})
-        return int(word[0])
+        run_kernel(inner, guard, {**arrays, "d": words})
+        return words.tolist()
 
     plan = planned(product, "vgpu", device_name(), choice, reason, problem, run)
     return dataclasses.replace(plan, guard=functools.partial(decided, problem, choice, decide))

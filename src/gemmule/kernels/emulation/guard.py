@@ -27,6 +27,9 @@ MAGNITUDE_SHIFTS = {FLOAT64: 40, FLOAT32: 13}
 ZERO_LINE = 2000
 #: Bits of an infinite float32, from which lower bounds are subtracted: the least bound is the furthest below.
 INFINITE_BITS = 0x7F800000
+#: Rows of A, or columns of B, of which one may be computed natively beside an emulated product. More are refused: then
+#: most samples show them early, and a kernel that reads all of the other operand for some lines saves little.
+NATIVE_SHARE = 32
 #: Margin for the roundings of the bound itself.
 _SPARE = 17 / 16
 #: Margin for the roundings of norms and of a sum of magnitudes in float64.

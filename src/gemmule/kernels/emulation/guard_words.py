@@ -10,12 +10,16 @@ from gemmule.core.dtype import GUARDED_PRODUCTS, Precision
 from gemmule.core.launch import Param, TensorParam
 from gemmule.core.spec import Signature
 
-#: Workspace of the shortfall: how many choices of moduli do not suffice, and for each of them the guard's limit. And
-#: what the decision is written to where it is asked for.
+#: Workspace of the guard's words, and what the decision is written to where it is asked for.
 SHORTFALL, DECISION_WORD = "shortfall", "products"
 #: The shortfall of what is never emulated.
 NEVER = len(GUARDED_PRODUCTS)
-SHORTFALL_WORDS = 1 + NEVER
+#: The words: the shortfall, which is how many choices of moduli do not suffice; for each of them the guard's limit; how
+#: many rows, and columns, are listed, which the native kernel computes; how many may be; how many CTAs found a small
+#: pair of lines. Then come the lists.
+LIMITS, LISTED = 1, 1 + NEVER
+ROOM, SMALL_PAIRS = LISTED + 2, LISTED + 4
+SHORTFALL_WORDS = SMALL_PAIRS + 1
 #: The key of launches that read the shortfall.
 GUARDED: Signature = (("guarded", "yes"),)
 

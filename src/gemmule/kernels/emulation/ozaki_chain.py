@@ -12,6 +12,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import KernelSpec, NextKernel
 from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS
+from gemmule.kernels.emulation.native_lines.spec import SPEC as NATIVE_LINES
 from gemmule.kernels.emulation.ozaki_config import GROUP, LAUNCH_US, SLICE
 from gemmule.kernels.emulation.ozaki_gemm.first_launches import SCALES
 from gemmule.kernels.emulation.ozaki_guard.spec import SPEC as GUARD
@@ -19,7 +20,7 @@ from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_le
 from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
 from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as RECONSTRUCTION
 from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as RESIDUES
-from gemmule.kernels.emulation.product_forms import depth_of, most_moduli, planes_of
+from gemmule.kernels.emulation.product_forms import depth_of, most_moduli, native_room, planes_of
 from gemmule.kernels.emulation.residues import BLOCK_BYTES, MOST_K
 from gemmule.kernels.hopper.next_kernel import choose_next
 
@@ -66,8 +67,13 @@ def emulation(problem: GemmProblem, names: Sequence[str], native: NextKernel | N
     assert then is not None
     if native is not None:
         sampled, columns = sampled_length(problem.k), bound_columns(problem)
-        workspaces |= {SHORTFALL: 4 * SHORTFALL_WORDS}
+        room = native_room(problem)
+        workspaces |= {SHORTFALL: 4 * (SHORTFALL_WORDS + sum(room))}
         workspaces |= {"magnitudes of rows": m * sampled, "magnitudes of columns": columns * sampled}
+        if any(room):
+            scales = {"rows": "scales of rows"}
+            operands = dict(zip("ab", names, strict=True)) | {name: name for name in "dc" if name in problem.operands()}
+            then = NextKernel(NATIVE_LINES, NATIVE_LINES.default, problem, operands | scales, {}, then=then)
         # Before the emulation, whose CTAs return while it runs.
         then = _guard(problem, names, dataclasses.replace(native, then=then), gpu)
     return dataclasses.replace(then, workspaces=workspaces)
@@ -88,6 +94,7 @@ def _guard(problem: GemmProblem, names: Sequence[str], then: NextKernel, gpu: Gp
     magnitudes = GemmProblem(m, n, length, (), a, b, None, d, precision=problem.precision)
     spec, config, _ = choose_next(magnitudes, (GUARD,), gpu)
     operands = {"a": "magnitudes of rows", "b": "magnitudes of columns"}
+    operands |= {"rows": "scales of rows", "columns": "scales of columns"}
     least = NextKernel(spec, config, magnitudes, operands, {}, then=then)
     scales, config, _ = choose_next(problem, (SCALES,), gpu)
     return NextKernel(scales, config, problem, dict(zip("ab", names, strict=True)), {}, then=least)

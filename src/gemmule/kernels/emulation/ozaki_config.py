@@ -25,15 +25,18 @@ SIDE = 32
 PLANES, PARTS = 3, 2
 #: Microseconds of a launch on an H100 and an H200.
 LAUNCH_US = 2.0
-#: The scale of a row or column with an element that is not finite.
-NOT_FINITE = 2**20
+#: The scale of a row or column that is not emulated: one with an element that is not finite, or that the guard lists.
+#: And of those that its product of magnitudes lists, larger, as that depends on which were listed before.
+NOT_EMULATED, LISTED_LATE = 2**20, 2**20 + 1
 
 
 @dataclass(frozen=True)
 class ScalesConfig(Config):
     """Config of the measurement of lines."""
 
-    ahead: int = 8  #: Elements that a thread loads at once.
+    #: ahead, deep: Elements that a thread loads at once of a K-major line, and of an MN-major one.
+    ahead: int = 8
+    deep: int = 12
     #: across, together: MN-major lines that a CTA measures, a power of two up to 16, and K-major ones, up to 8.
     across: int = 16
     together: int = 2
@@ -49,6 +52,11 @@ class ResiduesConfig(Config):
 
 @dataclass(frozen=True)
 class RealFormsConfig(Config):
+    """Nothing to choose."""
+
+
+@dataclass(frozen=True)
+class NativeLinesConfig(Config):
     """Nothing to choose."""
 
 

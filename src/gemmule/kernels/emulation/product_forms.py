@@ -7,7 +7,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Signature
 
-from .guard import CHOICES
+from .guard import CHOICES, NATIVE_SHARE
 from .ozaki_config import PARTS, PLANES
 
 
@@ -60,6 +60,13 @@ def fewest_moduli(problem: GemmProblem) -> int:
 def depth_of(problem: GemmProblem) -> int:
     """Return K in the elements of a plane."""
     return problem.k // (PARTS if planes_of(problem) > 1 else 1)
+
+
+def native_room(problem: GemmProblem) -> tuple[int, int]:
+    """Return how many rows and columns of an emulated product the native kernel may compute: of complex ones none."""
+    if problem.precision is not Precision.OZAKI or planes_of(problem) > 1:
+        return 0, 0
+    return problem.m // NATIVE_SHARE, problem.n // NATIVE_SHARE
 
 
 def lead(matrix: StridedMatrix) -> int:

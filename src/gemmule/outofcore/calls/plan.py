@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gemmule.core.dataclass import dataclass
+from gemmule.core.dtype import Precision
 
 from ..device.planner.budgets import Budgeted, binding_line
 from ..tiles.memory_budget import format_bytes, resident_memory
@@ -69,7 +70,7 @@ def planned_request(request: Request, run: Callable[[], Report] | None = None) -
             lines, figures = _device_lines(engine.chosen), _device_figures(engine.chosen)
         else:
             plans = engine.plan, engine.plan_with_twice_the_memory(session.problem)
-            lines, figures = _host_lines(*plans), _host_figures(*plans)
+            lines, figures = [*_host_lines(*plans), *_unused_precision(session)], _host_figures(*plans)
         return Plan(engine.name, engine.device, tuple(lines), figures, run)
 
 
@@ -86,7 +87,16 @@ def plan_line(session: StreamSession) -> str:
         usual = "" if engine.chosen.rates.measured else " at usual rates"
         return f"{text}; expected {predicted.seconds:.3g} s{usual}, bound by {predicted.bottleneck}"
     constant = format_bytes(-(-(resident_memory() + LIBRARY_BYTES) >> 20) << 20, up=True, like=session.limit)
-    return f"{text}; memory limit {format_bytes(session.limit)}, plus about {constant} of Python and its libraries"
+    limit = f"memory limit {format_bytes(session.limit)}, plus about {constant} of Python and its libraries"
+    return "; ".join((text, limit, *_unused_precision(session)))
+
+
+def _unused_precision(session: StreamSession) -> tuple[str, ...]:
+    """Return that the host does not use the requested precision, if it does not."""
+    precision = Precision.parse(session.request.precision)
+    if session.engine.name != "cpu" or precision is Precision.IEEE:
+        return ()
+    return (f"precision {precision.value!r} is unused: the host computes as with 'ieee'",)
 
 
 def extents_of(plan: StreamPlan | DevicePlan) -> str:

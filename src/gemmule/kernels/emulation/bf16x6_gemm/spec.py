@@ -20,7 +20,7 @@ from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.emulation.bf16x6_config import PARTS, RUN, SLICE, SplitConfig
 from gemmule.kernels.emulation.bf16x6_products.spec import PRECISIONS, batch_of
 from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as PRODUCTS
-from gemmule.kernels.emulation.guard_words import SHORTFALL, guarded_key, with_guarded, word_param
+from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS, guarded_key, with_guarded, word_param
 from gemmule.kernels.emulation.guarded_native.spec import guarded_native
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, choose_next, why_no_next
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
@@ -149,7 +149,7 @@ def launch(problem: GemmProblem, config: SplitConfig) -> Launch:
     params: tuple[Param, ...] = tuple(param for found in splits for param in found)
     workspaces: tuple[Workspace, ...] = ()
     if problem.precision is Precision.OZAKI:
-        params, workspaces = (*params, word_param(SHORTFALL)), (Workspace(SHORTFALL, 4, zeroed=True),)
+        params, workspaces = (*params, word_param(SHORTFALL)), (Workspace(SHORTFALL, 4 * SHORTFALL_WORDS, zeroed=True),)
     block = (config.threads, 1, 1)
     return Launch(grid=(ctas, 1, 1), block=block, params=params, overlaps=True, workspaces=workspaces)
 

@@ -2,11 +2,11 @@
 
 Idea
     The guard's measurement is one number, the shortfall, which later launches read. This one writes what it means, for
-    whoever asks for the decision without the product.
+    whoever asks for the decision without the product, and how many rows and columns are computed natively.
 Change from the rung before
     One thread.
 Data movement
-    Four bytes in, four bytes out.
+    Twelve bytes in, twelve bytes out.
 Limits
     The launch.
 Sources
@@ -15,16 +15,17 @@ Sources
 
 from __future__ import annotations
 
+import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.guard_words import NEVER
+from gemmule.kernels.emulation.guard_words import LISTED, NEVER
 from gemmule.kernels.emulation.ozaki_config import DecisionConfig
 from gemmule.kernels.parts.tensors import tensor_1d
 
 
 class Decision:
-    """N[0] = the products of the first choice that suffices by the shortfall S[0], or 0."""
+    """N[0] = the products of the first choice that suffices by the shortfall S[0], or 0; N[1:] = listed lines."""
 
     def __init__(self, config: DecisionConfig, types: dict[str, str]) -> None:
         del config, types
@@ -41,6 +42,8 @@ class Decision:
         if tid == 0:
             short = shortfall[0]
             products[0] = fewest + short if short < NEVER else Int32(0)
+            for side in cutlass.range_constexpr(2):
+                products[1 + side] = shortfall[LISTED + side] if short < NEVER else Int32(0)
 
 
 def buildable(config: DecisionConfig, types: dict[str, str]) -> Buildable:

@@ -1,10 +1,11 @@
 """Ozaki scheme II, guard: samples of some pairs of lines, which may show that the guard must refuse the product.
 
 Idea
-    A sum of magnitudes that is small against the product of its lines' norms is too small for emulation: one such pair
-    decides. Norms of lines are larger than those of their samples, so that samples suffice to refuse.
+    A sum of magnitudes that is small against the product of its lines' norms is too small for emulation. Norms of lines
+    are larger than those of their samples, so that samples suffice to say so. One such pair may be of one line, which
+    the native kernel can compute beside the emulated product; where two CTAs find some, there are many.
 Change from the rung before
-    One cluster, the first launch. It sets the shortfall, which all others of the guard raise, instead of a memset.
+    One cluster, the first launch. It sets the guard's words, which all others of the guard raise, instead of a memset.
 Data movement
     Samples of 32 rows and columns, in one round of loads up to K = 4096.
 Limits
@@ -22,8 +23,8 @@ from cutlass import Float64, Int32, Int64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.emulation.guard import MODULI_CHOICES, SAMPLE_RUN
-from gemmule.kernels.emulation.guard_words import NEVER
+from gemmule.kernels.emulation.guard import SAMPLE_RUN
+from gemmule.kernels.emulation.guard_words import NEVER, ROOM, SHORTFALL_WORDS, SMALL_PAIRS
 from gemmule.kernels.emulation.moduli import real_of
 from gemmule.kernels.emulation.ozaki_config import PAIR_CTAS, PAIR_LINES, PAIR_THREADS, ScalesConfig
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
@@ -34,14 +35,8 @@ _LEAST, _MOST = 2.0**-400, 2.0**400
 _PAIRS, _PARTS, _AHEAD = PAIR_LINES * PAIR_LINES, PAIR_THREADS // 32 // PAIR_LINES, 4
 
 
-@cute.jit
-def is_refused(shortfall: cute.Tensor):
-    """Return whether the guard refuses already; CTAs of the same grid may do so meanwhile."""
-    return cute.arch.load(shortfall.iterator, Int32, sem="relaxed", scope="gpu") == NEVER
-
-
 class EarlyRefusal:
-    """S[0] = `NEVER` where samples of a pair of lines have too little of their norms' product, else 0; S[1:] = limits.
+    """S = words; S[0] = `NEVER` where samples of several pairs of lines have too little of their norms' product.
 
     The lines are those of matrices (length, lines). A warp has part of the samples of a line of A, and of all lines of
     B that its CTA compares.
@@ -52,13 +47,13 @@ class EarlyRefusal:
         self.is_double = real_of(types) == "float64"
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period: Int32, share: Float64, limits):
-        self.kernel(mA, mB, shortfall, period, share, limits).launch(
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period: Int32, share: Float64, words):
+        self.kernel(mA, mB, shortfall, period, share, words).launch(
             grid=(PAIR_CTAS, 1, 1), block=(PAIR_THREADS, 1, 1), cluster=(PAIR_CTAS, 1, 1)
         )
 
     @cute.kernel
-    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period, share, limits):
+    def kernel(self, mA: cute.Tensor, mB: cute.Tensor, shortfall: cute.Tensor, period, share, words):
         # In this order: the dependent grid reads elements before it waits.
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
@@ -66,20 +61,22 @@ class EarlyRefusal:
         cta, _, _ = cute.arch.block_idx()
         tid, _, _ = cute.arch.thread_idx()
         if cta == 0 and tid == 0:
-            shortfall[0] = Int32(0)
-            for number in cutlass.range_constexpr(len(limits)):
-                shortfall[1 + number] = limits[number]
+            for number in cutlass.range_constexpr(len(words)):
+                shortfall[number] = words[number]
         self.add_samples((mA, mB), cta, period, sums)
         cute.arch.sync_threads()
-        # No CTA raises the shortfall before it is set.
+        # No CTA raises a word before it is set.
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
-        if tid < _PAIRS:
-            total, one, other = (self.sum_of_parts(sums, kind, tid) for kind in range(3))
+        if tid < 32:
+            total, one, other = (self.sum_of_parts(sums, kind, tid % _PAIRS) for kind in range(3))
             # No comparison with NaN holds: lines that are not finite refuse nothing here.
             fits = self.is_exact(one) and self.is_exact(other)
-            if fits and total * total < share * one * other:
-                cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
+            is_small = cute.arch.vote_any_sync(fits and total * total < share * one * other)
+            if tid == 0 and is_small:
+                before = cute.arch.atomic_add(shortfall.iterator + SMALL_PAIRS, Int32(1), sem="relaxed", scope="gpu")
+                if before > 0 or words[ROOM] == 0 or words[ROOM + 1] == 0:
+                    cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
 
     @cute.jit
     def is_exact(self, square: Any) -> Any:
@@ -143,5 +140,5 @@ def added(value: Any) -> Any:
 def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel with fake arguments."""
     matrices = (major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1) for name in "ab")
-    limits = tuple(Int32(0) for _ in MODULI_CHOICES)
-    return Buildable(EarlyRefusal(config, types), (*matrices, tensor_1d("int32"), Int32(1), Float64(1), limits))
+    words = tuple(Int32(0) for _ in range(SHORTFALL_WORDS))
+    return Buildable(EarlyRefusal(config, types), (*matrices, tensor_1d("int32"), Int32(1), Float64(1), words))

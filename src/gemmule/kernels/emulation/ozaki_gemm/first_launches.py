@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import FLOAT64, INT32, Precision
 from gemmule.core.gpu_rates import GpuRates
@@ -17,7 +15,13 @@ from gemmule.kernels.emulation.guard import furthest_below, least_magnitude, lea
 from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS, word_param
 from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PAIR_CTAS, PAIR_LINES, PAIR_THREADS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
-from gemmule.kernels.emulation.product_forms import COMPLEX_FORMS, forms_of, lead, moduli_key
+from gemmule.kernels.emulation.product_forms import (
+    COMPLEX_FORMS,
+    forms_of,
+    lead,
+    moduli_key,
+    native_room,
+)
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, refuse_nothing
 
 
@@ -38,12 +42,13 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     """Return the launch recipe of a cluster that compares some pairs of lines."""
     del config
     lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
-    limits = furthest_below(problem.k, problem.a.dtype)
+    room = native_room(row_result(problem)[0])
+    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0)
     sampling: tuple[Param, ...] = (
         TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
         ScalarParam("period", INT32, sample_period(problem.k)),
         ScalarParam("least share", FLOAT64, least_share(problem.k, problem.a.dtype)),
-        *(ScalarParam(f"limit {number}", INT32, one) for number, one in enumerate(limits)),
+        *(ScalarParam(f"word {number}", INT32, one) for number, one in enumerate(words)),
     )
     grid = (PAIR_CTAS, 1, 1)
     shared = 3 * PAIR_THREADS // 32 * PAIR_LINES * FLOAT64.itemsize + 64
@@ -77,20 +82,15 @@ def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
 
 
-#: By MN-major lines of a CTA: microseconds of a launch of the scales, and the share of memory's rate that they
-#: read with.
-_SCALES = {16: (24.0, 0.957), 8: (6.5, 0.859)}
+#: Microseconds of a launch of the scales, and the share of memory's rate that they read with.
+_LAUNCHED, _SHARE = 5.3, 0.907
 
 
 def scales_us(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
     """Return roughly the microseconds of the scales."""
-    launched, share = _SCALES[config.across]
+    del config
     elements = problem.m * problem.k + problem.k * problem.n
-    return gpu.launch * launched + elements * problem.a.dtype.itemsize / (share * gpu.memory)
-
-
-def _scales_costs(problem: GemmProblem, configs: Sequence[ScalesConfig], gpu: GpuRates) -> list[float]:
-    return [scales_us(problem, config, gpu) for config in configs]
+    return gpu.launch * _LAUNCHED + elements * problem.a.dtype.itemsize / (_SHARE * gpu.memory)
 
 
 def _parts_signatures(arch: Arch) -> tuple[Signature, ...]:
@@ -141,13 +141,13 @@ SCALES = KernelSpec(
     summary="powers of two that make integers of lines, and samples of these in float8_e5m2, rounded down",
     package=__package__,
     archs=(HOPPER,),
-    configs=(ScalesConfig(), ScalesConfig(across=8)),
+    configs=(ScalesConfig(),),
     signatures=_guarded_signatures,
     why_not=refuse_no_config,
     signature=signature,
     launch=scales_launch,
     batch_dims=0,
     refuses=refuse_nothing,
-    costs=_scales_costs,
+    cost=scales_us,
     cost_in_us=True,
 )

@@ -7,8 +7,9 @@ Idea
     a dot product is at most the product of two norms.
 Change from the rung before
     Nothing is written for an element, one number for a line along K. The dependent launches write and read the rest.
-    With a guard each CTA encodes samples of the lines that it has measured. Where one of the lines has only small ones,
-    or a number that is not finite, the product is refused, and what is not measured yet need not be.
+    With a guard each CTA encodes samples of the lines that it has measured. A line that has only small ones, or a
+    number that is not finite, is listed for the native kernel; where there is no room for it the product is refused,
+    and what is not measured yet need not be.
 Data movement
     Every element is read once, 8 bytes; with a guard up to a sixteenth of them again, from a cache.
 Limits
@@ -28,14 +29,13 @@ from cutlass.memory import SmemAllocator
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
 from gemmule.kernels.emulation.guard import ZERO_LINE
-from gemmule.kernels.emulation.guard_words import NEVER
 from gemmule.kernels.emulation.moduli import counts_of, real_of
-from gemmule.kernels.emulation.ozaki_config import NOT_FINITE, PARTS, THREADS, ScalesConfig
+from gemmule.kernels.emulation.native_list import is_refused, list_line
+from gemmule.kernels.emulation.ozaki_config import NOT_EMULATED, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
-from .early_refusal import is_refused
 from .magnitudes import Magnitudes
 
 # The largest exponent whose reciprocal is a normal number.
@@ -44,13 +44,15 @@ _MOST = 2044
 _ROUNDS = 4
 #: Rounds before the wait for pairs of lines: about as long as these take, as a product refused by them reads in vain.
 _EARLY_ROUNDS = 2
+#: Places among the exponents in shared memory: the lines' scales, and which of them are listed.
+_SCALES, _LISTED = THREADS // 2, THREADS // 4 * 3
 
 
 class OzakiScales:
     """S[j] = the exponent of line j's scale for two matrices of float64 or float32 (length, lines), anywhere."""
 
     def __init__(self, config: ScalesConfig, types: dict[str, str]) -> None:
-        self.ahead, self.resident = config.ahead, config.resident
+        self.ahead, self.deep, self.resident = config.ahead, config.deep, config.resident
         self.across, self.together = config.across, config.together
         self.along = (types["a_major"] == "k", types["b_major"] == "k")
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
@@ -97,33 +99,35 @@ class OzakiScales:
     @cute.jit
     def measure_line(self, a, b, guard, shared, cta):
         """Measure a line of A or of B, or several contiguous ones; each is given with its scales and magnitudes."""
-        (first, along, forms), (second, other, others) = (
-            (one, self.along[number], self.forms[number]) for number, one in enumerate((a, b))
-        )
-        if cutlass.const_expr(along and not other):
-            # CTAs with several lines take longer: they are first.
-            (first, along, forms), (second, other, others) = (second, other, others), (first, along, forms)
-        firsts = cute.ceil_div(first[0].shape[1], self.lines(along))
+        # CTAs with several lines take longer: they are first.
+        side = cutlass.const_expr(1 if self.along[0] and not self.along[1] else 0)
+        first, second = (b, a) if cutlass.const_expr(side) else (a, b)
+        firsts = cute.ceil_div(first[0].shape[1], self.lines(side))
         if cta < firsts:
-            self.measure(first, guard, shared, cta, along, forms)
+            self.measure(first, guard, shared, cta, side)
         else:
-            self.measure(second, guard, shared, cta - firsts, other, others)
+            self.measure(second, guard, shared, cta - firsts, 1 - side)
 
-    def lines(self, along: bool) -> int:
-        """Return how many lines a CTA measures."""
-        return self.together if along else self.across
+    def lines(self, side: int) -> int:
+        """Return how many lines of A (`side` 0) or B a CTA measures."""
+        return self.together if self.along[side] else self.across
 
     @cute.jit
-    def measure(self, matrices, guard, shared, cta, along: cutlass.Constexpr[bool], forms: cutlass.Constexpr[int]):
+    def measure(self, matrices, guard, shared, cta, side: cutlass.Constexpr[int]):
         """Add the squares of some contiguous lines, in units of each one's largest exponent."""
-        mS, scales, mE = matrices
+        mS, scales, _ = matrices
         sums, exponents = shared
         tid, _, _ = cute.arch.thread_idx()
-        lines = cutlass.const_expr(self.lines(along))
+        along, lines = cutlass.const_expr(self.along[side]), cutlass.const_expr(self.lines(side))
+        if cutlass.const_expr(self.guarded):
+            if tid < lines:
+                exponents[_LISTED + tid] = Int32(0)
+            cute.arch.sync_threads()
         step = cutlass.const_expr(THREADS // lines)
         # Contiguous threads have contiguous elements, of a K-major line or of as many others.
         inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
-        total, exponent, refused = self.sum_of_squares(mS, cta * lines + inside, guard, first, step)
+        own = (cta * lines + inside, exponents.iterator + _LISTED + inside, side)
+        total, exponent, refused = self.sum_of_squares(mS, own, guard, first, (step, along))
         of_warp = cutlass.const_expr(1 if along else lines)
         total, exponent = self.warp_sum(total, exponent, of_warp)
         if tid % 32 < of_warp:
@@ -137,29 +141,22 @@ class OzakiScales:
             scales[line] = found
             if cutlass.const_expr(self.guarded):
                 # Other elements than those that are read now.
-                exponents[THREADS // 2 + tid] = found
-                self.mark(exponent == SPECIAL, guard[0])
+                exponents[_SCALES + tid] = found
+                self.list_once(exponent == SPECIAL, (line, exponents.iterator + _LISTED + tid, side), guard[0])
         if cutlass.const_expr(self.guarded):
             if tid == 0:
                 exponents[THREADS - 1] = Int32(refused)
             cute.arch.sync_threads()
             # What one thread has seen, as all of the CTA must take the same way.
             if exponents[THREADS - 1] == 0:
-                self.encode(mS, mE, guard, exponents, cta * lines, lines, forms)
+                self.encode(matrices, guard, exponents, cta * lines, side)
 
     @cute.jit
-    def encode(
-        self,
-        mS: cute.Tensor,
-        mE: cute.Tensor,
-        guard,
-        words,
-        first,
-        lines: cutlass.Constexpr[int],
-        forms: cutlass.Constexpr[int],
-    ):
-        """Encode samples of lines, and refuse the product where all of a line's are small."""
+    def encode(self, matrices, guard, words, first, side: cutlass.Constexpr[int]):
+        """Encode samples of lines, and list those whose samples are all small."""
+        mS, scales, mE = matrices
         tid, _, _ = cute.arch.thread_idx()
+        lines, forms = cutlass.const_expr(self.lines(side)), cutlass.const_expr(self.forms[side])
         columns = cutlass.const_expr(lines * forms)
         largest = self.magnitudes.encode((mS, mE), words, first, guard[1], lines, forms)
         for bit in cutlass.range_constexpr(5):
@@ -171,7 +168,10 @@ class OzakiScales:
         if tid < columns and first + tid // forms < mS.shape[1]:
             for warp in cutlass.range_constexpr(THREADS // 32):
                 largest = cutlass.max(largest, words[warp * columns + tid])
-            self.mark(largest < guard[2], guard[0])
+            if largest < guard[2]:
+                self.magnitudes.fill(mE, first * forms + tid)
+                scales[first + tid // forms] = Int32(NOT_EMULATED)
+                list_line(first + tid // forms, side, guard[0])
 
     @cute.jit
     def warp_sum(self, total, exponent, lines: cutlass.Constexpr[int]):
@@ -204,16 +204,21 @@ class OzakiScales:
         return total, largest
 
     @cute.jit
-    def sum_of_squares(self, mS: cute.Tensor, line, guard, first, step: cutlass.Constexpr[int]):
+    def sum_of_squares(self, mS: cute.Tensor, own, guard, first, form: cutlass.Constexpr[tuple[int, bool]]):
         """Return the sum of squares of some elements of a line, the exponent of their unit, and if it was given up."""
+        line, step, ahead = (
+            own[0],
+            cutlass.const_expr(form[0]),
+            cutlass.const_expr(self.ahead if form[1] else self.deep),
+        )
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         total, exponent, refused = Float64(0.0), Int32(1), Boolean(False)
-        span, begun = cutlass.const_expr(step * self.ahead * _ROUNDS), 0
+        span, begun = cutlass.const_expr(step * ahead * _ROUNDS), 0
         if cutlass.const_expr(self.guarded):
-            begun = cutlass.const_expr(step * self.ahead * _EARLY_ROUNDS)
+            begun = cutlass.const_expr(step * ahead * _EARLY_ROUNDS)
             until = cutlass.min(length, begun)
-            for place in cutlass.range(first, until, step * self.ahead):
-                total, exponent = self.add_squares(mS, line, (place, until, step), total, exponent)
+            for place in cutlass.range(first, until, step * ahead):
+                total, exponent = self.add_squares(mS, line, (place, until, step, ahead), total, exponent)
             # From here on the shortfall is set, and what is written may no longer be read.
             cute.arch.griddepcontrol_wait()
             refused = is_refused(guard[0])
@@ -225,40 +230,43 @@ class OzakiScales:
                     # Loaded with the elements, used after them.
                     seen = is_refused(guard[0])
                 end = cutlass.min(length, begin + span)
-                for place in cutlass.range(begin + first, end, step * self.ahead):
-                    total, exponent = self.add_squares(mS, line, (place, end, step), total, exponent)
+                for place in cutlass.range(begin + first, end, step * ahead):
+                    total, exponent = self.add_squares(mS, line, (place, end, step, ahead), total, exponent)
                 if cutlass.const_expr(self.guarded):
                     # At once: these lines may take as long as all others.
-                    self.mark(exponent == SPECIAL, guard[0])
+                    self.list_once(exponent == SPECIAL, own, guard[0])
                     refused = seen
         return total, exponent, refused
 
     @cute.jit
     def add_squares(self, mS: cute.Tensor, line, places, total, exponent):
         """Return a sum and its exponent with a round's elements added."""
-        first, end, step = places
-        values = cute.make_rmem_tensor(cute.make_layout(self.ahead), Float64)
+        first, end, step, ahead = places
+        values = cute.make_rmem_tensor(cute.make_layout(ahead), Float64)
         values.fill(0.0)
-        for e in cutlass.range_constexpr(self.ahead):
+        for e in cutlass.range_constexpr(ahead):
             if first + e * step < end:
                 number = mS[first + e * step, line]
                 values[e] = number if cutlass.const_expr(self.is_double) else Float64(number)
         words = cute.recast_tensor(values, Int32)
         largest = exponent
-        for e in cutlass.range_constexpr(self.ahead):
+        for e in cutlass.range_constexpr(ahead):
             largest = cutlass.max(largest, (words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32))
         total = total * ratio(exponent, largest)
         unit = biased_power(2 * BIAS - 1 - cutlass.min(largest, _MOST))
-        for e in cutlass.range_constexpr(self.ahead):
+        for e in cutlass.range_constexpr(ahead):
             part = values[e] * unit
             total = total + part * part
         return total, largest
 
     @cute.jit
-    def mark(self, is_refused, shortfall: cute.Tensor):
-        """Mark the product as one that is not emulated."""
-        if is_refused:
-            cute.arch.atomic_max(shortfall.iterator, Int32(NEVER), sem="relaxed", scope="gpu")
+    def list_once(self, is_special, own, shortfall: cute.Tensor):
+        """List a line with a number that is not finite, by the first of its threads: line, its mark, and side."""
+        line, mark, side = own
+        if is_special:
+            before = cute.arch.atomic_exch(mark, Int32(1), sem="relaxed", scope="cta")
+            if before == 0:
+                list_line(line, side, shortfall)
 
     @cute.jit
     def scale(self, total, exponent):
@@ -271,7 +279,7 @@ class OzakiScales:
         if total == 0.0:
             found = Int32(ZERO_LINE if self.guarded else 0)
         if exponent == SPECIAL:
-            found = Int32(NOT_FINITE)
+            found = Int32(NOT_EMULATED)
         return found
 
 

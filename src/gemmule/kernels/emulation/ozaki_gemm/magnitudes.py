@@ -68,6 +68,14 @@ class Magnitudes:
         return largest
 
     @cute.jit
+    def fill(self, mE: cute.Tensor, column):
+        """Write the largest magnitudes, so that all sums with a line pass."""
+        words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+        words.fill(_MOST * 0x01010101)
+        for sample in cutlass.range(0, mE.shape[0], 16, unroll=1):
+            cute.autovec_copy(words, words_at(mE.iterator + cute.crd2idx((sample, column), mE.layout), 4))
+
+    @cute.jit
     def packed_part(self, mS: cute.Tensor, place, scale, largest):
         """Return part of a run, packed, and the largest magnitude of it and of those before.
 
@@ -88,9 +96,10 @@ class Magnitudes:
             for e in cutlass.range_constexpr(4):
                 upper = words[2 * (4 * w + e) + 1] & Uint32(0x7FFFFFFF)
                 bits = cutlass.min(cutlass.max(Int32(upper >> (FRACTION - 32 - _FRACTION)) + moved, 0), _MOST)
-                # Subnormal float64 have no such exponent: they count as zeros.
+                # Subnormal float64 have no such exponent: they count as zeros. Lines of zeros, and those that are
+                # listed already, pass.
                 normal = upper >= Uint32(1 << (FRACTION - 32))
-                exponent = bits if normal or scale == ZERO_LINE else Int32(0)
+                exponent = bits if normal or scale >= ZERO_LINE else Int32(0)
                 four[e], largest = Uint32(exponent), cutlass.max(largest, exponent)
             found[w] = packed(four)
         return found, largest

@@ -40,7 +40,7 @@ def _signature(problem: GemmProblem, config: ProductsConfig) -> Signature:
 
 
 def _launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
-    """Return the launch recipe: maps of the magnitudes, and the shortfall with the extents of D."""
+    """Return the launch recipe: maps of the magnitudes, the guard's words with the extents of D, and scales."""
     return Launch(
         grid=product_grid(problem, config),
         block=(tile_config.THREADS, 1, 1),
@@ -50,6 +50,8 @@ def _launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
             *operand_params("a", problem.a, (1,), config.tile_m, config.cluster_n),
             *operand_params("b", problem.b.transposed(), (1,), config.tile_n, config.cluster_m),
             TensorParam(SHORTFALL, (problem.m, problem.n, 1), (0, 0)),
+            TensorParam("rows", (problem.m,), ()),
+            TensorParam("columns", (problem.n,), ()),
         ),
         overlaps=True,
     )

@@ -60,29 +60,29 @@ class ResidueProducts:
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
 
     @cute.jit
-    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32, shortfall=None):
+    def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mD: cute.Tensor, grid: Int32, guard=None):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
-        self.kernel((a, b), mD, shortfall).launch(
+        self.kernel((a, b), mD, guard).launch(
             grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=(self.scheduler.cluster_size, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, operands, mD: cute.Tensor, shortfall=None):
+    def kernel(self, operands, mD: cute.Tensor, guard=None):
         if cutlass.const_expr(self.guarded):
-            count = cute.arch.make_warp_uniform(decision(shortfall, mD.shape[2] // self.planes))
+            count = cute.arch.make_warp_uniform(decision(guard, mD.shape[2] // self.planes))
             if count > 0:
                 # As many as the guard decided.
-                self.multiply(operands, first_matrices(mD, count * self.planes))
+                self.multiply(operands, first_matrices(mD, count * self.planes), None)
             else:
                 cta, _, _ = cute.arch.block_idx()
                 cute.arch.griddepcontrol_launch_dependents()
                 wait_for_emulation(count, cta)
         else:
-            self.multiply(operands, mD)
+            self.multiply(operands, mD, guard)
 
     @cute.jit
-    def multiply(self, operands, mD: cute.Tensor):
-        """Multiply the matrices of this CTA's tiles."""
+    def multiply(self, operands, mD: cute.Tensor, scales):
+        """Multiply the matrices of this CTA's tiles; `scales` are of lines of A and B where tiles need them."""
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
@@ -97,7 +97,7 @@ class ResidueProducts:
                 self.produce(operands, mD, smem_ab, barriers, k_tiles)
         else:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
-            self.consume(mD, smem_ab, barriers, k_tiles, warp // 4 - 1)
+            self.consume(mD, smem_ab, barriers, k_tiles, warp // 4 - 1, scales)
 
     def needed(self, mD):
         """Return the matrices that are needed."""
@@ -119,7 +119,7 @@ class ResidueProducts:
             self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
-    def consume(self, mD, smem_ab, barriers, k_tiles, warpgroup_idx):
+    def consume(self, mD, smem_ab, barriers, k_tiles, warpgroup_idx, scales):
         """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
         of_tile = 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
         mma = tiled_mma(self.element, (True, True), self.accumulator, self.warpgroups_per_tile, (MMA_M, self.tile_n))
@@ -131,14 +131,15 @@ class ResidueProducts:
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
             if cutlass.const_expr(self.pingpong):
                 state = self.mainloop.advance_by(state, k_tiles)
-            divisor = self.divisor(batch // self.planes)
+            factors = self.factors(batch // self.planes, scales)
             gD = mD[None, None, batch]
             place = (i * self.tile_m, j * self.tile_n)
-            self.write_tile(gD, fragments.accumulators, place, warpgroup_idx, divisor)
+            self.write_tile(gD, fragments.accumulators, place, warpgroup_idx, factors)
 
     @cute.jit
-    def divisor(self, place):
+    def factors(self, place, scales):
         """Return how an accumulator is reduced, by the place of the modulus: offset, factor and modulus."""
+        del scales
         every = cutlass.const_expr([self.divisor_of(modulus) for modulus in MODULI])
         offset, factor, modulus = (Uint32(one) for one in every[0])
         for number in cutlass.range_constexpr(1, len(MODULI)):
@@ -154,7 +155,7 @@ class ResidueProducts:
         return offset - (middle(modulus) if self.adds else 0), factor, modulus
 
     @cute.jit
-    def write_tile(self, gD, accumulators, place, warpgroup_idx, divisor):
+    def write_tile(self, gD, accumulators, place, warpgroup_idx, factors):
         """Write a tile: of every 64 columns a thread has 16, which it writes contiguously."""
         m0, n0 = place
         tid, _, _ = cute.arch.thread_idx()
@@ -169,12 +170,12 @@ class ResidueProducts:
                         col = n0 + GROUP * g
                         if col < gD.shape[1]:
                             first = cutlass.const_expr(block * self.tile_n // 2 + GROUP // 2 * g + 2 * half)
-                            self.write(gD, values, first, row, col + 16 * (lane % 4), divisor)
+                            self.write(gD, values, first, row, col + 16 * (lane % 4), factors)
 
     @cute.jit
-    def write(self, gD, values, first: cutlass.Constexpr[int], row, col, divisor):
+    def write(self, gD, values, first: cutlass.Constexpr[int], row, col, factors):
         """Write 16 bytes: two contiguous elements of every 8 columns, modulo the product's modulus."""
-        offset, factor, modulus = divisor
+        offset, factor, modulus = factors
         target = words_at(gD.iterator + cute.crd2idx((row, col), gD.layout), 4)
         words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
         if cutlass.const_expr(self.adds):

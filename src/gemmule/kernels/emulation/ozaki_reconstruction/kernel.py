@@ -18,7 +18,7 @@ Sources
 from __future__ import annotations
 
 import cutlass
-from cutlass import Float64, Int32, Uint32, cute
+from cutlass import Boolean, Float64, Int32, Uint32, cute
 
 from gemmule.core.dtype import COMPLEX64, COMPLEX128, dtype_named
 from gemmule.core.spec import Buildable
@@ -27,7 +27,15 @@ from gemmule.kernels.emulation.float64_bits import power
 from gemmule.kernels.emulation.guard import SCALE_STEPS
 from gemmule.kernels.emulation.instruction import instruction
 from gemmule.kernels.emulation.moduli import counts_of, real_of
-from gemmule.kernels.emulation.ozaki_config import GROUP, NOT_FINITE, PARTS, PLANES, RUN, THREADS, ReconstructionConfig
+from gemmule.kernels.emulation.ozaki_config import (
+    GROUP,
+    NOT_EMULATED,
+    PARTS,
+    PLANES,
+    RUN,
+    THREADS,
+    ReconstructionConfig,
+)
 from gemmule.kernels.emulation.residues import MODULI, middle, product, weights
 from gemmule.kernels.parts.complex_parts import pair_at
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
@@ -93,12 +101,15 @@ class OzakiReconstruction:
                 words[number_of] = words_at(start + number_of * mR.stride[2], 1)[0]
             rows, columns = scales
             row_scale = rows[row]
+            is_emulated = Boolean(True)
             if cutlass.const_expr(len(self.counts) > 1):
+                is_emulated = row_scale < NOT_EMULATED
                 # Both scales exceed those that were found by as much.
                 row_scale = row_scale + 2 * SCALE_STEPS[self.counts.index(count)]
-            for pair in cutlass.range_constexpr(2):
-                residues = (words, 2 * pair)
-                self.write(matrices, residues, (row_scale, columns), (row, col + 8 * pair), factors)
+            if is_emulated:
+                for pair in cutlass.range_constexpr(2):
+                    residues = (words, 2 * pair)
+                    self.write(matrices, residues, (row_scale, columns), (row, col + 8 * pair), factors)
 
     @cute.jit
     def write(self, matrices, residues, scales, place, factors):
@@ -125,18 +136,23 @@ class OzakiReconstruction:
             for v in cutlass.range_constexpr(2):
                 # Past the last column there is a scale to read: the workspace is longer.
                 both[v] = alpha * self.scaled(self.whole_number(words, byte + v, count), row_scale, columns[col + v])
-            both_inside = col + 1 < mD.shape[1]
+            first, second = Boolean(True), col + 1 < mD.shape[1]
+            if cutlass.const_expr(len(self.counts) > 1):
+                # The native kernel has written columns that are not emulated.
+                first, second = columns[col] < NOT_EMULATED, second and columns[col + 1] < NOT_EMULATED
             target = mD.iterator + cute.crd2idx((row, col), mD.layout)
             aligned = target.toint() % 16 == 0
             if cutlass.const_expr(self.reads_c):
-                both[0] = both[0] + beta * mC[row, col]
-                if both_inside:
+                if first:
+                    both[0] = both[0] + beta * mC[row, col]
+                if second:
                     both[1] = both[1] + beta * mC[row, col + 1]
-            if both_inside and aligned:
+            if first and second and aligned:
                 cute.autovec_copy(cute.recast_tensor(both, Uint32), words_at(target, 4))
             else:
-                mD[row, col] = both[0]
-                if both_inside:
+                if first:
+                    mD[row, col] = both[0]
+                if second:
                     mD[row, col + 1] = both[1]
 
     @cute.jit
@@ -177,11 +193,11 @@ class OzakiReconstruction:
 
     @cute.jit
     def scaled(self, value, row_scale, column_scale):
-        """Undo the scales of a row and a column; NaN where one of them marks a line that is not finite."""
+        """Undo the scales of a row and a column; NaN where one of them marks a line that is not emulated."""
         exponent = cutlass.max(cutlass.min(-row_scale - column_scale, _MOST), -_MOST)
         half = exponent >> 1
         found = value * power(half) * power(exponent - half)
-        if row_scale == NOT_FINITE or column_scale == NOT_FINITE:
+        if row_scale == NOT_EMULATED or column_scale == NOT_EMULATED:
             found = Float64(float("nan"))
         return found
 

@@ -29,7 +29,7 @@ from gemmule.kernels.emulation.instruction import instruction
 from gemmule.kernels.emulation.moduli import counts_of, real_of, scale_step
 from gemmule.kernels.emulation.ozaki_config import (
     LINES,
-    NOT_FINITE,
+    NOT_EMULATED,
     PARTS,
     PITCH,
     RUN,
@@ -180,8 +180,9 @@ class OzakiResidues:
     def write(self, values: cute.Tensor, scale, mD: cute.Tensor, place, options):
         """Write the residues of four elements: a word for each modulus and plane."""
         count, sign = options
-        # In two steps: each is a power of two that float64 has. The scale marks lines that are not finite.
-        scale = scale if scale != NOT_FINITE else Int32(0)
+        # In two steps: each is a power of two that float64 has. The scale marks lines that are not emulated, whose
+        # residues may be any bytes.
+        scale = scale if scale < NOT_EMULATED else Int32(0)
         if cutlass.const_expr(len(self.counts) > 1):
             scale = scale + scale_step(count, self.counts)
         half = scale >> 1

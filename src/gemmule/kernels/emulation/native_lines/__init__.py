@@ -1,0 +1,1 @@
+"""Listed rows and columns of an emulated product, computed in float64."""
