@@ -92,6 +92,23 @@ def test_matrices_with_a_short_side_take_it(itemsize):
     assert chosen(transpose_of(8191, 8193, itemsize)).spec is not SKINNY
 
 
+def test_tiles_that_are_nearly_empty_at_an_edge_are_not_chosen():
+    # Rows of 528 bytes fill one tile of 512 and a thirty-second of another; those of 512 fill one.
+    for m, n in [(33, 100_000), (100_000, 33)]:
+        assert chosen(transpose_of(m, n, 16)).spec is SKINNY
+    assert chosen(transpose_of(32, 150_000, 16)).spec.name == "transpose_tiled"
+
+
+@pytest.mark.parametrize(
+    ("shape", "itemsize", "name"),
+    [((2_271_146, 33), 2, "transpose_skinny"), ((2_271_146, 34), 2, "transpose_whole_sectors")],
+)
+def test_larger_structures_of_2_bytes_are_rows_of_tiles(shape, itemsize, name):
+    cols, rows = shape
+    problem = transpose_problem((rows, cols), (1, rows), (cols, 1), itemsize, (256, 256))
+    assert chosen(problem).spec.name == name
+
+
 @pytest.mark.parametrize(
     ("m", "n", "itemsize", "config"),
     [

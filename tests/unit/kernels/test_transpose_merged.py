@@ -82,6 +82,9 @@ def test_what_has_no_rows_is_refused(shape, source, reason):
         ((1048, 20, 5, 5, 40), (4, 3, 1, 2, 0), 1, "transpose_merged"),
         ((15, 25, 15, 25, 15, 25), (5, 3, 1, 4, 2, 0), 2, "transpose_merged"),
         ((24, 157, 5, 19, 31), (4, 2, 0, 3, 1), 4, "transpose_merged"),
+        # Large tensors, of whose short rows blocks and other tiles read parts of sectors.
+        ((467_418, 4, 13), (2, 1, 0), 8, "transpose_merged"),
+        ((279_666, 15, 243), (2, 1, 0), 1, "transpose_merged"),
         # Rows that fill small parts of tiles.
         ((6, 57548, 8, 2, 3, 4), (5, 2, 4, 1, 3, 0), 8, "transpose_blocks"),
         ((100_001, 7, 13), (0, 2, 1), 1, "transpose_word_blocks"),

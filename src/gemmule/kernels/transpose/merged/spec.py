@@ -26,8 +26,11 @@ _A_WORD = {1: 4.55e-3, 2: 5.41e-3, 4: 4.08e-3, 8: 8.06e-3, 16: 8.33e-3}
 _OF_SHORT = 1.05
 # Threads of CTAs that take longer than predicted, and a factor, by the bytes of an element.
 _MANY, _OF_MANY = 512, {1: 1.12, 2: 1.08}
-# Share of the time of merged axes below which blocks are chosen.
-_BLOCKS = 0.97
+# Share of the time of merged axes below which blocks are chosen, and of large tensors of few axes with short rows, of
+# which blocks read parts of lines that the L2 cache no longer has for the next ones; axes, bytes of rows and tensors.
+_BLOCKS, _BLOCKS_LARGE, _FEW_AXES, _SHORT_ROW, _LARGE = 0.97, 0.82, 4, 512, 128 << 20
+# The same share of tiles where rows of the matrices are parts of longer ones, of elements of 1 and 2 bytes.
+_TILES_OF_PARTS = 0.85
 # Registers of a thread, and what an SM of an H200 holds at once.
 _REGISTERS = {1: 64, 2: 42, 4: 32, 8: 31, 16: 40}
 _RESIDENT_BYTES, _RESIDENT_THREADS, _RESIDENT_REGISTERS, _RESIDENT_CTAS = 220 << 10, 2048, 1 << 16, 32
@@ -101,9 +104,13 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
     """Return a kernel of blocks or tiles that is predicted to be faster, or None."""
     if words_take_less(problem, cost, gpu):
         return "transpose_word_blocks"
-    if blocks_take_less(problem, _BLOCKS * cost, gpu):
+    is_large = problem.bytes_min >= _LARGE
+    has_short_rows = problem.rows * problem.itemsize < _SHORT_ROW and len(axes_of(problem)) <= _FEW_AXES
+    if blocks_take_less(problem, (_BLOCKS_LARGE if is_large and has_short_rows else _BLOCKS) * cost, gpu):
         return "transpose_blocks"
-    return faster_tiles(problem, cost, gpu)
+    strides = problem.source.batch_strides
+    are_parts = is_large and problem.itemsize < WORD and min(strides, default=math.inf) < problem.source.col_stride
+    return faster_tiles(problem, _TILES_OF_PARTS * cost if are_parts else cost, gpu)
 
 
 SPEC = transpose_spec(

@@ -9,6 +9,7 @@ from gemmule.core.dtype import INT32
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam
 from gemmule.core.problem import TransposeProblem
+from gemmule.core.row_major import VECTOR_BYTES
 from gemmule.core.spec import Signature
 from gemmule.kernels.transpose.blocks.spec import blocks_take_less, faster_tiles
 from gemmule.kernels.transpose.cost import skinny_cost
@@ -27,15 +28,17 @@ from gemmule.kernels.transpose.word_blocks.spec import words_take_less
 
 # Elements of the largest structure by its side and the bytes of an element: larger ones are rows that tiles move as
 # fast.
-_LARGEST = {"source": {1: 64, 2: 56, 4: 31, 8: 31, 16: 48}, "target": {1: 96, 2: 96, 4: 48, 8: 48, 16: 48}}
+_LARGEST = {"source": {1: 64, 2: 33, 4: 31, 8: 31, 16: 48}, "target": {1: 96, 2: 96, 4: 48, 8: 48, 16: 48}}
 # Bytes of structures from which on aligned ones of elements of 1 or 2 bytes are moved in tiles, and of which larger
 # elements fill whole tiles.
 _WIDE_ROW, _SECTOR_ROW = 64, 128
 # Bytes of matrices that a few spans hold, and the time of blocks of few of them, and of others, below which those are
 # used; the time of blocks by words.
 _SMALL, _BLOCKS_SMALL, _BLOCKS, _WORDS = 64 << 10, 0.78, 0.83, 0.78
-# Tiles of long rows are predicted better than of other matrices with a short side: a factor.
-_TILES = 1.14
+# Tiles of long rows are predicted better than of other matrices with a short side: a factor. Elements of 16 bytes are
+# always aligned: tiles of which the last is nearly empty take longer than predicted, unless rows fill parts of so many
+# bytes.
+_TILES, _TILES_IN_PART, _PART = 1.14, 0.87, 256
 # Bytes of both matrices above which tiles are compared.
 _OVERLAPPING = 64 << 20
 # Bytes of shorter long rows leave most of a CTA idle.
@@ -73,7 +76,9 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
         return "transpose_word_blocks"
     # Launches of smaller matrices overlap, which the times of tiles do not model.
     is_large = rows_are_aligned(problem) and problem.bytes_min > _OVERLAPPING
-    return faster_tiles(problem, _TILES * cost, gpu) if is_large else None
+    is_in_part = problem.itemsize == VECTOR_BYTES and min(problem.rows, problem.cols) * VECTOR_BYTES % _PART
+    share = _TILES_IN_PART if is_in_part else _TILES
+    return faster_tiles(problem, share * cost, gpu) if is_large else None
 
 
 def _signature(problem: TransposeProblem, config: SkinnyConfig) -> Signature:
