@@ -13,6 +13,7 @@ from gemmule.core.errors import ArgumentError
 from gemmule.core.launch import TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.spec import Choice
+from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
@@ -225,6 +226,18 @@ def test_only_hopper_multiplies_what_is_packed():
 )
 def test_what_the_kernel_for_ragged_results_refuses(change, reason):
     assert reason in RAGGED_RESULT.why_not(change(product(64, 63, 64, "nt")), HOPPER, RAGGED_RESULT.default)
+
+
+@pytest.mark.parametrize("multiprocessors", [132, 114])
+def test_widths_that_were_timed_with_16_bits_are_not_offered_to_tf32(multiprocessors):
+    gpu = rates_for("NVIDIA H200", multiprocessors)
+    halves, words = (gemm_problem(640, 333, 640, name, name, "nt") for name in ("bfloat16", "float32"))
+    words = dataclasses.replace(words, precision=Precision.TF32)
+    wide = [one for one in RAGGED_RESULT.configs_on(gpu) if one.tile_n == 192 and one.tile_m == 64]
+    assert [one.cluster_m for one in wide] == [2, 4]
+    for one in wide:
+        assert RAGGED_RESULT.why_not(halves, HOPPER, one) is None
+        assert "elements of 16 bits" in RAGGED_RESULT.why_not(words, HOPPER, one)
 
 
 @pytest.mark.parametrize(

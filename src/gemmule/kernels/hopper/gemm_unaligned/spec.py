@@ -22,6 +22,7 @@ from gemmule.kernels.mma_sync.cost import is_faster
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
+from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import UnalignedGemmConfig
 
@@ -39,6 +40,8 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 def why_not(problem: GemmProblem, arch: Arch, config: UnalignedGemmConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     del arch
+    if problem.a.dtype == FLOAT32 and config.on(SMS) in _OF_HALVES:
+        return f"config {config} is offered to elements of 16 bits"
     needed = config.shared_bytes_of(problem.d.dtype.itemsize)
     if needed > MAX_SHARED_BYTES:
         return f"config {config}: {needed} bytes of shared memory for {problem.d.dtype}, of at most {MAX_SHARED_BYTES}"
@@ -206,6 +209,16 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
 
 
+#: Configs that were timed with elements of 16 bits only (record 20261130T141849), and are offered to these.
+_OF_HALVES = (
+    *(UnalignedGemmConfig(tile_m=64, tile_n=192, cluster_m=ctas) for ctas in (2, 4)),
+    UnalignedGemmConfig(tile_n=64, stages=8, pingpong=0, cluster_n=4),
+    UnalignedGemmConfig(tile_n=96, stages=7, pingpong=0, cluster_m=4),
+    UnalignedGemmConfig(tile_m=64, tile_n=64, stages=12, cluster_m=2, cluster_n=2),
+    UnalignedGemmConfig(tile_m=64, tile_n=96, stages=8, cluster_k=4),
+    *(UnalignedGemmConfig(tile_m=64, tile_n=32, stages=12, cluster_k=k) for k in (1, 4)),
+)
+
 SPEC = KernelSpec(
     name="hopper_gemm_unaligned",
     operation="gemm",
@@ -231,6 +244,7 @@ SPEC = KernelSpec(
         *(UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=k) for k in (2, 4, 8)),
         *(UnalignedGemmConfig(tile_m=64, stages=5, cluster_k=k) for k in (2, 4)),
         UnalignedGemmConfig(stages=4, pingpong=0, cluster_k=4),
+        *_OF_HALVES,
     ),
     signatures=signatures,
     why_not=why_not,
