@@ -57,7 +57,7 @@ def test_rows_that_begin_anywhere_are_multiplied_in_groups(config, kinds, rng):
     ids=str,
 )  # fmt: skip
 def test_groups_with_stages_of_their_own_have_no_barrier_in_the_loop(config, kinds, own, rng):
-    assert config.own_stages((kinds[0] == "row", kinds[1] == "col")) == own
+    assert config.own_stages((kinds[0] == "row", kinds[1] == "col"), unaligned=False) == own
     few, many = (_counted(config, (config.tile_m, config.tile_n, k), kinds, rng) for k in (128, 256))
     assert (few.barriers == many.barriers) == own
     assert many.bank_conflicts == 0
@@ -65,10 +65,11 @@ def test_groups_with_stages_of_their_own_have_no_barrier_in_the_loop(config, kin
 
 def test_stages_of_groups_are_for_one_warp_and_a_sector_of_k():
     neither = False, False
-    assert BROAD.own_stages(neither)
+    assert BROAD.own_stages(neither, unaligned=True)
+    assert not BROAD.own_stages(neither, unaligned=False)
     for other in (
         SimtConfig(tile_m=32, tile_n=32, tile_k=64, warps_m=1, warps_n=1, stages=3, warps_k=4),
         SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=2, warps_n=1, warps_k=2),
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1),
     ):
-        assert not other.own_stages(neither)
+        assert not other.own_stages(neither, unaligned=True)

@@ -56,7 +56,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
         aligned = [one and size == VECTOR_BYTES for one, size in zip(k_major, allowed, strict=True)]
         by_vectors = config.by_vectors((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
         by_slots = config.by_slots((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
-        own = self.takes_vectors and self.number is Float32 and config.own_stages((aligned[0], aligned[1]))
+        own = self.takes_vectors and self.number is Float32
+        own = own and config.own_stages((aligned[0], aligned[1]), min(allowed) < VECTOR_BYTES)
         #: Groups of warps that have stages of their own, and threads of each.
         self.pipelines = config.warps_k if own else 1
         self.copying = config.threads // self.pipelines
