@@ -60,6 +60,8 @@ class StageCopies:
     #: Whether the address of a K-major operand's piece is that of the one before, plus a number, for fewer registers.
     #: Else the compiler computes before the loop over K where each piece is, and holds these addresses in two each.
     chained: bool = False
+    #: Groups of `threads` threads of a CTA that copy k-tiles of their own, consecutive in K.
+    groups: int = 1
 
     @property
     def by_element(self) -> bool:
@@ -89,6 +91,8 @@ class StageCopies:
     def place(self):
         """Return the line of this thread's first piece, and the byte in it."""
         tid, _, _ = cute.arch.thread_idx()
+        if cutlass.const_expr(self.groups > 1):
+            tid = tid % self.threads
         per_line = cutlass.const_expr(self.stage.line // self.size)
         return tid // per_line, tid % per_line * self.size
 
@@ -113,6 +117,9 @@ class StageCopies:
     def source(self, gX: cute.Tensor, row0):
         """Return the address in device memory of this thread's first piece of the first k-tile."""
         row, k = self.origin()
+        if cutlass.const_expr(self.groups > 1):
+            tid, _, _ = cute.arch.thread_idx()
+            k += tid // self.threads % self.groups * self.stage.depth
         return (gX.iterator + cute.crd2idx((row0 + row, k), gX.layout)).toint()
 
     @cute.jit

@@ -238,6 +238,21 @@ class SimtConfig(Config):
         """Parts that a k-tile's copies into slots are issued in."""
         return _PARTS if self.warps_k == 1 else 1
 
+    def own_stages(self, k_major: tuple[bool, bool], unaligned: bool) -> bool:
+        """Return whether each group of warps has stages of its own, and waits for no other group's copies.
+
+        `k_major` says which operands are K-major and aligned, `unaligned` whether rows of one begin anywhere. Groups of
+        one warp are faster so, but where vectors along K would be half as long, and in 32 x 64 with aligned operands.
+        Those that are copied by element into larger tiles than 32 x 32 have too many addresses.
+        """
+        if self.itemsize != FLOAT32.itemsize or self.warps_k == 1 or self.warps_m * self.warps_n > 1:
+            return False
+        if self.tile_k // self.warps_k > SECTOR or any(self.by_slots(k_major)) or any(self.by_vectors(k_major)):
+            return False
+        if self.tile_elements == PANEL * PANEL:
+            return True
+        return not any(k_major) and (unaligned or self.tile_m > self.tile_n)
+
     def holds_columns(self, slots: bool) -> bool:
         """Return whether successive FMAs share a column and not a row, where the compiler then makes the shorter loop.
 

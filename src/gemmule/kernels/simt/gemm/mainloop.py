@@ -56,8 +56,13 @@ class SimtGemmMainloop(CpAsyncMainloop):
         aligned = [one and size == VECTOR_BYTES for one, size in zip(k_major, allowed, strict=True)]
         by_vectors = config.by_vectors((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
         by_slots = config.by_slots((aligned[0], aligned[1])) if self.takes_vectors else (False, False)
+        own = self.takes_vectors and self.number is Float32
+        own = own and config.own_stages((aligned[0], aligned[1]), min(allowed) < VECTOR_BYTES)
+        #: Groups of warps that have stages of their own, and threads of each.
+        self.pipelines = config.warps_k if own else 1
+        self.copying = config.threads // self.pipelines
         self.stageA, self.stageB = stages = [
-            SimtStage(extent, config.tile_k, along, config.itemsize, vectors, slots)
+            SimtStage(extent, config.tile_k // self.pipelines, along, config.itemsize, vectors, slots)
             for extent, along, vectors, slots in zip(
                 (config.tile_m, config.tile_n), k_major, by_vectors, by_slots, strict=True
             )
@@ -73,7 +78,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         self.whole = types["tiles"] == "whole"
         short = [size < VECTOR_BYTES and not one for one, size in zip(k_major, allowed, strict=True)]
         by_element = any(short) or (self.transposes and types["d_vector"] == "1")
-        groups, whole = self.groups(by_element), self.whole and self.one_bit
+        parts, whole = self.groups(by_element), self.whole and self.one_bit
         sizes = [
             config.itemsize if one.k_major and not (one.by_vectors or one.by_slots) else size
             for one, size in zip(stages, allowed, strict=True)
@@ -81,7 +86,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         # Stored as matrices one operand alone is faster, in whole tiles.
         by_matrices = self.whole and config.tile_elements == LARGEST and sum(by_vectors) == 1
         self.copyA, self.copyB = (
-            copies_of(one, config.threads, by_matrices)(one, size, config.threads, groups, whole)
+            copies_of(one, self.copying, by_matrices)(one, size, self.copying, parts, whole, groups=self.pipelines)
             for one, size in zip(stages, sizes, strict=True)
         )
         copies = self.copyA.count + self.copyB.count
@@ -109,7 +114,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         With alpha = 0 the accumulators are zeros, and nothing is read.
         """
         nbytes = cutlass.const_expr((self.stages + self.spare) * self.bytes)
-        smem = SmemAllocator().allocate(max(nbytes, self.config.staging_bytes), _ALIGNMENT)
+        smem = SmemAllocator().allocate(max(nbytes * self.pipelines, self.config.staging_bytes), _ALIGNMENT)
         row, col = self.corner()
         rows, cols = cutlass.const_expr((self.config.thread_m, self.config.thread_n))
         rA = cute.make_rmem_tensor(cute.make_layout((VECTOR, rows // self.vector, 2)), self.number)
@@ -120,6 +125,8 @@ class SimtGemmMainloop(CpAsyncMainloop):
             wait_for_predecessor()
 
         stagesA = smem.toint()
+        if cutlass.const_expr(self.pipelines > 1):
+            stagesA += self.group() * nbytes
         stagesB = stagesA + self.stageA.stage_bytes
         depth = gA.shape[1] if alpha != 0 else 0
         k_tiles, first = cute.ceil_div(depth, self.depth), Int32(0)
@@ -136,10 +143,10 @@ class SimtGemmMainloop(CpAsyncMainloop):
         full = k_tiles
         if cutlass.const_expr(not self.whole):
             full = cutlass.min(depth // self.depth - first, k_tiles)
-        k0 = self.group() * self.steps
+        k0 = self.group() * self.steps if cutlass.const_expr(self.pipelines == 1) else 0
         startA, startB = stagesA + self.stageA.offset(row, k0), stagesB + self.stageB.offset(col, k0)
         self.accumulate(Tile(a, b, full, k_tiles, startA, startB, rA, rB, rC), sources, k_tiles)
-        return rC, stagesA
+        return rC, smem.toint()
 
     @cute.jit
     def corner(self):
@@ -169,8 +176,11 @@ class SimtGemmMainloop(CpAsyncMainloop):
         inside, last = Int32(-1), Int32(-1)
         if cutlass.const_expr(not self.whole):
             inside = copies.mask(gX, row0, 0 - self.depth)
-            last = copies.mask(gX, row0, depth // self.depth * self.depth)
+            k0 = self.group() * self.steps if cutlass.const_expr(self.pipelines > 1) else 0
+            last = copies.mask(gX, row0, depth // self.depth * self.depth + k0)
         address, stride, loaded, slots, matrices = stages + copies.target(), copies.k_tile_stride(gX), None, None, None
+        if cutlass.const_expr(self.pipelines > 1):
+            stride *= self.pipelines
         if cutlass.const_expr(isinstance(copies, (VectorCopies, SlotCopies))):
             loaded = copies.registers()
         if cutlass.const_expr(isinstance(copies, SlotCopies)):
@@ -234,7 +244,10 @@ class SimtGemmMainloop(CpAsyncMainloop):
     def wait(self):
         """Wait for the next k-tile, and for the slots of the one after it, which are stored meanwhile."""
         cute.arch.cp_async_wait_group(self.stages - 2 - self.spare)
-        cute.arch.sync_threads()
+        if cutlass.const_expr(self.pipelines > 1):
+            cute.arch.sync_warp()
+        else:
+            cute.arch.sync_threads()
 
     def multiply_filled(self, tile: Tile, sources: Any, writing: Any, k_tiles: Any) -> None:
         if self.spare:
