@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import (
@@ -109,6 +109,11 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return (*contiguous, *(types_signature((dtype, dtype), FLOAT16, strided=True) for dtype in NARROW), *gathered)
 
 
+def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
+    """Return the times of many configs: the product is the same."""
+    return _OPERANDS.costs(problem, configs, gpu)
+
+
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that takes operands as they are, where copies do not pay: few rows, small products, batches."""
     if not SIMT_BATCHED.is_refused(problem, gpu.arch):
@@ -133,7 +138,7 @@ SPEC = KernelSpec(
     absmax=True,
     refuses=refuses,
     refuses_types=_refuses_types,
-    costs=_OPERANDS.costs,
+    costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
     faster_alternative=faster_alternative,
