@@ -46,6 +46,9 @@ _ROUND = {(256, 2): 0.345, (512, 1): 0.407, (256, 4): 0.353}
 _READ, _WRITE = 2.6e-3, 1.5e-3
 # Each word of a bank beyond the first, of an SM, and words that are not counted.
 _WAVEFRONT, _FEW_WORDS = 0.35e-3, 3
+# Factors of small batches, by which blocks are not chosen: of bytes that runs share, of which the L2 cache holds the
+# lines until all are written, and of accesses one by one. Fitted to 20 times of as many transposes.
+_SHARED_SMALL, _ONE_BY_ONE_SMALL = 0.25, 0.82
 # A warp's access to the source, and each word of a bank beyond the first: to choose vectors.
 _ACCESS, _CONFLICT = 3.6e-6, 0.55e-6
 
@@ -66,6 +69,13 @@ def block_of(problem: TransposeProblem, ctas: Ctas) -> Block:
 def predicted_us(problem: TransposeProblem, ctas: Ctas) -> float:
     """Return about the microseconds in which such CTAs of an H200 move all blocks, but for conflicts of banks."""
     return _fastest(in_units(problem), ctas)[1]
+
+
+def small_us(problem: TransposeProblem, ctas: Ctas) -> float:
+    """Return the same of a small batch, closer: by `predicted_us` blocks are chosen."""
+    problem = in_units(problem)
+    best, _ = _fastest(problem, ctas)
+    return float(_microseconds(problem, ctas, is_small=True)[best])
 
 
 def conflicts_us(problem: TransposeProblem, ctas: Ctas) -> float:
@@ -215,7 +225,7 @@ def _moved(problem: TransposeProblem, held: int) -> tuple[npt.NDArray[np.float64
     return times, (accesses[0], accesses[1])
 
 
-def _microseconds(problem: TransposeProblem, ctas: Ctas) -> npt.NDArray[np.float64]:
+def _microseconds(problem: TransposeProblem, ctas: Ctas, is_small: bool = False) -> npt.NDArray[np.float64]:
     """Return about the times of all blocks, infinite where threads do not suffice.
 
     The larger of two, mostly: the bytes' time, and that of an SM for its blocks, as many at once as it has CTAs.
@@ -232,6 +242,10 @@ def _microseconds(problem: TransposeProblem, ctas: Ctas) -> npt.NDArray[np.float
         is_refused |= count > allowed
     at_once = np.minimum(ctas.resident, -(-tried.blocks // SMS))
     by_sm = -(-tried.blocks // most) * (_ROUND[which] + at_once * of_block)
+    if is_small:
+        nbytes = _BYTE * problem.bytes_min
+        moved = nbytes + _SHARED_SMALL * (moved - nbytes)
+        by_sm = np.where(accesses[0].in_registers, _ONE_BY_ONE_SMALL, 1.0) * by_sm
     launch = _LAUNCH + _CROWDED[which] * np.minimum(tried.blocks / most, 1.0)
     times: npt.NDArray[np.float64] = launch + places + np.cbrt(moved**3 + by_sm**3)
     times[is_refused] = math.inf

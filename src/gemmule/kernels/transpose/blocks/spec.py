@@ -25,9 +25,10 @@ from gemmule.kernels.transpose.blocks.block import (
     stage_bytes,
     stages_of,
 )
-from gemmule.kernels.transpose.blocks.block_choice import Ctas, conflicts_us, least_us, predicted_us
+from gemmule.kernels.transpose.blocks.block_choice import Ctas, conflicts_us, least_us, predicted_us, small_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
 from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
+from gemmule.kernels.transpose.small_batches import is_small_batch
 from gemmule.kernels.transpose.spec import element_signature, transpose_spec
 from gemmule.kernels.transpose.tile_config import WORD, TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
@@ -45,7 +46,7 @@ _NARROW, _MANY = 128, 64
 # times are predicted too short; the same where rows are not aligned, of elements of 1 and 2 bytes and of larger ones.
 _FASTER, _FASTER_FEW, _FEW_BYTES, _FASTER_NARROW = 0.97, 0.85, 64 << 20, (0.55, 0.85)
 
-# Factor on the predicted time of such CTAs, by the bytes of a unit.
+# Factor on the predicted time of such CTAs, by the bytes of a unit; of small batches those of 1 and less.
 _SLOWER = {
     Ctas(512, 64, 1): {1: 1.1},
     Ctas(256, 64, 2): {8: 1.03, 16: 1.07},
@@ -99,6 +100,12 @@ def _costs(problem: TransposeProblem, configs: Sequence[BlocksConfig], gpu: GpuR
     while (best := min(range(len(found)), key=found.__getitem__)) not in counted:
         counted.add(best)
         found[best] += conflicts_us(problem, configs[best].residents)
+    if is_small_batch(problem):
+        ctas = configs[best].residents
+        slower = min(_SLOWER.get(ctas, {}).get(unit, 1.0), 1.0)
+        closer = max(small_us(problem, ctas) * slower, least) + conflicts_us(problem, ctas)
+        # The config stays that of the least time.
+        found = [one * closer / found[best] for one in found]
     return [one * SMS / gpu.multiprocessors for one in found]
 
 

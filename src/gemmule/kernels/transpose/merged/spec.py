@@ -13,6 +13,7 @@ from gemmule.kernels.transpose.blocks.block import AXES, Axis, axes_of
 from gemmule.kernels.transpose.blocks.spec import blocks_take_less, divisor_of, faster_tiles, filled
 from gemmule.kernels.transpose.merged.config import LEVELS, MergedConfig, merged_of
 from gemmule.kernels.transpose.refusals import ITEMSIZES, why_not_contiguous, why_not_itemsize
+from gemmule.kernels.transpose.small_batches import is_small_batch
 from gemmule.kernels.transpose.spec import transpose_spec
 from gemmule.kernels.transpose.tile_config import LINE, WARP, WORD, packed_rows
 from gemmule.kernels.transpose.word_blocks.spec import words_take_less
@@ -26,6 +27,8 @@ _A_WORD = {1: 4.55e-3, 2: 5.41e-3, 4: 4.08e-3, 8: 8.06e-3, 16: 8.33e-3}
 _OF_SHORT = 1.05
 # Threads of CTAs that take longer than predicted, and a factor, by the bytes of an element.
 _MANY, _OF_MANY = 512, {1: 1.12, 2: 1.08}
+# Factor on the time of small batches of 1-byte elements: of rows that are no part of longer ones the ends are many.
+_OF_SMALL = 1.25
 # Share of the time of merged axes below which blocks are chosen, and of large tensors of few axes with short rows, of
 # which blocks read parts of lines that the L2 cache no longer has for the next ones; axes, bytes of rows and tensors.
 _BLOCKS, _BLOCKS_LARGE, _FEW_AXES, _SHORT_ROW, _LARGE = 0.97, 0.82, 4, 512, 128 << 20
@@ -104,13 +107,16 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
     """Return a kernel of blocks or tiles that is predicted to be faster, or None."""
     if words_take_less(problem, cost, gpu):
         return "transpose_word_blocks"
+    strides = problem.source.batch_strides
+    are_parts = min(strides, default=math.inf) < problem.source.col_stride
+    if problem.itemsize == 1 and not are_parts and is_small_batch(problem):
+        cost *= _OF_SMALL
     is_large = problem.bytes_min >= _LARGE
     has_short_rows = problem.rows * problem.itemsize < _SHORT_ROW and len(axes_of(problem)) <= _FEW_AXES
     if blocks_take_less(problem, (_BLOCKS_LARGE if is_large and has_short_rows else _BLOCKS) * cost, gpu):
         return "transpose_blocks"
-    strides = problem.source.batch_strides
-    are_parts = is_large and problem.itemsize < WORD and min(strides, default=math.inf) < problem.source.col_stride
-    return faster_tiles(problem, _TILES_OF_PARTS * cost if are_parts else cost, gpu)
+    are_slower = is_large and problem.itemsize < WORD and are_parts
+    return faster_tiles(problem, _TILES_OF_PARTS * cost if are_slower else cost, gpu)
 
 
 SPEC = transpose_spec(

@@ -17,6 +17,7 @@ from gemmule.kernels.transpose.refusals import (
     why_not_itemsize,
     why_not_separate,
 )
+from gemmule.kernels.transpose.small_batches import is_small_batch
 from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
 from gemmule.kernels.transpose.tile_config import WARP, WORD
 from gemmule.kernels.transpose.whole_rows.config import WholeRowsConfig
@@ -32,6 +33,8 @@ _MEETING = 8
 # Microseconds of a launch; seconds of an H200's CTA for its first words, for each part of its rows that a warp reads,
 # and for a word of it; bytes a second. Fitted to 105 times of 37 transposes.
 _LAUNCH, _FIRST, _PART, _A_WORD, _BYTES_A_SECOND = 1.09, 0.09e-6, 0.8e-6, 24e-9, SMS * 27.3e9
+# Waves of CTAs of small batches whose bytes and waits overlap less, and the norm of both, else a Euclidean one.
+_FEW_WAVES, _NORM = 2, 1.35
 # Threads of a CTA that take longer where rows have more bytes, and a factor: they hold more of the L1 cache.
 _FEW_THREADS, _ROW_OF_FEW, _OF_FEW = 128, 128, 1.2
 _RESIDENT_BYTES = 219 << 10
@@ -67,8 +70,9 @@ def _cost(problem: TransposeProblem, config: WholeRowsConfig, gpu: GpuRates) -> 
     resident = min(_RESIDENT_BYTES // config.rows_shared_bytes(problem), config.resident(problem.itemsize))
     waves = -(-math.prod(config.grid(problem)) // (gpu.multiprocessors * max(resident, 1)))
     moved = problem.bytes_min / _BYTES_A_SECOND * SMS / gpu.multiprocessors
+    norm = _NORM if waves <= _FEW_WAVES and is_small_batch(problem) else 2.0
     is_large = config.threads == _FEW_THREADS and problem.cols * problem.itemsize > _ROW_OF_FEW
-    return (_OF_FEW if is_large else 1.0) * (_LAUNCH + 1e6 * math.hypot(moved, waves * alone))
+    return (_OF_FEW if is_large else 1.0) * (_LAUNCH + 1e6 * math.pow(moved**norm + (waves * alone) ** norm, 1 / norm))
 
 
 def _whole_rows_signature(itemsize: int, swizzle: str) -> Signature:
