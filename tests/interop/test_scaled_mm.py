@@ -319,10 +319,10 @@ def test_traces_of_arrays_are_refused(mode):
     a, b = operands((16, 32, 64))
     one, ends = torch.ones(1), torch.tensor([16], dtype=torch.int32)
     x = torch.randn(16, 64)
-    for call, given in (
+    for call, arrays in (
         (lambda *given: gm.scaled_gemm(*given), (a, b, one, one)),
         (lambda *given: gm.grouped_gemm(*given), (x, torch.randn(1, 64, 32), ends)),
         (lambda x: gm.quantize(x)[0], (x,)),
     ):
         with pytest.raises(ArgumentError, match=r"use gemmule\.torch"):
-            make_fx(call, tracing_mode=mode)(*given)
+            make_fx(call, tracing_mode=mode)(*arrays)
