@@ -77,7 +77,7 @@ def times(choice: Choice, dtype: str, m: int, n: int, k: int) -> dict[str, Any]:
     problem = gemm_problem(m, n, k, dtype, dtype, "nn")
     launch = choice.spec.launch(problem, choice.config)
     ctas = int(np.prod(launch.grid))
-    artifact = artifact_for(choice.spec, choice.config, choice.signature(problem), get_device().arch)
+    artifact = artifact_for(choice.spec, choice.config, choice.signature(problem), get_device().arch, with_ptx=True)
     rng = np.random.default_rng()
     a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
     d, stamps = np.empty((m, n), dtype), np.empty(ctas, _STAMP)

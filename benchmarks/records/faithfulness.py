@@ -183,7 +183,7 @@ def _one_after_another(case: Case, arrays: Arrays, options: Options) -> Arrays:
     for one, its, what, given in (first, (then.spec, then.config, then.problem, {
         name: every[source] for name, source in then.operands.items()
     })):  # fmt: skip
-        artifact = artifact_for(one, its, one.signature(what, its), ARCH)
+        artifact = artifact_for(one, its, one.signature(what, its), ARCH, with_ptx=True)
         launch(artifact, one.launch(what, its), given, options=options)
     return arrays
 
@@ -191,7 +191,7 @@ def _one_after_another(case: Case, arrays: Arrays, options: Options) -> Arrays:
 def virtual_counts(case: Case) -> Counts:
     """Return what the virtual GPU counts."""
     problem, spec, config = case.problem(), case.choice.spec, case.choice.config
-    artifact = artifact_for(spec, config, spec.signature(problem, config), ARCH)
+    artifact = artifact_for(spec, config, spec.signature(problem, config), ARCH, with_ptx=True)
     counter = Counter(with_caches=True)
     launch(artifact, spec.launch(problem, config), case.arrays(), options=Options(), observers=(counter,))
     return counter.counts

@@ -162,7 +162,7 @@ def virtual(case: Case) -> dict[str, int]:
     from gemmule.compiler.cache import artifact_for
 
     problem, spec, config = case.problem(), case.choice.spec, case.choice.config
-    artifact = artifact_for(spec, config, spec.signature(problem, config), ARCH)
+    artifact = artifact_for(spec, config, spec.signature(problem, config), ARCH, with_ptx=True)
     counter, copies = Counter(), CopyTraffic()
     launch(artifact, spec.launch(problem, config), case.arrays(), options=Options(), observers=(counter, copies))
     both = Both(counter.counts, copies)

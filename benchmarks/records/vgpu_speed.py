@@ -53,7 +53,7 @@ def measured(spec: KernelSpec, dtype: str) -> dict[str, Any]:
     kind = dtype_named(dtype).numpy()
     a, b = (random.standard_normal((SIDE, SIDE)).astype(kind) for _ in range(2))
     problem = gemm_problem(SIDE, SIDE, SIDE, dtype, dtype, "nn")
-    artifact = artifact_for(spec, spec.default, spec.signature(problem, spec.default), virtual_arch())
+    artifact = artifact_for(spec, spec.default, spec.signature(problem, spec.default), virtual_arch(), with_ptx=True)
     found = {}
     for name, way in WAYS.items():
         samples: list[float] = []

@@ -267,6 +267,8 @@ def test_layers_with_8_bit_weights_keep_them():
     assert list(model.state_dict()) == ["0.bias", "0.weight", "0.weight_scale"]
     exponents, _ = _loaded_layer()
     exponents.weight_scale_inv = torch.nn.Parameter(torch.ones(2, 3).to(torch.float8_e8m0fnu), requires_grad=False)
+    # As in former versions of transformers.
+    del exponents.activation_scale
     gt.quantize_linear(exponents, "fp8-block")
     assert exponents.weight_scale.dtype == torch.float32
 
@@ -309,3 +311,20 @@ def test_only_what_sees_operators_gets_them(monkeypatch):
                 for name in ("scaled_operator", "grouped_operator", "quantize_operator"):
                     without.setattr(module, name, None, raising=False)
             assert torch.equal(call(), wanted)
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_traces_of_arrays_are_refused(mode):
+    """A trace does not hear of functions of arrays; of symbols for extents neither."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    a, b = operands((16, 32, 64))
+    one, ends = torch.ones(1), torch.tensor([16], dtype=torch.int32)
+    x = torch.randn(16, 64)
+    for call, arrays in (
+        (lambda *given: gm.scaled_gemm(*given), (a, b, one, one)),
+        (lambda *given: gm.grouped_gemm(*given), (x, torch.randn(1, 64, 32), ends)),
+        (lambda x: gm.quantize(x)[0], (x,)),
+    ):
+        with pytest.raises(ArgumentError, match=r"use gemmule\.torch"):
+            make_fx(call, tracing_mode=mode)(*arrays)

@@ -8,8 +8,7 @@ from typing import Any, Never
 from gemmule.core.grouped_problem import MATRICES, OFFSETS
 from gemmule.runtime.stream import stream_handle
 
-from .calls.call_cache import CALLS
-from .calls.grouped_calls import is_name, multiply_groups, shapes_of
+from .calls.grouped_calls import is_name, multiply_groups, replay_by, shapes_of
 from .planning import functions as plans
 from .planning.grouped_products import plan_groups
 from .planning.plan import Plan
@@ -123,7 +122,7 @@ def grouped_gemm(
     # Arguments without a hash, or outside the key, are checked first.
     if executor is scale_a is scale_b is None and (offsets is None or matrices is None) and all(map(is_name, options)):
         shapes = shapes_of(options, inputs, out)
-        if (replay := CALLS.by_shapes.get(shapes)) is not None:
+        if (replay := replay_by(shapes)) is not None:
             # The offsets, or numbers of matrices, have the place of C.
             result = replay(a, b, out, numbers, bias, None if stream is None else stream_handle(stream))
             if result is not None:

@@ -200,7 +200,7 @@ def scaled_gemm(
 
     try:
         if absmax is stream is executor is None and is_name(out_dtype):
-            arrays = tuple([x for x in (a, b, scale_a, scale_b, scale_result, bias) if x is not None])
+            arrays = (a, b, *[x for x in (scale_a, scale_b, scale_result, bias) if x is not None])
             key = "scaled_gemm", out_dtype, scale_result is None, bias is None
             return scaled_product(arrays, out, key, arguments)
         return product(arguments())

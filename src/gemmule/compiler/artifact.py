@@ -105,7 +105,7 @@ class Artifact:
         """
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                fields = json.loads(archive.read(_META))
+                fields = dict(json.loads(archive.read(_META)))
                 ptx = "" if fields.pop(_LACKS_PTX, False) else archive.read(_PTX).decode()
                 cubin = archive.read(_CUBIN)
             fields["signature"] = tuple((name, value) for name, value in fields["signature"])

@@ -151,7 +151,9 @@ def _has_scaled_blocks(module: Any) -> bool:
     """Return whether a layer of another class has weights with scales of blocks, and quantises its inputs."""
     if (type(module).__module__, type(module).__name__) != _LOADED:
         return False
-    return tuple(module.block_size or ()) == (BLOCK, BLOCK) and module.activation_scale is None
+    # Former versions of transformers have no scales of inputs.
+    scale = getattr(module, "activation_scale", None)
+    return tuple(module.block_size or ()) == (BLOCK, BLOCK) and scale is None
 
 
 @torch.no_grad()

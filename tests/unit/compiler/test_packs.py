@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import multiprocessing
 import random
@@ -376,3 +377,14 @@ def test_an_open_pack_stays_what_it_was(tmp_path):
 def test_a_pack_holds_plain_data(tmp_path):
     """What stands in for a compiled kernel has every field of one."""
     assert {field.name for field in dataclasses.fields(Artifact)} == set(vars(made(*what())))
+
+
+@pytest.mark.parametrize("description", [b"null", b'"text"', b"[1]", b"{}"])
+def test_an_artifact_whose_description_is_no_table_is_damaged(description):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("artifact.json", description)
+        archive.writestr("kernel.ptx", "ptx")
+        archive.writestr("kernel.cubin", b"cubin")
+    with pytest.raises(CompileError, match="damaged"):
+        Artifact.from_bytes(content.getvalue(), "x.kernel")

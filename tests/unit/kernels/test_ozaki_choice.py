@@ -10,14 +10,16 @@ import pytest
 import gemmule as gm
 from gemmule.core.arch import Arch
 from gemmule.core.chips import H100_SXM
-from gemmule.core.dtype import FLOAT32, FLOAT64, Precision
+from gemmule.core.dtype import FLOAT32, FLOAT64, Precision, dtype_named
 from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.gpu_rates import H200_RATES
-from gemmule.core.launch import TensorMapParam, TensorParam
+from gemmule.core.launch import ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import contiguous
+from gemmule.core.real_parts import RealParts, into_rows
 from gemmule.core.roofline import fastest_unit
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
+from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as OZAKI_COMPLEX
 from gemmule.kernels.emulation.ozaki_config import ProductsConfig
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC, times_us
 from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
@@ -290,3 +292,24 @@ def test_complex64_results_of_complex128_are_emulated_where_that_saves_time(chip
         a, b = (np.empty((side, side), np.complex128) for _ in "ab")
         plan = gm.gemm.plan(a, b, out_dtype="complex64", precision="ozaki", chip=chip)
         assert plan.kernel == kernel
+
+
+@pytest.mark.parametrize(("conj_a", "conj_b", "sign"), [(0, 0, -1), (1, 0, 1), (0, 1, 1), (1, 1, -1)])
+@pytest.mark.parametrize("columns", [False, True])
+def test_imaginary_parts_have_the_sign_of_both_conjugates(conj_a, conj_b, sign, columns):
+    """On the virtual GPU each is compiled anew, so that quick tests there have one."""
+    problem = problem_of(33, 34, 35, dtype="complex128", precision=Precision.OZAKI)
+    a, b = (dataclasses.replace(x, conj=bool(conj)) for x, conj in ((problem.a, conj_a), (problem.b, conj_b)))
+    problem = dataclasses.replace(problem, a=a, b=b)
+    if columns:
+        problem = problem.transposed()
+    params = OZAKI_COMPLEX.launch(problem, OZAKI_COMPLEX.default).params
+    assert [param.value for param in params if isinstance(param, ScalarParam)] == [sign]
+
+
+@pytest.mark.parametrize("types", [("float64", "complex128"), ("complex128", "float64")])
+def test_nothing_follows_a_real_product_whose_decision_is_asked_for(types):
+    a, b = (contiguous(dtype_named(name), *shape) for name, shape in zip(types, ((33, 35), (35, 34)), strict=True))
+    problem = problem_of(33, 34, 35, dtype="complex128", precision=Precision.OZAKI)
+    problem = into_rows(dataclasses.replace(problem, a=a, b=b))
+    assert not any(step.is_last for step in RealParts().steps(problem))

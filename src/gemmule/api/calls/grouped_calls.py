@@ -7,7 +7,7 @@ from typing import Any
 from gemmule.core.block_scales import SCALES
 from gemmule.core.grouped_problem import MATRICES, OFFSETS
 from gemmule.dispatch.choices.choice_cache import generation
-from gemmule.runtime.replay import queue_of_parts
+from gemmule.runtime.replay import Replay, queue_of_parts
 from gemmule.runtime.stream import stream_handle
 
 from ..epilogues.gated import GATE_BIAS, SECOND, UP_BIAS
@@ -71,6 +71,15 @@ def shapes_of(options: tuple[Any, ...], inputs: tuple[Any, ...], out: Any) -> tu
     except (AttributeError, RuntimeError):
         # Something is no array, or has no shape: a nested tensor.
         return ()
+
+
+def replay_by(shapes: tuple[Any, ...]) -> Replay | None:
+    """Return the replay of a call that `shapes_of` describes, if there is one."""
+    try:
+        return CALLS.by_shapes.get(shapes)
+    except TypeError:
+        # Extents that a trace has symbols for have no hash.
+        return None
 
 
 def _begins(plan: Plan, library: Any, inputs: tuple[Any, ...]) -> tuple[tuple[int, int], ...]:

@@ -12,7 +12,7 @@ from ..validation.product import ProductArguments
 from .cached_calls import DeviceCall
 from .call_cache import CALLS
 from .dispatcher import cached_product, product
-from .grouped_calls import shapes_of
+from .grouped_calls import replay_by, shapes_of
 
 
 def scaled_product(
@@ -37,7 +37,7 @@ def scaled_product(
     # A replay reads two arrays besides the operands, of which the first may be its output.
     if len(inputs) == len(SCALES) and inputs[0] is not out:
         shapes = shapes_of(options, arrays, out)
-        if (replay := CALLS.by_shapes.get(shapes)) is not None:
+        if (replay := replay_by(shapes)) is not None:
             # The scales have the places of C and of a bias.
             result = replay(a, b, out, *inputs)
             if result is not None:
