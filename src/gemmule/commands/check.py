@@ -197,7 +197,9 @@ def _function(target: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except (ImportError, SyntaxError) as error:
-        raise click.UsageError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+        compiler = isinstance(error, ImportError) and error.name == "cutlass"
+        remedy = '; pip install "gemmule[compiler]" brings it' if compiler else ""
+        raise click.UsageError(f"{file} cannot be imported: {type(error).__name__}: {error}{remedy}") from error
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):

@@ -31,19 +31,18 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     from ..compiler.pack import write_pack
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
+    from ..dispatch.compiled_kernels import COMPILED_KERNELS
     from ..dispatch.kernel_names import unknown_kernel
-    from ..dispatch.registry import EVERY_KERNEL
     from ..files.regular_file import check_replaceable
 
-    known = {spec.name: spec for spec in EVERY_KERNEL}
-    names = list(known) if kernels is None else [name.strip() for name in kernels.split(",")]
+    names = list(COMPILED_KERNELS) if kernels is None else [name.strip() for name in kernels.split(",")]
     for name in names:
-        if name not in known:
-            raise unknown_kernel(name, known)
+        if name not in COMPILED_KERNELS:
+            raise unknown_kernel(name, COMPILED_KERNELS)
     check_replaceable(out)
     folder = cache_folder()
     wanted = Arch.parse(arch) if arch is not None else None
-    specs = {name: known[name] for name in names}
+    specs = {name: COMPILED_KERNELS[name] for name in names}
     found = list(cached_kernels(folder, specs, wanted))
     if not found:
         # A key is the kernel's name, the architecture and a digest.

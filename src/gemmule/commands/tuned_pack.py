@@ -26,8 +26,8 @@ def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arc
     from ..compiler.artifact import Artifact
     from ..compiler.cache import cache_folder, cached_kernels
     from ..compiler.pack import write_pack
+    from ..dispatch.compiled_kernels import COMPILED_KERNELS
     from ..dispatch.rates_table import rates_for, uncalibrated_rates
-    from ..dispatch.registry import REGISTRY
     from ..dispatch.tuned_file import tuned_entries
     from ..dispatch.tuned_table import chip_name
 
@@ -36,12 +36,11 @@ def write_tuned_pack(out: Path, table: Path, gpu: str, multiprocessors: int, arc
     # Machines that take the pack may have this one's measured rates, or none.
     rates = dict.fromkeys(one(gpu, multiprocessors).on(arch) for one in (rates_for, uncalibrated_rates))
     kernels = tuned_kernels(entries, arch, tuple(rates))
-    specs = {spec.name: spec for spec in REGISTRY}
-    registered = {spec.name: [config.compiled_fields() for config in spec.configs] for spec in REGISTRY}
-    for key, kernel in cached_kernels(cache_folder(), specs, arch):
+    registered = {name: [one.compiled_fields() for one in spec.configs] for name, spec in COMPILED_KERNELS.items()}
+    for key, kernel in cached_kernels(cache_folder(), COMPILED_KERNELS, arch):
         if key not in kernels:
             artifact = Artifact.from_bytes(kernel, key)
-            config = type(specs[artifact.kernel].default)(**artifact.config)
+            config = type(COMPILED_KERNELS[artifact.kernel].default)(**artifact.config)
             if config.compiled_fields() in registered[artifact.kernel]:
                 kernels[key] = kernel
     return write_pack(out, kernels.items(), {TUNED: content})

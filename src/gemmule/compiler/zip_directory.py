@@ -22,6 +22,9 @@ class Directory:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
+        nbytes = file.seek(0, os.SEEK_END)
+        if nbytes < _END.size:
+            raise zipfile.BadZipFile(f"its {nbytes} bytes are fewer than those of an empty pack")
         file.seek(-_END.size, os.SEEK_END)
         signature, self.count, nbytes, start, comment = _END.unpack(file.read(_END.size))
         file.seek(start)

@@ -151,6 +151,7 @@ def test_calls_that_do_not_fit_are_one_line(arguments, message):
         ("def case(x):\n    pass\n", 2, "without arguments: missing a required argument: 'x'; give it a default"),
         ("def case(:\n", 2, "cannot be imported: SyntaxError"),
         ("import no_such_module\n", 2, "cannot be imported: ModuleNotFoundError"),
+        ("raise ImportError('no cutlass', name='cutlass')\n", 2, 'cutlass; pip install "gemmule[compiler]" brings it'),
     ],
 )
 def test_files_without_a_case(tmp_path, text, code, message):

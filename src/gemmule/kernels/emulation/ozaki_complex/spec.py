@@ -27,7 +27,7 @@ from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_con
 from gemmule.kernels.parts.conjugates import why_not_conjugates
 
 #: By the type of the operands: the native kernel, and that behind the guard.
-_NATIVE = {
+NATIVE = {
     COMPLEX64: (COMPLEX64_GEMM, guarded_native(COMPLEX64_GEMM, "complex64_guarded")),
     COMPLEX128: (COMPLEX128_GEMM, guarded_native(COMPLEX128_GEMM, "complex128_guarded")),
 }
@@ -62,7 +62,7 @@ def next_kernel(problem: GemmProblem, config: RealFormsConfig, gpu: GpuRates = H
 @functools.lru_cache(maxsize=256)
 def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     real, names = real_problem(problem)
-    every = emulation(real, "ab", native_kernel(problem, _NATIVE[problem.a.dtype][1], gpu), gpu)
+    every = emulation(real, "ab", native_kernel(problem, NATIVE[problem.a.dtype][1], gpu), gpu)
     then: NextKernel | None = None
     for one in reversed([NextKernel(PAIRS, PAIRS.default, real, {}, {}), *every.chain()]):
         operands = names | {name: names.get(given, given) for name, given in one.operands.items()}
@@ -79,7 +79,7 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem without batch, or None where all do."""
-    if reason := refuse_types(tuple(_NATIVE), problem.types, arch) or refuse_hopper(problem, arch, batch_dims=0):
+    if reason := refuse_types(tuple(NATIVE), problem.types, arch) or refuse_hopper(problem, arch, batch_dims=0):
         return reason
     if reason := why_not_conjugates(problem):
         return reason
@@ -97,7 +97,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     del arch
-    if types.a in _NATIVE and types.precision is Precision.OZAKI:
+    if types.a in NATIVE and types.precision is Precision.OZAKI:
         return None
     return f"A is {types.a}, precision {types.precision.value!r}; this kernel is for complex types and 'ozaki'"
 
@@ -160,7 +160,7 @@ def costs(problem: GemmProblem, configs: Sequence[RealFormsConfig], gpu: GpuRate
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the native kernel, where emulation is not expected to pay."""
     del cost
-    native, _ = _NATIVE[problem.a.dtype]
+    native, _ = NATIVE[problem.a.dtype]
     return None if pays(*times_us(problem, gpu), native.least_cost(problem, gpu)) else native.name
 
 
@@ -171,7 +171,7 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(RealFormsConfig(),),
-    signatures=every_signature(element=tuple(_NATIVE), a_major="km", b_major="nk"),
+    signatures=every_signature(element=tuple(NATIVE), a_major="km", b_major="nk"),
     why_not=refuse_no_config,
     signature=signature,
     launch=launch,
