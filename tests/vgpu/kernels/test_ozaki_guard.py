@@ -313,6 +313,21 @@ def test_the_native_kernel_may_share_tiles(name, ran, rng, monkeypatch):
     own._next_kernel.cache_clear()
 
 
+@pytest.mark.parametrize("out", ["columns", "strides", "float32"])
+def test_a_decision_where_the_kernel_writes_into_another_form(out, rng):
+    """The guard reads A and B alone: of a C in another layout, and of a result that is computed from a workspace."""
+    a, b = normal(rng, 130)
+    c = rng.standard_normal((M, N))
+    d = {
+        "columns": np.zeros((M, N), order="F"),
+        "strides": np.zeros((2 * M, 2 * N))[::2, ::2],
+        "float32": np.zeros((M, N), np.float32),
+    }[out]
+    plan = gm.gemm.plan(a, b, c, out=d, beta=0.5, precision="ozaki", executor="vgpu")
+    assert plan.kernel == "ozaki_gemm"
+    assert plan.decision() == ("ozaki-14",)
+
+
 @pytest.mark.parametrize(
     ("kernel", "wait", "race"),
     [

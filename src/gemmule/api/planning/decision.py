@@ -35,6 +35,9 @@ def decided(problem: GemmProblem, choice: Choice, decide: Decide) -> tuple[str, 
         product, _ = form.product(inner)
         guard = dataclasses.replace(decision_choice(product, choice.gpu), form=form)
     else:
-        product, guard = inner, decision_choice(inner, choice.gpu)
+        # The guard does not read C, whose layout may be one that the kernel takes in another form only.
+        product = inner if form is None else form.product(inner)[0]
+        inner = product = dataclasses.replace(product, c=None, beta=0, epilogue=None)
+        guard = decision_choice(product, choice.gpu)
     every = (dict(zip(strides, one, strict=True)) for one in outer_offsets(outer, list(strides.values())))
     return tuple(decision_name(product, decide(inner, guard, offsets)) for offsets in every)
