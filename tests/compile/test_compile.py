@@ -200,6 +200,8 @@ SPILLS = {
     "complex128_syrk": 24,
     "complex64_syrk": 40,
     "float64_gemm": 192,
+    # Scales with twelve elements of a line in flight: five CTAs an SM, whose threads have 48 registers.
+    "ozaki_gemm": 56,
     # Unaligned operands in 96 x 192, whose twelve warps have 168 registers each.
     "simt_gemm": 128,
     "simt_syrk": 64,

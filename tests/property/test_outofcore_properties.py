@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gemmule.core.errors import MemoryLimitError
 from gemmule.host.tiles import HostTileExecutor
 from gemmule.outofcore.stores.arrays import ArraySink, ArraySource
+from gemmule.outofcore.tiles.memory_budget import GivenBytes
 from gemmule.outofcore.tiles.plan import Operand, Product
 from gemmule.outofcore.tiles.search import least_memory, plan_product
 from support.outofcore.tile_products import multiply, plan_tiles
@@ -73,7 +74,7 @@ def test_streamed_equals_in_memory(m, n, k, a_order, b_order, extra, alpha, beta
     executor = HostTileExecutor()
     options = {"alpha": alpha, "beta": beta, "c": ArraySource(c)}
     try:
-        plan_tiles(a_source, b_source, (m, n), out_dtype, executor, memory=1, **options)
+        plan_tiles(a_source, b_source, (m, n), out_dtype, executor, memory=GivenBytes(1), **options)
         budget = 1
     except MemoryLimitError as error:
         budget = int(str(error).split("at least ")[1].split()[0])

@@ -69,8 +69,8 @@ class Twin:
             monkeypatch.setattr(module, "run", self.run)
         monkeypatch.setattr(execute, "artifact_for", self.artifact_for)
 
-    def artifact_for(self, *what):
-        artifact = self._artifact_for(*what)
+    def artifact_for(self, *what, **how):
+        artifact = self._artifact_for(*what, **how)
         self._artifacts[artifact.ptx] = artifact
         return artifact
 

@@ -170,8 +170,8 @@ def test_every_batch_runs_and_is_taken_back_before_findings_are_raised(rng, monk
     """A kernel of one batch dimension, launched for each entry of another, without its barriers."""
     spec = next(spec for spec in GEMMS if spec.name == "g03_shared_tile")
 
-    def without_barriers(*what):
-        artifact = artifact_for(*what)
+    def without_barriers(*what, **how):
+        artifact = artifact_for(*what, **how)
         text = artifact.ptx.replace("bar.sync", "membar.cta;//").replace("barrier.sync", "membar.cta;//")
         return dataclasses.replace(artifact, ptx=text)
 
