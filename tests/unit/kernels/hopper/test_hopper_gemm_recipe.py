@@ -1,4 +1,4 @@
-"""The Hopper kernel's recipe: the copy engine brings what the kernel waits for, and is asked for what it can do."""
+"""The Hopper kernel's recipe: TMA loads as many bytes as its barriers expect, in boxes that TMA has."""
 
 from __future__ import annotations
 
@@ -329,3 +329,11 @@ def test_epilogue_tiles_of_an_odd_multiple_of_16_columns_are_half_as_wide_as_the
     config = HopperGemmConfig(**({"tile_m": 128, "stages": 3, "cluster_m": 1} | tile))
     assert tuple(config.epi_tile_n(item) for item in (2, 4)) == widths
     assert config.epi_stages(2) > 1 or widths[0] == 16
+
+
+def test_8_bit_results_are_stored_in_boxes_of_16_bytes():
+    """Rows of an unswizzled TMA box are multiples of 16 bytes: a part of a warpgroup's columns if two are side by side."""
+    problem = gemm_problem(390, 272, 520, "bfloat16", "float8_e5m2", "nn")
+    taken = [config for config in SPEC.configs if SPEC.why_not(problem, HOPPER, config) is None]
+    assert any(config.side_by_side for config in taken)
+    assert [str(config) for config in taken if config.epi_tile_n(1) % 16] == []

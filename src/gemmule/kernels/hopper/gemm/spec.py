@@ -98,9 +98,11 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
         )
     if problem.d.dtype.itemsize == 1:
         num_b = num_b_of(problem.epilogue)
-        if config.swap_ab or config.tile_n // (config.cluster_k * num_b) % _EPI_TILE_N_8_BIT:
+        columns = config.tile_n // (config.cluster_k * config.warpgroups_n * num_b)
+        if config.swap_ab or columns % _EPI_TILE_N_8_BIT:
             return (
-                f"config {config}: 8-bit results are written in rows, {_EPI_TILE_N_8_BIT} columns at least by each CTA"
+                f"config {config}: 8-bit results are written in rows, a multiple of {_EPI_TILE_N_8_BIT} columns by a "
+                "CTA, or by each warpgroup with side_by_side=1"
             )
     if problem.a.dtype.is_float8 and (reason := why_not_promoted(config)):
         return reason
