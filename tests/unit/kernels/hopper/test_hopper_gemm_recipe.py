@@ -332,7 +332,7 @@ def test_epilogue_tiles_of_an_odd_multiple_of_16_columns_are_half_as_wide_as_the
 
 
 def test_8_bit_results_are_stored_in_boxes_of_16_bytes():
-    """Rows of an unswizzled TMA box are multiples of 16 bytes: a part of a warpgroup's columns if two are side by side."""
+    """Rows of an unswizzled TMA box are multiples of 16 bytes; a warpgroup has half of the columns if side by side."""
     problem = gemm_problem(390, 272, 520, "bfloat16", "float8_e5m2", "nn")
     taken = [config for config in SPEC.configs if SPEC.why_not(problem, HOPPER, config) is None]
     assert any(config.side_by_side for config in taken)
