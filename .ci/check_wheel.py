@@ -16,8 +16,8 @@ import gemmule as gm
 
 
 def main() -> None:
-    """Check the wheel named first against the source tree named second; run from an empty folder."""
-    wheel, root = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+    """Check a wheel against the source tree, and a pack that has PTX: arguments in this order, in an empty folder."""
+    wheel, root, with_ptx = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
 
     package = pathlib.Path(gm.__file__).resolve().parent
     assert root not in package.parents, f"gemmule was imported from the source tree: {package}"
@@ -50,12 +50,12 @@ def main() -> None:
     assert np.array_equal(gm.matmul(a, b), expected), "gemmule.matmul: small integers must be exact"
     assert np.array_equal(gm.matrix_transpose(a), a.T), "gemmule.matrix_transpose"
     print("gemmule.matmul and gemmule.matrix_transpose: exact")
-    check_packed_kernels(a, b, expected)
+    check_packed_kernels(a, b, expected, with_ptx)
 
 
-def check_packed_kernels(a: np.ndarray, b: np.ndarray, expected: np.ndarray) -> None:
+def check_packed_kernels(a: np.ndarray, b: np.ndarray, expected: np.ndarray, with_ptx: str) -> None:
     """Run packed kernels on the virtual GPU, where the compiler is not installed: the chosen one, and another."""
-    from gemmule import PackedKernelWarning
+    from gemmule import CompilerMissingError, PackedKernelWarning
     from gemmule.compiler.pack import PACKS
 
     assert importlib.util.find_spec("cutlass") is None, "the compiler is installed"
@@ -69,6 +69,13 @@ def check_packed_kernels(a: np.ndarray, b: np.ndarray, expected: np.ndarray) -> 
     print(f"{pack.origin}: {len(pack.kernels)} kernels, found without being named")
 
     warnings.simplefilter("error")
+    refusal = ""
+    try:
+        gm.matmul(a, b, executor="vgpu")
+    except CompilerMissingError as error:
+        refusal = str(error)
+    assert "machine code only" in refusal, "the virtual GPU ran a kernel whose PTX is in no pack"
+    gm.load_pack(with_ptx)
     plan = gm.matmul.plan(a, b, executor="vgpu")
     assert plan.chosen_by != "packed", plan
     assert np.array_equal(plan.execute(), expected), "a packed kernel: small integers must be exact"
