@@ -73,7 +73,7 @@ class Artifact:
         fields = dataclasses.asdict(self)
         ptx, cubin = fields.pop("ptx"), fields.pop("cubin")
         if not ptx:
-            # Said, as a damaged name of the member would be taken for it.
+            # Stated, as a member whose name is damaged would look the same.
             fields[_LACKS_PTX] = True
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w", method) as archive:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import io
 import json
 import multiprocessing
-import pkgutil
 import random
 import warnings
 import zipfile
@@ -16,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 import gemmule as gm
-from gemmule import kernels as kernel_package
 from gemmule.cli import gemmule
 from gemmule.compiler import cache
 from gemmule.compiler.artifact import Artifact
@@ -25,9 +22,7 @@ from gemmule.compiler.key import artifact_key
 from gemmule.compiler.pack import PACKS, read_pack, write_pack
 from gemmule.core.arch import Arch
 from gemmule.core.errors import CompileError, CompilerMissingError, FileFormatError
-from gemmule.core.spec import KernelSpec
-from gemmule.dispatch.compiled_kernels import COMPILED_KERNELS
-from gemmule.dispatch.registry import EVERY_KERNEL, REGISTRY
+from gemmule.dispatch.registry import REGISTRY
 from support.artifacts import made, mark_of
 
 ARCH = Arch.parse("sm_80")
@@ -278,33 +273,6 @@ def test_the_command(tmp_path):
         refused = run(*arguments)
         assert refused.exit_code == 1
         assert message in refused.output
-
-
-def test_the_command_packs_what_follows_a_chosen_kernel(tmp_path):
-    """An emulated GEMM takes a dozen launches: a pack without one of them would not serve it."""
-    hopper = Arch.parse("sm_90a")
-    further = [spec for spec in COMPILED_KERNELS.values() if spec not in EVERY_KERNEL]
-    assert {"ozaki_scales", "guard_decision", "float64_guarded", "bf16x6_products", "quantize"} <= {
-        spec.name for spec in further
-    }
-    keys = set()
-    for spec in further:
-        x = (spec, spec.default, spec.signatures(hopper)[0], hopper)
-        made(*x).save(cache.cache_folder() / (artifact_key(*x) + ".kernel"))
-        keys.add(artifact_key(*x))
-    done = CliRunner().invoke(gemmule, ["pack", str(tmp_path / "x.pack"), "--json"])
-    assert done.exit_code == 0, done.output
-    assert set(json.loads(done.output)["kernels"]) == keys
-
-
-def test_a_pack_takes_every_spec_of_the_package():
-    found = set()
-    for module in pkgutil.walk_packages(kernel_package.__path__, "gemmule.kernels."):
-        if module.name.endswith(("spec", "first_launches", "syrk")):
-            values = vars(importlib.import_module(module.name)).values()
-            found |= {value.name for value in values if isinstance(value, KernelSpec)}
-    assert found
-    assert found <= set(COMPILED_KERNELS)
 
 
 def _one_process(barrier, results, compiles):

@@ -287,22 +287,6 @@ def test_nothing_to_multiply(k, alpha, rng):
     np.testing.assert_array_equal(multiply(a, b, poisoned(FLOAT32, (33, 36)), c, alpha, -1.0), -c)
 
 
-@pytest.mark.parametrize(
-    ("config", "layout"),
-    [(EARLY, ("row", "row")), pytest.param(VECTORS, ("row", "row"), marks=pytest.mark.slow),
-     pytest.param(WIDE, ("row", "col"), marks=pytest.mark.slow)],
-    ids=str,
-)  # fmt: skip
-def test_registers_that_no_load_writes_are_zeros(config, layout, rng):
-    """Whole tiles pass through registers, and no k-tile follows, or none is there: what is stored was written."""
-    shape = config.tile_m, config.tile_n
-    for k, alpha in ((3 * config.tile_k, 0.0), (config.tile_k, 1.0)):
-        a, b = (random_matrix(rng, FLOAT32, one) for one in ((shape[0], k), (k, shape[1])))
-        moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
-        d = multiply(*moved, poisoned(FLOAT32, shape), alpha=alpha, config=config)
-        np.testing.assert_array_equal(d, in_groups(a, b, config) if alpha else 0)
-
-
 def test_c_is_not_read_where_beta_is_0_and_nan_is_kept(rng):
     a, b = random_matrix(rng, FLOAT32, (40, 20)), random_matrix(rng, FLOAT32, (20, 36))
     a[3, 5] = np.nan

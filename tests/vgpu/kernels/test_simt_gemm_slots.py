@@ -1,4 +1,4 @@
-"""simt_gemm on the virtual GPU: K-major operands in slots, and others, of which matrices are stored transposed."""
+"""simt_gemm on the virtual GPU: K-major operands in slots or registers, others stored transposed by matrices."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ FLAT = SimtConfig(tile_m=64, tile_n=64, tile_k=16, warps_m=2, stages=3)
 BROAD = SimtConfig(tile_m=64, tile_n=128, tile_k=16, warps_m=2, stages=3)
 #: Two groups of warps.
 SMALL = SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, warps_k=2)
+#: K-major operands pass through registers.
+EARLY = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4, wide_copies=1)
 #: Four groups, which copy a half of them at once.
 TALL = SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4)
 #: Two groups in the largest tiles, three stages.
@@ -122,3 +124,19 @@ def test_mn_major_operands_of_small_tiles_share_a_mask(tile, rng):
 def test_two_stages_have_no_slots():
     for config in (FLAT, BROAD, SMALL):
         assert dataclasses.replace(config, stages=2).by_slots((True, True)) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("config", "layout"),
+    [(EARLY, ("row", "row")), pytest.param(SMALL, ("row", "row"), marks=pytest.mark.slow),
+     pytest.param(WIDE, ("row", "col"), marks=pytest.mark.slow)],
+    ids=str,
+)  # fmt: skip
+def test_registers_that_no_load_writes_are_zeros(config, layout, rng):
+    """Whole tiles pass through registers, and no k-tile follows, or none is there: what is stored was written."""
+    shape = config.tile_m, config.tile_n
+    for k, alpha in ((3 * config.tile_k, 0.0), (config.tile_k, 1.0)):
+        a, b = (random_matrix(rng, FLOAT32, one) for one in ((shape[0], k), (k, shape[1])))
+        moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
+        d = multiply(*moved, poisoned(FLOAT32, shape), alpha=alpha, config=config)
+        np.testing.assert_array_equal(d, in_groups(a, b, config) if alpha else 0)
