@@ -260,7 +260,8 @@ def _loaded_layer(block_size=(128, 128), activation_scale=None):
 def test_layers_with_8_bit_weights_keep_them():
     layer, before = _loaded_layer()
     model, x = torch.nn.Sequential(layer), torch.randn(5, 272)
-    assert gt.quantize_linear(model, "fp8-row") == ()
+    with pytest.warns(UserWarning, match=r"layer '0' is a FP8Linear .*; give kind='fp8-block'$"):
+        assert gt.quantize_linear(model, "fp8-row") == ()
     assert gt.quantize_linear(model, "fp8-block") == ("0",)
     gt.quantize_linear(before, "fp8-block")
     assert torch.equal(model(x), before(x))
@@ -278,7 +279,36 @@ def test_layers_with_8_bit_weights_keep_them():
 )
 def test_other_layers_with_8_bit_weights_stay(other):
     layer, _ = _loaded_layer(**other)
-    assert gt.quantize_linear(layer, "fp8-block") == ()
+    with pytest.warns(UserWarning, match="layer '' is a FP8Linear without scales of 128 x 128 weights, or with scales"):
+        assert gt.quantize_linear(layer, "fp8-block") == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "where", "why"),
+    [
+        (torch.nn.GELU(), None, "the model has no torch.nn.Linear"),
+        (torch.nn.Linear(16, 24), None, "layer '' has 16 x 24 features; both must be multiples of 16"),
+        (torch.nn.Linear(16, 16).double(), None, "layer '' is of torch.float64; its type must be torch.float32 or "
+         "torch.float16 or torch.bfloat16"),
+        (torch.nn.LazyLinear(16), None, "layer '' is a LazyLinear, a subclass of torch.nn.Linear, .*"),
+        (torch.nn.Sequential(torch.nn.Linear(3, 16), *(torch.nn.Linear(4, 16) for _ in range(4))), None,
+         "layer '0' has 3 x 16 .*; layer '1' .*; layer '2' has 4 x 16 features; .* of 16; and 2 more"),
+        (torch.nn.Linear(16, 16), lambda name, module: False, r"where=\.\.\. is false for every layer that could be"),
+    ],
+)  # fmt: skip
+def test_quantize_linear_says_why_nothing_was_quantised(model, where, why):
+    with pytest.warns(UserWarning, match=f"^no layer was quantised: {why}$") as warned:
+        assert gt.quantize_linear(model, where=where) == ()
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+
+
+def test_replaced_layers_are_quantised_once():
+    model = torch.nn.Sequential(gt.Linear(16, 32, precision="tf32"))
+    assert gt.quantize_linear(model) == ("0",)
+    assert not hasattr(model[0], "precision")
+    with pytest.warns(UserWarning, match="all linear layers are QuantizedLinear already"):
+        assert gt.quantize_linear(model) == ()
 
 
 class _Seen(torch.utils._python_dispatch.TorchDispatchMode):

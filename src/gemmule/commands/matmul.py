@@ -71,7 +71,7 @@ class _Number(click.ParamType[Any]):
                 if not math.isfinite(number):
                     self.fail(f"{value!r} is not finite; give a finite number.", param, ctx)
                 return number
-        return self.fail(f"{value!r} is not a number.", param, ctx)
+        return self.fail(f"{value!r} is not a real number; write it like 0.5.", param, ctx)
 
 
 @click.command(

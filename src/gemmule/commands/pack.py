@@ -15,7 +15,10 @@ from .json_output import echo_json, json_option
 )
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--arch", metavar="ARCH", help="Architecture, e.g. sm_90a. Default: all in the cache.")
-@click.option("--kernels", metavar="NAMES", help="Kernel names separated by commas. Default: all in the cache.")
+@click.option(
+    "--kernels", metavar="NAMES",
+    help="Kernel names separated by commas; an emulation's further kernels are added. Default: all in the cache.",
+)  # fmt: skip
 @click.option(
     "--table", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
     help="Tuned configs to pack. Default: the user's file, if it exists; `gemmule tune --where` prints its name.",
@@ -31,7 +34,7 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     from ..compiler.pack import write_pack
     from ..core.arch import Arch
     from ..core.errors import ArgumentError
-    from ..dispatch.compiled_kernels import COMPILED_KERNELS
+    from ..dispatch.compiled_kernels import COMPILED_KERNELS, with_followers
     from ..dispatch.kernel_names import unknown_kernel
     from ..files.regular_file import check_replaceable
 
@@ -42,7 +45,7 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
     check_replaceable(out)
     folder = cache_folder()
     wanted = Arch.parse(arch) if arch is not None else None
-    specs = {name: COMPILED_KERNELS[name] for name in names}
+    specs, followed = with_followers({name: COMPILED_KERNELS[name] for name in names})
     found = list(cached_kernels(folder, specs, wanted))
     if not found:
         # A key is the kernel's name, the architecture and a digest.
@@ -58,6 +61,10 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
         )
     pack = write_pack(out, found, tables(table))
     size = out.stat().st_size
+    if followed == names:
+        needs = "needs the kernels that its plan lists" if len(names) == 1 else "need the kernels that their plans list"
+        missing = f"{' and '.join(names)} {needs} under `followed by:`; add them to --kernels, or leave it out"
+        click.echo(f"gemmule: {missing}", err=True)
     if as_json:
         echo_json({"pack": str(out), "kernels": list(pack.kernels), "tables": list(pack.tables), "bytes": size})
     else:

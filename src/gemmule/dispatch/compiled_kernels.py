@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gemmule.core.spec import KernelSpec
 from gemmule.kernels.emulation.bf16x6_gemm.spec import NATIVE as SIMT_GUARDED
 from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as BF16X6_PRODUCTS
@@ -19,13 +21,25 @@ from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
 
 from .registry import EVERY_KERNEL
 
-#: Launches that follow a chosen kernel of emulation.
-_OF_EMULATION: tuple[KernelSpec, ...] = (
+#: Kernels that only follow others, most of them those of emulation.
+_FOLLOWERS: tuple[KernelSpec, ...] = (
     *(SIMT_GUARDED, BF16X6_PRODUCTS),
     *(SCALES, PAIRS, OZAKI_GUARD, GUARD_DECISION, OZAKI_RESIDUES, OZAKI_PRODUCTS, OZAKI_RECONSTRUCTION),
     *(FLOAT64_GUARDED, NATIVE_LINES),
     *(guarded for _, guarded in COMPLEX_NATIVE.values()),
+    QUANTIZE,
 )
 COMPILED_KERNELS: dict[str, KernelSpec] = {
-    spec.name: spec for spec in (*EVERY_KERNEL, *_OF_EMULATION, QUANTIZE, BY_TENSOR)
+    spec.name: spec for spec in (*EVERY_KERNEL, *_FOLLOWERS, BY_TENSOR)
 }
+
+
+def with_followers(specs: Mapping[str, KernelSpec]) -> tuple[dict[str, KernelSpec], list[str]]:
+    """Return kernels with those that only follow others, if any is followed; and the names of the rest of these.
+
+    The latter prepare operands of a product by a kernel that is chosen by itself, too.
+    """
+    followed = [name for name, spec in specs.items() if spec.next_kernel is not None]
+    found = {spec.name: spec for spec in _FOLLOWERS} if followed else {}
+    complete = (BY_TENSOR.package, "gemmule.kernels.emulation.")
+    return {**specs, **found}, [name for name in followed if not specs[name].package.startswith(complete)]

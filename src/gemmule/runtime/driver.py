@@ -85,7 +85,7 @@ def driver() -> ModuleType:
     """
     module = driver_module()
     if module is None:
-        raise UnsupportedError("no NVIDIA GPU found; use executor='cpu', or omit executor")
+        raise UnsupportedError("no NVIDIA GPU found; use executor='cpu', or leave it out")
     return module
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from gemmule.core.name_suggestions import remedy_for
 from gemmule.core.quantize_problem import LEAST_SCALE
 
 from .functions import as_autocast_wants
+from .layers import Linear
 from .scaled import may_skip, quantize_operator, scaled_operator
 from .shapes import check_features, check_tensors, modules_of
 
@@ -25,6 +27,8 @@ _MULTIPLE = 16
 _INPUTS = (torch.float32, torch.float16, torch.bfloat16)
 #: Module and name of a layer of transformers that holds such weights already, as DeepSeek-V3's checkpoint does.
 _LOADED = "transformers.integrations.finegrained_fp8", "FP8Linear"
+#: Layers that the warning describes one by one.
+_DESCRIBED = 3
 
 
 class QuantizedLinear(torch.nn.Module):
@@ -100,10 +104,11 @@ def quantize_linear(
 ) -> tuple[str, ...]:
     """Let the linear layers of a model multiply 8-bit floats with scales, in place; for inference.
 
-    Every module that is a `torch.nn.Linear`, of float32, float16 or bfloat16 and of numbers of features that are
-    multiples of 16, becomes a `QuantizedLinear`: the same object with the same bias, hooks and names. Its weights are
-    halved or quartered; what they were is lost. With ``fp8-block`` so does an ``FP8Linear`` of transformers whose
-    scales are of 128 x 128 weights and whose inputs are quantised at each call: weights and scales stay as they are.
+    Every module that is a `torch.nn.Linear` or a `Linear`, of float32, float16 or bfloat16 and of numbers of features
+    that are multiples of 16, becomes a `QuantizedLinear`: the same object with the same bias, hooks and names. Its
+    weights are halved or quartered; what they were is lost. With ``fp8-block`` so does an ``FP8Linear`` of transformers
+    whose scales are of 128 x 128 weights and whose inputs are quantised at each call: weights and scales stay as they
+    are. Other layers stay; where all do, a warning says why.
 
     Parameters
     ----------
@@ -133,27 +138,52 @@ def quantize_linear(
     """
     if kind not in KINDS:
         raise ArgumentError(f"kind={kind!r} is not known; {remedy_for(kind, KINDS)}")
-    found = modules_of(model, lambda module: _fits(module, kind), where)
+    found = modules_of(model, lambda module: _is_candidate(module) and _why_not(module, kind) is None, where)
+    if not found:
+        warnings.warn(f"no layer was quantised: {_why_none(model, kind)}", stacklevel=2)
     for _, module in found:
         _replace(module, kind)
     return tuple(name for name, _ in found)
 
 
-def _fits(module: Any, kind: str) -> bool:
-    of_linear = type(module) is torch.nn.Linear
-    if not (of_linear or (KINDS[kind] == "block" and _has_scaled_blocks(module))):
-        return False
-    multiples = module.in_features % _MULTIPLE == module.out_features % _MULTIPLE == 0
-    return bool(multiples and module.weight.dtype in (_INPUTS if of_linear else (_FLOAT8,)))
+def _why_none(model: Any, kind: str) -> str:
+    """Say why no layer of a model is replaced."""
+    reasons = {name: _why_not(module, kind) for name, module in modules_of(model, _is_candidate)}
+    if not reasons:
+        done = any(isinstance(module, QuantizedLinear) for module in model.modules())
+        return "all linear layers are QuantizedLinear already" if done else "the model has no torch.nn.Linear"
+    others = {name: reason for name, reason in reasons.items() if reason is not None}
+    if len(others) < len(reasons):
+        return "where=... is false for every layer that could be"
+    words = [f"layer {name!r} {reason}" for name, reason in list(others.items())[:_DESCRIBED]]
+    return "; ".join([*words, f"and {len(others) - len(words)} more"] if len(others) > len(words) else words)
 
 
-def _has_scaled_blocks(module: Any) -> bool:
-    """Return whether a layer of another class has weights with scales of blocks, and quantises its inputs."""
-    if (type(module).__module__, type(module).__name__) != _LOADED:
-        return False
+def _is_candidate(module: Any) -> bool:
+    return isinstance(module, torch.nn.Linear) or _is_loaded(module)
+
+
+def _is_loaded(module: Any) -> bool:
+    return (type(module).__module__, type(module).__name__) == _LOADED
+
+
+def _why_not(module: Any, kind: str) -> str | None:
+    """Say why a linear layer cannot become a `QuantizedLinear`, or None."""
+    loaded, name = _is_loaded(module), type(module).__name__
+    if not loaded and type(module) not in (torch.nn.Linear, Linear):
+        return f"is a {name}, a subclass of torch.nn.Linear, which may compute something else"
+    if loaded and KINDS[kind] != "block":
+        return f"is a {name} with scales of blocks; give kind='fp8-block'"
     # Former versions of transformers have no scales of inputs.
-    scale = getattr(module, "activation_scale", None)
-    return tuple(module.block_size or ()) == (BLOCK, BLOCK) and scale is None
+    scaled_inputs = getattr(module, "activation_scale", None) is not None
+    if loaded and (scaled_inputs or tuple(module.block_size or ()) != (BLOCK, BLOCK)):
+        return f"is a {name} without scales of {BLOCK} x {BLOCK} weights, or with scales of its inputs"
+    dtype, types = module.weight.dtype, (_FLOAT8,) if loaded else _INPUTS
+    if dtype not in types:
+        return f"is of {dtype}; its type must be {' or '.join(str(one) for one in types)}"
+    if module.in_features % _MULTIPLE or module.out_features % _MULTIPLE:
+        return f"has {module.in_features} x {module.out_features} features; both must be multiples of {_MULTIPLE}"
+    return None
 
 
 @torch.no_grad()
@@ -167,6 +197,7 @@ def _replace(module: Any, kind: str) -> None:
     del module.weight
     module.register_buffer("weight", values)
     module.register_buffer("weight_scale", scales)
+    vars(module).pop("precision", None)
     module.__class__, module.kind = QuantizedLinear, kind
 
 

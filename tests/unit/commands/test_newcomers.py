@@ -110,6 +110,35 @@ def test_smaller_chunks_are_a_remedy_for_little_memory():
     assert refused(*product[:5], "1KiB", "-o", "c.npy").endswith(" or more\n")
 
 
+@pytest.mark.parametrize(
+    ("option", "executor"), [("--memory", ()), ("--memory", ("--executor", "cpu", "--strategy", "panels")),
+                             ("--device-memory", ("--executor", "cpu")), ("--pinned-memory", ("--executor", "cpu"))],
+)  # fmt: skip
+def test_a_limit_without_a_unit_may_have_been_meant_as_mib(option, executor):
+    a = np.ones((300, 200), np.float32)
+    np.save("a.npy", a)
+    product = ("matmul", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy", *executor, option)
+    assert refused(*product, "300").endswith(f" or more, or a unit as in {option} 300MiB\n")
+    for given in ("300B", "1KiB"):
+        assert refused(*product, given).endswith(" or more\n")
+    if option == "--memory":
+        with pytest.raises(gm.MemoryLimitError, match=r"give memory='\d+' or more, or a unit as in memory='300MiB'$"):
+            gm.outofcore.matmul(a, a.T, "c.npy", memory=300)
+    # So many MiB would not do either.
+    np.save("a.npy", np.ones((1 << 19, 1), np.float32))
+    assert refused("matmul", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy", "--memory", "2").endswith(" or more\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "ending"),
+    [(("--devices", "0"), "; leave it out, or give --executor gpu on a machine that has them\n"),
+     (("--beta", "2"), "; give --c, or leave it out\n")],
+)  # fmt: skip
+def test_messages_name_options_with_their_dashes(options, ending):
+    np.save("b.npy", np.ones((3, 4)))
+    assert refused("matmul", "a.npy", "b.npy", "--executor", "cpu", "-o", "c.npy", *options).endswith(ending)
+
+
 def test_an_epilogue_without_a_parameter():
     with pytest.raises(
         gm.ArgumentError, match=r"has no parameters, of which the first is the product; write it as lambda"

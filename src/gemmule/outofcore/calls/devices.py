@@ -84,7 +84,7 @@ def check_devices(devices: Sequence[int], name: str) -> None:
 
     if name != "gpu":
         raise ArgumentError(
-            f"devices={list(devices)} names GPUs, and this product runs on the {name.upper()}; leave devices out, or "
+            f"devices={list(devices)} names GPUs, and this product runs on the {name.upper()}; leave it out, or "
             "give executor='gpu' on a machine that has them"
         )
     count = device_count()

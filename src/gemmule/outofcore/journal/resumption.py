@@ -21,7 +21,7 @@ from ...dispatch.former_names import STRATEGIES
 from ..device.engine.host_memory import is_transpose
 from ..stores.matrix import AnyDType, Finished, MatrixSource
 from ..stores.target import Target
-from ..tiles.memory_budget import amount, format_bytes
+from ..tiles.memory_budget import at_least, format_bytes
 from ..tiles.plan import Product
 from .fingerprint import changes, input_fingerprint
 from .finished_tiles import FinishedTiles, sound_tiles
@@ -300,7 +300,7 @@ def _planned_before(target: Target, record: Any, plan: PlanT, memory: int, input
     if before.memory_bytes > memory:
         raise MemoryLimitError(
             f"memory limit {format_bytes(memory)} is too small to go on with the unfinished work on {target.name}; "
-            f"give memory='{amount(before.memory_bytes, memory)}' or more, or start afresh with resume=False"
+            f"{at_least('memory', before.memory_bytes, memory)}, or start afresh with resume=False"
         )
     return before
 

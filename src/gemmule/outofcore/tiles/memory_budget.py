@@ -21,6 +21,8 @@ _CONTROL_GROUP = (
 )
 #: Assumed where the system does not say how much memory is available.
 FALLBACK_BYTES = 2 << 30
+#: Numbers of bytes below this, as limits, may have been meant as MiB.
+_PERHAPS_MIB = 1 << 18
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _DECIMAL = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
@@ -34,8 +36,8 @@ class GivenBytes(int):
     def of(cls, size: int, unit: str) -> GivenBytes:
         """Return bytes that were given in a unit, such as ``MB``."""
         found = cls(size)
-        if unit.lower() not in ("", "b"):
-            found.units = _BINARY if "i" in unit.lower() else _DECIMAL
+        if unit:
+            found.units = ((1, "bytes"),) if unit in "bB" else _BINARY if "i" in unit.lower() else _DECIMAL
         return found
 
 
@@ -91,9 +93,12 @@ def format_bytes(size: int, *, up: bool = False, like: int | None = None) -> str
     return f"{size} bytes"
 
 
-def amount(size: int, like: int | None = None) -> str:
-    """Return `size` as an argument that is never less than it, e.g. ``256MiB``, in the units of `like`."""
-    return format_bytes(size, up=True, like=like).replace(" bytes", "").replace(" ", "")
+def at_least(name: str, size: int, given: int) -> str:
+    """Return the remedy where `given`, the argument `name`, is too small: `size`, in its units; or MiB for bytes."""
+    text = format_bytes(size, up=True, like=given).replace(" bytes", "").replace(" ", "")
+    bare = isinstance(given, GivenBytes) and not given.units
+    perhaps_mib = bare and given < _PERHAPS_MIB and 8 * given < size <= given << 20
+    return f"give {name}='{text}' or more" + (f", or a unit as in {name}='{int(given)}MiB'" if perhaps_mib else "")
 
 
 def available_memory() -> int:

@@ -118,7 +118,7 @@ def check_product(
             f"the output is {shape[0]} x {shape[1]}; the product is {expected[0]} x {expected[1]}; give out that shape"
         )
     if beta != 0 and c is None:
-        raise ArgumentError(f"beta={beta} scales a matrix, and none is given; give c=..., or leave beta out")
+        raise ArgumentError(f"beta={beta} scales a matrix, and none is given; give c=..., or leave it out")
     if c is not None and c.shape != expected:
         raise ShapeError(
             f"{c.name} is {c.shape[0]} x {c.shape[1]} and the product is {expected[0]} x {expected[1]}; "

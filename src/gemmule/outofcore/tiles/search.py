@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from ...core.errors import MemoryLimitError
-from .memory_budget import amount, format_bytes
+from .memory_budget import at_least, format_bytes
 from .plan import Operand, Product, StreamPlan, TileBytes, memory_needed, parts
 
 #: Smallest tile that is planned: below it nearly all time is overhead.
@@ -91,7 +91,7 @@ def plan_within(product: Product, memory: int, tile_bytes: TileBytes, *, symmetr
     if serving > memory:
         raise MemoryLimitError(
             f"memory limit {format_bytes(memory)} cuts this product into {plan.tiles} tiles of {plan.grid[2]} k-tiles, "
-            f"which takes over twice as long as need be; give memory='{amount(serving, memory)}' or more",
+            f"which takes over twice as long as need be; {at_least('memory', serving, memory)}",
             serving,
         )
     return plan
@@ -103,7 +103,7 @@ def _too_small(product: Product, memory: int, least: int, serving: int) -> Memor
     slow = ", with which it would take over twice as long as need be" if serving > least else ""
     return MemoryLimitError(
         f"memory limit {format_bytes(memory)} is too small for this product; its buffers take at least "
-        f"{format_bytes(least, up=True, like=memory)}{slow}; give memory='{amount(serving, memory)}' or more{smaller}",
+        f"{format_bytes(least, up=True, like=memory)}{slow}; {at_least('memory', serving, memory)}{smaller}",
         serving,
     )
 

@@ -22,7 +22,7 @@ from gemmule.core.dataclass import dataclass
 from ...core.dtype import Precision
 from ...core.errors import MemoryLimitError
 from ..stores.matrix import Array, MatrixSource
-from ..tiles.memory_budget import amount, format_bytes
+from ..tiles.memory_budget import at_least, format_bytes
 from ..tiles.problem import StreamProblem
 from ..tiles.result_rules import plain_kind
 from .block_passes import apply
@@ -212,8 +212,7 @@ def _vector_bytes(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 def _too_small(a: tuple[int, int], b: tuple[int, int], memory: int) -> MemoryLimitError:
     least = 2 * sum(_vector_bytes(a, b))
     return MemoryLimitError(
-        f"memory limit {format_bytes(memory)} is too small for verifying; give memory='{amount(least, memory)}' or "
-        "more",
+        f"memory limit {format_bytes(memory)} is too small for verifying; {at_least('memory', least, memory)}",
         least,
     )
 

@@ -187,7 +187,7 @@ def test_what_does_not_fit_together_is_refused():
         multiply(a, a, out, executor, memory=10**6)
     with pytest.raises(ShapeError, match="output is 4 x 5"):
         multiply(a, b, ArraySink(np.empty((4, 5))), executor, memory=10**6)
-    with pytest.raises(ArgumentError, match=r"give c=..., or leave beta out"):
+    with pytest.raises(ArgumentError, match=r"give c=\.\.\., or leave it out"):
         multiply(a, b, out, executor, memory=10**6, beta=1)
     with pytest.raises(ShapeError, match="shape of the product"):
         multiply(a, b, out, executor, memory=10**6, beta=1, c=a)

@@ -9,7 +9,7 @@ from gemmule.core.dataclass import dataclass
 
 from ....core.errors import MemoryLimitError
 from ...stores.matrix import AnyDType
-from ...tiles.memory_budget import amount, format_bytes
+from ...tiles.memory_budget import at_least, format_bytes
 from ...tiles.plan import Product
 from .choice import Chosen, Scope, choose_plan, least_memory, least_width
 from .rates import Rates
@@ -198,7 +198,7 @@ def _ways(
             f"memory of {format_bytes(budgets.memory)} is too small for this product; it takes at least {whole}: "
             f"{pinned_part} of pinned buffers, {scratch} for reading and writing"
             + (f", {device_part} for the device, which is the host" if own else "")
-            + f"; give memory='{amount(needed, budgets.memory)}' or more",
+            + f"; {at_least('memory', needed, budgets.memory)}",
             needed,
         )
     # Second: by default pinned memory is at most `memory`.

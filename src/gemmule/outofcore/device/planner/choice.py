@@ -13,7 +13,7 @@ from gemmule.core.name_suggestions import remedy_for
 
 from ....core.errors import ArgumentError, MemoryLimitError
 from ...stores.matrix import AnyDType
-from ...tiles.memory_budget import amount, format_bytes
+from ...tiles.memory_budget import at_least, format_bytes
 from ...tiles.plan import Product
 from .candidates import candidates, strips_of
 from .long_plans import MOST, is_long
@@ -157,8 +157,7 @@ def choose_plan(
         least = least_memory(product, sum_dtype, symmetric=symmetric, strategy=strategy, widest=scope.widest)
         raise MemoryLimitError(
             f"device memory of {format_bytes(memory)} is too small for this product; it takes at least "
-            f"{format_bytes(least, up=True, like=memory)} of buffers; give device_memory='{amount(least, memory)}' or "
-            "more"
+            f"{format_bytes(least, up=True, like=memory)} of buffers; {at_least('device_memory', least, memory)}"
         )
     by_time = sorted(best, key=lambda name: _key(best[name]))
     others = tuple((name, best[name][2].seconds) for name in by_time[1:])

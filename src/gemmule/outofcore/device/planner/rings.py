@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection
 
 from ....core.errors import MemoryLimitError
-from ...tiles.memory_budget import amount, format_bytes
+from ...tiles.memory_budget import at_least, format_bytes
 from ...tiles.plan import Product
 from ..engine.staging import SHARE
 from .operation import AB_IN, C_IN, C_OUT
@@ -87,7 +87,7 @@ def too_little_pinned(pinned: int, least: int) -> str:
     """Say that a budget of pinned memory is too small, and what would do."""
     return (
         f"pinned memory of {format_bytes(pinned)} is too small for this product; it takes at least "
-        f"{format_bytes(least, up=True, like=pinned)} of buffers; give pinned_memory='{amount(least, pinned)}' or more"
+        f"{format_bytes(least, up=True, like=pinned)} of buffers; {at_least('pinned_memory', least, pinned)}"
     )
 
 
