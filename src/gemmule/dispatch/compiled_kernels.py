@@ -29,9 +29,7 @@ _FOLLOWERS: tuple[KernelSpec, ...] = (
     *(guarded for _, guarded in COMPLEX_NATIVE.values()),
     QUANTIZE,
 )
-COMPILED_KERNELS: dict[str, KernelSpec] = {
-    spec.name: spec for spec in (*EVERY_KERNEL, *_FOLLOWERS, BY_TENSOR)
-}
+COMPILED_KERNELS: dict[str, KernelSpec] = {spec.name: spec for spec in (*EVERY_KERNEL, *_FOLLOWERS, BY_TENSOR)}
 
 
 def with_followers(specs: Mapping[str, KernelSpec]) -> tuple[dict[str, KernelSpec], list[str]]:
