@@ -10,21 +10,17 @@ import numpy as np
 import pytest
 
 import gemmule as gm
-from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32, dtype_named
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.simt.config import SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC
 from gemmule.lab.products import gemm_problem
-from gemmule.vgpu import Counter, Options
-from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.launcher import launch
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
 from support.vgpu.epilogues import finish
 from support.vgpu.kernel_products import laid_out, problem_of
 from support.vgpu.kernels_left import leave_kernels
-from support.vgpu.simt_products import in_groups, in_order
+from support.vgpu.simt_products import counted_product, counts_of, in_groups, in_order
 from support.vgpu.simt_products import multiply as multiply_by
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -60,38 +56,27 @@ def multiply(*arrays, config=SMALL, **options):
 )
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 def test_whole_tiles_without_bank_conflicts(layout, config, rng):
-    depth = 5 * config.tile_k
-    a, b = random_matrix(rng, FLOAT32, (config.tile_m, depth)), random_matrix(rng, FLOAT32, (depth, config.tile_n))
-    moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
-    d = poisoned(FLOAT32, (config.tile_m, config.tile_n))
-    problem = problem_of(*moved, d)
-    signature = SPEC.signature(problem, config)
-    assert dict(signature)["tiles"] == "whole"
-    counter = Counter()
-    artifact = artifact_for(SPEC, config, signature, virtual_arch())
-    arrays = {"a": moved[0], "b": moved[1], "d": d}
-    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
-    np.testing.assert_array_equal(d, in_groups(a, b, config))
-    assert counter.counts.total("wavefronts") > 0
-    assert counter.counts.bank_conflicts == 0
+    shape = config.tile_m, config.tile_n, 5 * config.tile_k
+    whole = gemm_problem(*shape, "float32", "float32", "".join("n" if kind == "row" else "t" for kind in layout))
+    assert dict(SPEC.signature(whole, config))["tiles"] == "whole"
+    counts = counted_product(config, shape, layout, rng)
+    assert counts.total("wavefronts") > 0
+    assert counts.bank_conflicts == 0
 
 
 @pytest.mark.parametrize("config", [GROUPS, TALL, dataclasses.replace(DEEP, cluster_k=2)], ids=str)
 def test_interleaved_lanes_read_vectors_in_two_wavefronts(config, rng):
     assert config.interleaved(transposes=False, slots=False)
     a, b = random_matrix(rng, FLOAT32, (config.tile_m, 128)), random_matrix(rng, FLOAT32, (128, config.tile_n))
-    a, d, counter = laid_out(a, "col"), poisoned(FLOAT32, (config.tile_m, config.tile_n)), Counter()
-    problem = problem_of(a, b, d)
-    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
-    arrays = {"a": a, "b": b, "d": d}
-    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    a, d = laid_out(a, "col"), poisoned(FLOAT32, (config.tile_m, config.tile_n))
+    counts = counts_of(config, a, b, d)
     assert_product(d, a, b)
-    reads = [row for row in counter.counts.instructions if "ld.shared.v4" in row.text and row.requests]
+    reads = [row for row in counts.instructions if "ld.shared.v4" in row.text and row.requests]
     # Whole warps read the partial sums of groups of warps, 512 bytes.
     partials = config.tile_elements * config.warps_k // 128 if config.warps_k > 1 else 0
     assert sum(row.requests for row in reads) > partials
     assert sum(row.wavefronts - 2 * row.requests for row in reads) == 2 * partials
-    assert counter.counts.bank_conflicts == 0
+    assert counts.bank_conflicts == 0
 
 
 #: Layouts, extents, elements that every matrix begins late, and the widths of copies and of what is written then.
@@ -126,16 +111,7 @@ ENDS = [(68, 36, 52), *(pytest.param(one, marks=pytest.mark.slow) for one in ((3
 )
 @pytest.mark.parametrize("layout", [("row", "col"), ("row", "row"), ("col", "col")], ids="-".join)
 def test_vectors_along_k_end_where_the_matrices_do(layout, config, shape, rng):
-    m, n, k = shape
-    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
-    moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
-    d, counter = poisoned(FLOAT32, (m, n)), Counter()
-    problem = problem_of(*moved, d)
-    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
-    arrays = {"a": moved[0], "b": moved[1], "d": d}
-    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
-    np.testing.assert_array_equal(d, in_groups(a, b, config))
-    assert counter.counts.bank_conflicts == 0
+    assert counted_product(config, shape, layout, rng).bank_conflicts == 0
 
 
 def test_wide_copies_of_a_cluster(rng):
@@ -181,17 +157,14 @@ def test_k_major_operands_are_loaded_by_vectors_where_it_pays_and_each_is_inside
 def test_rows_that_begin_anywhere_are_written_by_warps(config, ctas, rng):
     config = dataclasses.replace(config, cluster_k=ctas)
     a, b = random_matrix(rng, FLOAT32, (45, 19)), random_matrix(rng, FLOAT32, (19, 67))
-    d, counter = poisoned(FLOAT32, (45, 67)), Counter()
-    problem = problem_of(a, b, d)
-    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
-    arrays = {"a": a, "b": b, "d": d}
-    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    d = poisoned(FLOAT32, (45, 67))
+    counts = counts_of(config, a, b, d)
     assert_product(d, a, b)
-    stores = [row for row in counter.counts.instructions if "st.global" in row.text and row.requests]
+    stores = [row for row in counts.instructions if "st.global" in row.text and row.requests]
     assert stores
     # 32 contiguous elements are in 5 sectors at most.
     assert sum(row.sectors for row in stores) <= 5 * sum(row.requests for row in stores)
-    assert counter.counts.bank_conflicts == 0
+    assert counts.bank_conflicts == 0
 
 
 @pytest.mark.parametrize("ctas", [3, *(pytest.param(ctas, marks=pytest.mark.slow) for ctas in (2, 6, 16))])

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 
-from gemmule.compiler.cache import artifact_for
-from gemmule.core.dtype import FLOAT32
 from gemmule.kernels.simt.config import SimtConfig
-from gemmule.kernels.simt.gemm.spec import SPEC
-from gemmule.vgpu import Counter, Options
-from gemmule.vgpu.arch import virtual_arch
-from gemmule.vgpu.launcher import launch
-from support.oracle import poisoned, random_matrix
-from support.vgpu.kernel_products import laid_out, problem_of
-from support.vgpu.simt_products import in_groups
+from support.vgpu.simt_products import counted_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -25,27 +16,12 @@ BROAD = SimtConfig(tile_m=32, tile_n=64, tile_k=32, warps_m=1, warps_n=1, warps_
 TALL = SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, warps_k=4)
 
 
-def _counted(config, shape, kinds, rng):
-    """Run a product on the virtual GPU, all checks on; compare the result, and return its counts."""
-    m, n, k = shape
-    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
-    moved = [laid_out(x, kind) for x, kind in zip((a, b), kinds, strict=True)]
-    d, counter = poisoned(FLOAT32, (m, n)), Counter()
-    problem = problem_of(*moved, d)
-    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch())
-    arrays = {"a": moved[0], "b": moved[1], "d": d}
-    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
-    expected = in_groups(a, b, config) if k else np.zeros_like(d)
-    np.testing.assert_array_equal(d, expected)
-    return counter.counts
-
-
 @pytest.mark.parametrize("config", [SMALL, pytest.param(BROAD, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("kinds", list(itertools.product(("row", "col"), repeat=2)), ids="-".join)
 def test_rows_that_begin_anywhere_are_multiplied_in_groups(config, kinds, rng):
     # Within a panel, a k-tile and the part of a group; fewer k than groups take; and none.
     for shape in ((37, 71, 45), (33, 5, 131), (35, 33, 7), (5, 3, 0)):
-        _counted(config, shape, kinds, rng)
+        counted_product(config, shape, kinds, rng)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +34,7 @@ def test_rows_that_begin_anywhere_are_multiplied_in_groups(config, kinds, rng):
 )  # fmt: skip
 def test_groups_with_stages_of_their_own_have_no_barrier_in_the_loop(config, kinds, own, rng):
     assert config.own_stages((kinds[0] == "row", kinds[1] == "col"), unaligned=False) == own
-    few, many = (_counted(config, (config.tile_m, config.tile_n, k), kinds, rng) for k in (128, 256))
+    few, many = (counted_product(config, (config.tile_m, config.tile_n, k), kinds, rng) for k in (128, 256))
     assert (few.barriers == many.barriers) == own
     assert many.bank_conflicts == 0
 

@@ -12,10 +12,11 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, inner_problem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import Signature
 from gemmule.kernels.emulation.bf16x6_config import ASIDE, PARTS, SLICE, SixProductsConfig
 from gemmule.kernels.emulation.guard_words import guard_params, guarded_key, with_guarded
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
+from gemmule.kernels.emulation.launch_spec import emulation_spec
+from gemmule.kernels.hopper.refusals import refuse_hopper
 from gemmule.kernels.hopper.tile_config import THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
 from gemmule.kernels.parts.batched_launch import tile_grid
@@ -102,23 +103,19 @@ def _costs(problem: GemmProblem, configs: Sequence[SixProductsConfig], gpu: GpuR
     return found
 
 
-SPEC = KernelSpec(
+SPEC = emulation_spec(
     name="bf16x6_products",
-    operation="gemm",
     summary="three parts of float32 in bfloat16 each, six of their products: wgmma, TMA, "
     "accumulators rounded every 32 of K",
     package=__package__,
-    archs=(HOPPER,),
     configs=(
         SixProductsConfig(),
         SixProductsConfig(tile_n=128, stages=6),
         SixProductsConfig(tile_n=64, stages=9),
     ),
     signatures=with_guarded(every_signature(a_major="km", b_major="nk", adds=("no", "yes"))),
-    why_not=refuse_no_config,
     signature=_signature,
     launch=_launch,
     refuses=_refuses,
     costs=_costs,
-    cost_in_us=True,
 )

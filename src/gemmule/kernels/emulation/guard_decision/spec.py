@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from gemmule.core.dtype import BF16_PRODUCTS, FLOAT32, INT32
-from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, ScalarParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import every_signature
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import Signature
 from gemmule.kernels.emulation.guard import CHOICES
 from gemmule.kernels.emulation.guard_words import DECISION_WORD, SHORTFALL, word_param
-from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, DecisionConfig
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, refuse_nothing
+from gemmule.kernels.emulation.launch_spec import emulation_spec, launch_us
+from gemmule.kernels.emulation.ozaki_config import DecisionConfig
 
 
 def _signature(problem: GemmProblem, config: DecisionConfig) -> Signature:
@@ -31,23 +30,13 @@ def _launch(problem: GemmProblem, config: DecisionConfig) -> Launch:
     return Launch(grid=(1, 1, 1), block=(32, 1, 1), params=params, overlaps=True)
 
 
-def _cost(problem: GemmProblem, config: DecisionConfig, gpu: GpuRates) -> float:
-    del problem, config
-    return gpu.launch * LAUNCH_US
-
-
-SPEC = KernelSpec(
+SPEC = emulation_spec(
     name="guard_decision",
-    operation="gemm",
     summary="how many products emulate the native one, by what the guard measured",
     package=__package__,
-    archs=(HOPPER,),
     configs=(DecisionConfig(),),
     signatures=every_signature(element=[INT32]),
-    why_not=refuse_no_config,
     signature=_signature,
     launch=_launch,
-    refuses=refuse_nothing,
-    cost=_cost,
-    cost_in_us=True,
+    cost=launch_us,
 )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from gemmule.core.dtype import FLOAT64
-from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, every_signature, major_keys, majors_of
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import Signature
 from gemmule.kernels.emulation.guard_words import SHORTFALL, word_param
-from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, THREADS, NativeLinesConfig
+from gemmule.kernels.emulation.launch_spec import emulation_spec, launch_us
+from gemmule.kernels.emulation.ozaki_config import THREADS, NativeLinesConfig
 from gemmule.kernels.emulation.product_forms import lead
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, refuse_nothing
 from gemmule.kernels.hopper.tma_tiles import row_params, scale_params
 from gemmule.kernels.parts.hopper_facts import SMS
 
@@ -36,25 +35,15 @@ def _launch(problem: GemmProblem, config: NativeLinesConfig) -> Launch:
     return Launch(grid=(SMS, 1, 1), block=(THREADS, 1, 1), params=params, shared_bytes=shared, overlaps=True)
 
 
-def _cost(problem: GemmProblem, config: NativeLinesConfig, gpu: GpuRates) -> float:
-    """Return the microseconds of CTAs that return at once, as of ordinary numbers no line is listed."""
-    del problem, config
-    return gpu.launch * LAUNCH_US
-
-
-SPEC = KernelSpec(
+# Of ordinary numbers no line is listed: its CTAs return at once.
+SPEC = emulation_spec(
     name="float64_lines",
-    operation="gemm",
     summary="rows and columns that the guard of precision='ozaki' lists, in float64: mma.sync",
     package=__package__,
-    archs=(HOPPER,),
     configs=(NativeLinesConfig(),),
     signatures=every_signature(a_major="km", b_major="kn", adds=("no", "yes")),
-    why_not=refuse_no_config,
     signature=_signature,
     launch=_launch,
     batch_dims=0,
-    refuses=refuse_nothing,
-    cost=_cost,
-    cost_in_us=True,
+    cost=launch_us,
 )

@@ -15,15 +15,16 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature, major_keys, majors_of
-from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.core.spec import NextKernel, Signature
 from gemmule.kernels.complex.complex64.spec import SPEC as COMPLEX64_GEMM
 from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.emulation.guarded_native.spec import guarded_native
+from gemmule.kernels.emulation.launch_spec import emulation_spec
 from gemmule.kernels.emulation.ozaki_chain import emulation, emulation_us, native_kernel, pays, why_not_elements
 from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PARTS, SIDE, THREADS, RealFormsConfig
 from gemmule.kernels.emulation.ozaki_gemm.first_launches import PAIRS
 from gemmule.kernels.emulation.product_forms import lead
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
+from gemmule.kernels.hopper.refusals import refuse_hopper, refuse_types
 from gemmule.kernels.parts.conjugates import why_not_conjugates
 
 #: By the type of the operands: the native kernel, and that behind the guard.
@@ -164,22 +165,18 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     return None if pays(*times_us(problem, gpu), native.least_cost(problem, gpu)) else native.name
 
 
-SPEC = KernelSpec(
+SPEC = emulation_spec(
     name="ozaki_complex",
-    operation="gemm",
     summary="complex types with precision='ozaki', real alpha and beta: parts along K, then 3M by residues",
     package=__package__,
-    archs=(HOPPER,),
     configs=(RealFormsConfig(),),
     signatures=every_signature(element=tuple(NATIVE), a_major="km", b_major="nk"),
-    why_not=refuse_no_config,
     signature=signature,
     launch=launch,
     batch_dims=0,
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,
-    cost_in_us=True,
     next_kernel=next_kernel,
     faster_alternative=faster_alternative,
 )

@@ -10,10 +10,11 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature, major_keys, majors_of
-from gemmule.core.spec import Buildable, KernelSpec, Signature
+from gemmule.core.spec import Buildable, Signature
 from gemmule.kernels.emulation.guard import furthest_below, least_magnitude, least_share, sample_period
 from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS, word_param
-from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PAIR_CTAS, PAIR_LINES, PAIR_THREADS, THREADS, ScalesConfig
+from gemmule.kernels.emulation.launch_spec import emulation_spec, launch_us
+from gemmule.kernels.emulation.ozaki_config import PAIR_CTAS, PAIR_LINES, PAIR_THREADS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
 from gemmule.kernels.emulation.product_forms import (
     COMPLEX_FORMS,
@@ -22,7 +23,6 @@ from gemmule.kernels.emulation.product_forms import (
     moduli_key,
     native_room,
 )
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config, refuse_nothing
 
 
 def _lines(problem: GemmProblem) -> tuple[tuple[str, str, StridedMatrix], ...]:
@@ -104,11 +104,6 @@ def _guarded_signatures(arch: Arch) -> tuple[Signature, ...]:
     return (*real, *_parts_signatures(arch))
 
 
-def _pairs_us(problem: GemmProblem, config: ScalesConfig, gpu: GpuRates) -> float:
-    del problem, config
-    return gpu.launch * LAUNCH_US
-
-
 def build_pairs(config: ScalesConfig, signature: Signature) -> Buildable:
     """Return the compiler's input for pairs of lines."""
     from .early_refusal import buildable
@@ -117,37 +112,27 @@ def build_pairs(config: ScalesConfig, signature: Signature) -> Buildable:
 
 
 #: Pairs of lines of the parts of complex elements.
-PAIRS = KernelSpec(
+PAIRS = emulation_spec(
     name="ozaki_pairs",
-    operation="gemm",
     summary="samples of some pairs of lines, which may refuse emulation",
     package=__package__,
     build=build_pairs,
-    archs=(HOPPER,),
     configs=(ScalesConfig(),),
     signatures=_parts_signatures,
-    why_not=refuse_no_config,
     signature=signature,
     launch=pairs_launch,
     batch_dims=0,
-    refuses=refuse_nothing,
-    cost=_pairs_us,
-    cost_in_us=True,
+    cost=launch_us,
 )
 #: Scales behind the guard's first launch, and magnitudes.
-SCALES = KernelSpec(
+SCALES = emulation_spec(
     name="ozaki_scales",
-    operation="gemm",
     summary="powers of two that make integers of lines, and samples of these in float8_e5m2, rounded down",
     package=__package__,
-    archs=(HOPPER,),
     configs=(ScalesConfig(),),
     signatures=_guarded_signatures,
-    why_not=refuse_no_config,
     signature=signature,
     launch=scales_launch,
     batch_dims=0,
-    refuses=refuse_nothing,
     cost=scales_us,
-    cost_in_us=True,
 )

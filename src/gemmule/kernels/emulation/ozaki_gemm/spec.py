@@ -13,8 +13,9 @@ from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature
-from gemmule.core.spec import Buildable, KernelSpec, NextKernel, Signature
+from gemmule.core.spec import Buildable, NextKernel, Signature
 from gemmule.kernels.emulation.guarded_native.spec import guarded_native
+from gemmule.kernels.emulation.launch_spec import emulation_spec
 from gemmule.kernels.emulation.ozaki_chain import emulation, emulation_us, native_kernel, pays, why_not_elements
 from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, ScalesConfig
 from gemmule.kernels.emulation.ozaki_gemm.first_launches import (
@@ -26,7 +27,7 @@ from gemmule.kernels.emulation.ozaki_gemm.first_launches import (
 )
 from gemmule.kernels.emulation.product_forms import MODULI_KEYS
 from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
+from gemmule.kernels.hopper.refusals import refuse_hopper, refuse_types
 
 NATIVE = guarded_native(PLAIN, "float64_guarded")
 
@@ -101,23 +102,19 @@ def _build(config: ScalesConfig, signature: Signature) -> Buildable:
     )
 
 
-SPEC = KernelSpec(
+SPEC = emulation_spec(
     name="ozaki_gemm",
-    operation="gemm",
     summary="float64 with precision='ozaki' or 'ozaki-14' to '-16', any leading dimensions: int8 GEMMs of residues",
     package=__package__,
     build=_build,
-    archs=(HOPPER,),
     configs=(ScalesConfig(),),
     signatures=every_signature(a_major="km", b_major="nk", moduli=MODULI_KEYS),
-    why_not=refuse_no_config,
     signature=signature,
     launch=launch,
     batch_dims=0,
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,
-    cost_in_us=True,
     next_kernel=next_kernel,
     faster_alternative=faster_alternative,
 )

@@ -7,14 +7,15 @@ from gemmule.core.dtype import FLOAT8_E5M2
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import every_signature
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import Signature
 from gemmule.kernels.emulation.guard import SAMPLE_RUN, sample_runs
 from gemmule.kernels.emulation.guard_words import SHORTFALL
+from gemmule.kernels.emulation.launch_spec import emulation_spec
 from gemmule.kernels.emulation.ozaki_config import PARTS, SLICE, ProductsConfig
 from gemmule.kernels.emulation.ozaki_products.spec import product_costs, product_grid
 from gemmule.kernels.emulation.product_forms import planes_of
 from gemmule.kernels.hopper import tile_config
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
+from gemmule.kernels.hopper.refusals import refuse_hopper
 from gemmule.kernels.hopper.tma_tiles import operand_params
 
 
@@ -57,18 +58,14 @@ def _launch(problem: GemmProblem, config: ProductsConfig) -> Launch:
     )
 
 
-SPEC = KernelSpec(
+SPEC = emulation_spec(
     name="ozaki_guard",
-    operation="gemm",
     summary="the least product of magnitudes in float8_e5m2: wgmma, TMA, one number written",
     package=__package__,
-    archs=(HOPPER,),
     configs=(ProductsConfig(), ProductsConfig(tile_m=128, tile_n=128, stages=6, pingpong=1)),
     signatures=every_signature(element=[FLOAT8_E5M2]),
-    why_not=refuse_no_config,
     signature=_signature,
     launch=_launch,
     refuses=_refuses,
     costs=product_costs,
-    cost_in_us=True,
 )

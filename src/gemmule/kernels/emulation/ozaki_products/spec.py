@@ -12,14 +12,15 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, every_signature
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import Signature
 from gemmule.kernels.emulation.guard import CHOICES
 from gemmule.kernels.emulation.guard_words import guard_params, guarded_key, with_guarded
+from gemmule.kernels.emulation.launch_spec import emulation_spec
 from gemmule.kernels.emulation.ozaki_config import GROUP, PLANES, SLICE, ProductsConfig
 from gemmule.kernels.emulation.product_forms import planes_key
 from gemmule.kernels.emulation.residues import MOST_K
 from gemmule.kernels.hopper import tile_config
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config
+from gemmule.kernels.hopper.refusals import refuse_hopper
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_param
 
 #: Guarded products by their most moduli, which identify the type: those that ordinary numbers need, and
@@ -114,12 +115,10 @@ def product_costs(problem: GemmProblem, configs: Sequence[ProductsConfig], gpu: 
     return found
 
 
-SPEC = KernelSpec(
+SPEC = emulation_spec(
     name="ozaki_products",
-    operation="gemm",
     summary="products of int8 residues, written modulo their own number: wgmma, TMA",
     package=__package__,
-    archs=(HOPPER,),
     configs=(
         ProductsConfig(),
         ProductsConfig(cluster_m=1),
@@ -129,10 +128,8 @@ SPEC = KernelSpec(
         ProductsConfig(tile_m=256, tile_n=128, stages=4, cluster_m=1, cluster_n=2),
     ),
     signatures=_signatures,
-    why_not=refuse_no_config,
     signature=_signature,
     launch=_launch,
     refuses=_refuses,
     costs=product_costs,
-    cost_in_us=True,
 )

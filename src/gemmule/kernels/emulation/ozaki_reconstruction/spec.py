@@ -8,8 +8,9 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, ScalarParam, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, every_signature
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import Signature
 from gemmule.kernels.emulation.guard_words import guard_params
+from gemmule.kernels.emulation.launch_spec import emulation_spec
 from gemmule.kernels.emulation.ozaki_config import (
     GROUP,
     LAUNCH_US,
@@ -27,7 +28,6 @@ from gemmule.kernels.emulation.product_forms import (
     most_moduli,
     planes_of,
 )
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config
 from gemmule.kernels.hopper.tma_tiles import row_params, scale_params
 
 #: Bytes that are read and written in a microsecond, on an H200.
@@ -80,19 +80,15 @@ def _cost(problem: GemmProblem, config: ReconstructionConfig, gpu: GpuRates) -> 
     return gpu.launch * LAUNCH_US + problem.m * problem.n * moved / min(_BYTES, gpu.memory)
 
 
-SPEC = KernelSpec(
+SPEC = emulation_spec(
     name="ozaki_reconstruction",
-    operation="gemm",
     summary="float64 from residues for 15 moduli, scaled back, alpha and beta applied",
     package=__package__,
-    archs=(HOPPER,),
     configs=(ReconstructionConfig(),),
     signatures=_signatures,
-    why_not=refuse_no_config,
     signature=_signature,
     launch=_launch,
     batch_dims=0,
     refuses=_refuses,
     cost=_cost,
-    cost_in_us=True,
 )

@@ -8,9 +8,10 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.launch import Launch, Param, TensorParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import every_signature, major_keys, majors_of
-from gemmule.core.spec import KernelSpec, Signature
+from gemmule.core.spec import Signature
 from gemmule.kernels.emulation.guard import CHOICES
 from gemmule.kernels.emulation.guard_words import guard_params
+from gemmule.kernels.emulation.launch_spec import emulation_spec
 from gemmule.kernels.emulation.ozaki_config import (
     LAUNCH_US,
     LINES,
@@ -31,7 +32,6 @@ from gemmule.kernels.emulation.product_forms import (
     most_moduli,
     planes_of,
 )
-from gemmule.kernels.hopper.refusals import HOPPER, refuse_no_config
 
 #: Bytes that are read and written in a microsecond, on an H200.
 _BYTES = 2.5e6
@@ -86,19 +86,15 @@ def _cost(problem: GemmProblem, config: ResiduesConfig, gpu: GpuRates) -> float:
     return gpu.launch * LAUNCH_US + moved / min(_BYTES, gpu.memory)
 
 
-SPEC = KernelSpec(
+SPEC = emulation_spec(
     name="ozaki_residues",
-    operation="gemm",
     summary="float64 to integers and these to int8 residues for 15 moduli, along K",
     package=__package__,
-    archs=(HOPPER,),
     configs=(ResiduesConfig(), ResiduesConfig(runs=1), ResiduesConfig(runs=4)),
     signatures=_signatures,
-    why_not=refuse_no_config,
     signature=_signature,
     launch=_launch,
     batch_dims=0,
     refuses=_refuses,
     cost=_cost,
-    cost_in_us=True,
 )
