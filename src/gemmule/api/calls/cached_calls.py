@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -213,3 +213,37 @@ class HostCall:
         if self._shape.drop_row:
             x = np.expand_dims(x, len(self._shape.batch))
         return np.expand_dims(x, -1) if self._shape.drop_col else x
+
+
+class QuantizeCall:
+    """A quantisation whose one launch is decided.
+
+    Parameters
+    ----------
+    queue : callable
+        Queues it, given the addresses of the matrix, the 8-bit floats and the scales, and a stream.
+    library : DeviceCallArrays
+        The library of its arrays.
+    values, scales : array
+        Results of the same call before.
+    """
+
+    __slots__ = ("_address", "_new_scales", "_new_values", "_queue", "_shape")
+
+    def __init__(self, queue: Queue, library: DeviceCallArrays, values: Any, scales: Any) -> None:
+        self._queue, self._address, self._new_values = queue, library.address, library.maker(values)
+        # Scales by block have contiguous columns: their memory is that of the transpose.
+        self._shape = tuple(scales.shape) if scales.shape[-1] > 1 else None
+        self._new_scales = library.maker(scales if self._shape is None else scales.reshape(-1, self._shape[-1]).T)
+
+    def run(self, address: int, stream: int) -> tuple[Any, Any]:
+        """Quantise the matrix at an address, on the current stream."""
+        values, scales = self._new_values(), self._new_scales()
+        self._queue((address, self._address(values), self._address(scales)), stream)
+        if self._shape is None:
+            return values, scales
+        return values, scales.T if len(self._shape) == 2 else scales.T.reshape(self._shape)
+
+
+#: An entry of the call cache, found by its description.
+CachedCall: TypeAlias = DeviceCall | HostCall | QuantizeCall

@@ -25,7 +25,7 @@ from gemmule.runtime.arrays.descriptions import (
 from gemmule.runtime.replay import LOW, Queue, Replay
 
 from ..planning.plan import Plan
-from .cached_calls import DeviceCall, HostCall
+from .cached_calls import CachedCall, DeviceCall, HostCall
 
 #: Options of a `matmul` that has none.
 PLAIN = ("matmul", 1, 0, None, None, None)
@@ -49,7 +49,7 @@ class CallCache:
         Replays by the identities of the arrays: for `matmul` those of A, B and the output, for `gemm` also alpha, beta
         and the name of the epilogue, then C and the bias if there is one of them. The arrays themselves may be others
         by now.
-    by_description : dict of tuple to DeviceCall, HostCall or QuantizeCall
+    by_description : dict of tuple to CachedCall
         Calls by their description.
     by_layout : dict of tuple to callable
         Of `matmul` with two NumPy arrays alone, NumPy's function that multiplies such on the host, by type, shapes and
@@ -70,7 +70,7 @@ class CallCache:
 
     def __init__(self) -> None:
         self.by_identity: dict[tuple[Any, ...], Replay] = {}
-        self.by_description: dict[Any, Any] = {}
+        self.by_description: dict[tuple[Any, ...], CachedCall] = {}
         self.by_shapes: dict[tuple[Any, ...], Replay] = {}
         self.by_layout: dict[tuple[Any, ...], Callable[[Array, Array], Array]] = {}
         # By type of array; None for those whose calls are not cached.
@@ -99,7 +99,7 @@ class CallCache:
     def add(
         self,
         library: DeviceCallArrays,
-        key: Any,
+        key: tuple[Any, ...],
         queue: Queue,
         inputs: Sequence[Any],
         result: Any,
@@ -115,7 +115,7 @@ class CallCache:
         call = DeviceCall(queue, _overlap(library, inputs, result), library.maker(result), began, absmax_overlap)
         self.add_call(key, call, began)
 
-    def add_call(self, key: Any, call: Any, began: int) -> None:
+    def add_call(self, key: tuple[Any, ...], call: CachedCall, began: int) -> None:
         """Cache a call under its description, unless it was planned before choices were forgotten."""
         with self._adding:
             if began == generation():
@@ -156,7 +156,7 @@ class CallCache:
                     _evict(self.by_layout, self.MOST_CALLS)
                     self.by_layout[layout_of(a, b)] = quick
 
-    def _add(self, key: Any, call: Any) -> None:
+    def _add(self, key: tuple[Any, ...], call: CachedCall) -> None:
         # Replays of calls that are evicted stay: they hold all that they need, and are as right as before.
         _evict(self.by_description, self.MOST_CALLS)
         self.by_description[key] = call
