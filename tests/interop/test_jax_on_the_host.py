@@ -36,3 +36,6 @@ def test_refusals():
         jax.jit(gm.matmul)(a, a)
     with pytest.raises(ArgumentError, match="read-only"):
         gm.matmul(a, a, out=a + 1)
+    for dtype in ("int4", "float8_e8m0fnu"):
+        with pytest.raises(gm.DTypeError, match=f"^{dtype} is not multiplied; convert it with astype to a float or"):
+            gm.matmul(a.astype(dtype), a.astype(dtype))

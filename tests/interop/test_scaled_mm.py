@@ -208,6 +208,8 @@ def test_quantized_layers_take_their_features(shape):
 def test_quantized_errors():
     with pytest.raises(ArgumentError, match="kind='fp8' is not known"):
         gt.quantize_linear(torch.nn.Linear(16, 16), "fp8")
+    with pytest.raises(ArgumentError, match=r"kind=\['fp8-row'\] is not known"):
+        gt.quantize_linear(torch.nn.Linear(16, 16), ["fp8-row"])
     with pytest.raises(ArgumentError, match=r"not a torch\.nn\.Module"):
         gt.quantize_linear(gm)
 

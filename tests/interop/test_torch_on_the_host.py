@@ -43,7 +43,9 @@ def test_transposes():
     assert torch.equal(gm.transpose(x), x.permute(2, 1, 0))
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:ComplexHalf")
+@pytest.mark.filterwarnings(
+    "ignore:The PyTorch API of nested tensors", "ignore:ComplexHalf", "ignore:.*quantize_per_tensor"
+)
 def test_refusals():
     a = torch.ones(3, 3)
     with pytest.raises(ArgumentError, match="requires grad"):
@@ -62,6 +64,7 @@ def test_refusals():
         ((torch.nested.nested_tensor([a, a]), a), "a is a nested tensor; multiply its parts, a.unbind"),
         ((a, torch.nested.nested_tensor([a, a], layout=torch.jagged)), "b is a nested tensor"),
         ((a, a.to(torch.complex32)), "b is complex32"),
+        ((torch.quantize_per_tensor(a, 0.1, 0, torch.qint8), a), r"a is qint8, .*; pass a\.dequantize\(\)$"),
     ):
         with pytest.raises(GemmuleError, match=says):
             gm.matmul(*given)

@@ -202,6 +202,7 @@ def test_layers_that_compute_something_else_are_left_alone():
     assert type(model[0]) is Doubled
 
 
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
@@ -246,6 +247,11 @@ def test_layers_that_compute_something_else_are_left_alone():
             r"^alpha requires grad, .* without a gradient: pass alpha\.detach\(\), or multiply an operand by it$",
         ),
         (lambda x: gt.matmul(x, torch.ones(3, 3, 3)), ShapeError, r"\(2,\) of input and \(3,\) of other do not"),
+        (
+            lambda x: gt.matmul(x, torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)),
+            DTypeError,
+            r"^other is qint8; pass other\.dequantize\(\)$",
+        ),
         (lambda x: gt.matmul(x, x.to("meta")), ArgumentError, "^input is on cpu and other is on meta; move one"),
         (lambda x: gt.addmm(x[0].to("meta"), x[0], x[0]), ArgumentError, "^input is on meta and mat1 is on cpu"),
         *(

@@ -136,7 +136,7 @@ def quantize_linear(
     >>> gemmule.torch.quantize_linear(model, "fp8-row")
     ('0', '2')
     """
-    if kind not in KINDS:
+    if kind not in tuple(KINDS):
         raise ArgumentError(f"kind={kind!r} is not known; {remedy_for(kind, KINDS)}")
     found = modules_of(model, lambda module: _is_candidate(module) and _why_not(module, kind) is None, where)
     if not found:

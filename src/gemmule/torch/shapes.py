@@ -175,6 +175,8 @@ def check_dtypes(more: str = "gemmule.matmul", /, **tensors: Any) -> None:
     other = f", or use {more}, which takes more types and has no backward" if more else ""
     for name, x in tensors.items():
         if x.dtype not in DTYPES:
+            if x.is_quantized:
+                raise DTypeError(f"{name} is {_text(x)}; pass {name}.dequantize()")
             known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
             raise DTypeError(f"{name} is {_text(x)}; gemmule.torch takes {known}. Convert it{other}")
         if x.dtype != one.dtype:

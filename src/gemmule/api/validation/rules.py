@@ -95,9 +95,11 @@ def check_output_kind(inputs: tuple[str, ...], output: str) -> None:
     Raises
     ------
     DTypeError
-        If, say, a floating-point product is to be written as integers.
+        If, say, a floating-point product is to be written as integers, or a type is none of these.
     """
-    kinds = {name: _KINDS[_kind(name)] for name in (*inputs, output)}
+    kinds = {name: _KINDS.get(_kind(name), -1) for name in (*inputs, output)}
+    if other := [name for name, kind in kinds.items() if kind < 0]:
+        raise DTypeError(f"{other[0]} is not multiplied; convert it with astype to a float or integer type")
     greatest = max(inputs, key=lambda name: kinds[name])
     if kinds[greatest] > kinds[output]:
         raise DTypeError(

@@ -56,7 +56,8 @@ class TorchLibrary:
             )
         dtype_name = str(x.dtype).removeprefix("torch.")
         if dtype_name not in _NUMBERS:
-            raise DTypeError(f"{role} is {dtype_name}, which NumPy does not have; convert it first, e.g. to float32")
+            remedy = f"pass {role}.dequantize()" if x.is_quantized else "convert it first, e.g. to float32"
+            raise DTypeError(f"{role} is {dtype_name}, which NumPy does not have; {remedy}")
         if x.device.type not in ("cpu", "cuda"):
             if x.device.type == "meta":
                 raise no_memory(role, "a tensor on device meta")
