@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,18 @@ def test_a_limit_without_a_unit_may_have_been_meant_as_mib(option, executor):
     # So many MiB would not do either.
     np.save("a.npy", np.ones((1 << 19, 1), np.float32))
     assert refused("matmul", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy", "--memory", "2").endswith(" or more\n")
+
+
+@pytest.mark.parametrize("prefix", ["", "i"])
+def test_a_plan_states_memory_in_the_units_that_were_given(prefix):
+    np.save("a.npy", np.ones((900, 800), np.float32))
+    product = ("matmul", "a.npy", "a.npy", "--transpose-b", "-o", "c.npy", "--memory", f"64M{prefix}B")
+    device = ("--executor", "cpu", "--device-memory", f"2M{prefix}B", "--pinned-memory", f"9M{prefix}B", "--dry-run")
+    for text, least in ((run(*product).output, 2), (run(*product, *device, "--force").output, 6)):
+        lines = [line for line in text.splitlines() if "memory" in line]
+        units = re.findall(r"\d ([kKMGT]?i?B)\b", " ".join(lines))
+        assert len(units) >= least
+        assert all(unit.endswith("iB") == bool(prefix) for unit in units), lines
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from gemmule.core.layout import contiguous
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm.config import CONSUMERS, EPI_TILE_M, K_BYTES, MAX_SHARED_BYTES, HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.kernels.hopper.grouped.config import GroupedConfig
+from gemmule.kernels.hopper.syrk.config import SyrkConfig
 from gemmule.kernels.hopper.tile_config import BARRIER_BYTES
 from gemmule.lab.products import gemm_problem
 
@@ -45,6 +47,7 @@ def test_a_box_has_at_most_256_rows():
         ({"consumers": 4}, "consumers must be one of 2, 3"),
         ({"consumers": 3}, "tile_m must be a multiple of 192"),
         ({"tile_m": 192, "pingpong": 1, "consumers": 3}, "with pingpong=0, side_by_side=0 and cluster_k=1"),
+        ({"tile_m": 192, "side_by_side": 1, "consumers": 3}, "three consumers share a tile's rows: with pingpong=0"),
         (
             {"tile_m": 192, "cluster_m": 1, "cluster_k": 2, "consumers": 3},
             "with pingpong=0, side_by_side=0 and cluster",
@@ -55,6 +58,15 @@ def test_a_box_has_at_most_256_rows():
 def test_a_refused_cluster_names_its_fields(fields, reason):
     with pytest.raises(ArgumentError, match=re.escape(reason)):
         HopperGemmConfig(**fields)
+
+
+def test_three_consumers_compute_plain_products():
+    three = HopperGemmConfig(tile_m=192, tile_n=96, stages=4, consumers=3)
+    assert "a gated epilogue needs both products in one thread" in three.why_not_gated(2, mn_major=False)
+    assert dataclasses.replace(three, tile_m=128, consumers=2).why_not_gated(2, mn_major=False) is None
+    for kind in (SyrkConfig, GroupedConfig):
+        with pytest.raises(ArgumentError, match=r"must be 0, .*consumers 2$"):
+            kind(tile_m=192, tile_n=96, stages=4, pingpong=0, consumers=3)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,14 @@ def test_it_goes_on_with_the_threads_that_it_began_with(folder, threads, name, m
     assert Path("C.npy").read_bytes() == Path("whole.npy").read_bytes()
 
 
+def test_less_memory_than_was_planned_is_refused_in_its_unit(folder):
+    a, b, options = PRODUCTS["tiles"]
+    stopped(a, b, options)
+    remedy = r"4 MB is too small to go on .*; give memory='[\d.]+MB' or more, or start afresh with resume=False$"
+    with pytest.raises(gm.MemoryLimitError, match=remedy):
+        gm.outofcore.matmul(a, b, "C.npy", executor="cpu", memory="4MB")
+
+
 _BITS_BY_THREADS = """
 import numpy as np
 from gemmule.host import blas

@@ -11,6 +11,7 @@ from gemmule.core.dtype import INT8_PRODUCTS, Precision
 from gemmule.core.errors import MemoryLimitError
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.outofcore.stores.arrays import ArraySource
+from gemmule.outofcore.tiles.memory_budget import parse_bytes
 from gemmule.outofcore.verify.freivalds import ROWS, vectors_at_a_time
 from support.outofcore.checked_products import check, factors, run
 
@@ -172,8 +173,9 @@ def test_wide_integers_to_a_float():
 
 
 def test_memory_is_asked_before_the_work():
-    with pytest.raises(MemoryLimitError, match=r"give memory='.*' or more"):
-        vectors_at_a_time((10**6, 300), (300, 10**6), 1 << 20)
+    for given, remedy in (("1MiB", r"[\d.]+MiB"), ("1MB", r"[\d.]+MB"), ("1000000B", r"\d+")):
+        with pytest.raises(MemoryLimitError, match=rf"give memory='{remedy}' or more$"):
+            vectors_at_a_time((10**6, 300), (300, 10**6), parse_bytes(given))
 
 
 def test_complex_scalars():
