@@ -17,9 +17,8 @@ from gemmule.core.arch import Arch
 from gemmule.core.chips import chip_named
 from gemmule.core.errors import ArgumentError, UnsupportedError
 from gemmule.core.spec import Choice
-from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.explain import explain, page
-from gemmule.lab.explain.named import problem_of
+from gemmule.lab.explain.named import EXPLAINED, problem_of
 from gemmule.lab.explain.pipeline_sample import timeline_of
 from gemmule.lab.explain.sample import Sample, buffers, unfolded
 from gemmule.lab.explain.timeline_advice import keep_busy, sample_shares
@@ -39,8 +38,8 @@ H100, HOPPER = chip_named("h100"), Arch(9, 0, True)
 ROOT = Path(__file__).parents[3]
 KERNELS = [
     spec
-    for spec in REGISTRY
-    if spec.next_kernel is None and not spec.is_syrk and all(arch.specific for arch in spec.archs)
+    for spec in EXPLAINED
+    if spec.operation == "gemm" and spec.next_kernel is None and all(arch.specific for arch in spec.archs)
 ]
 SPECS = {spec.name: spec for spec in KERNELS}
 

@@ -169,7 +169,7 @@ def _check_readable(torch: Any, x: Any, role: str) -> None:
         raise ArgumentError(f"{role} is being transformed by PyTorch, e.g. by vmap; {_OPERATORS}, or PyTorch's own")
     if x.requires_grad and torch.is_grad_enabled():
         raise ArgumentError(
-            f"{role} requires grad, and this has no backward; gemmule.torch has, or pass {role}.detach()"
+            f"{role} requires grad, and this function has no backward; use gemmule.torch's, or pass {role}.detach()"
         )
     forward_ad = torch.autograd.forward_ad
     if (
