@@ -137,7 +137,7 @@ def eager_models() -> str:
     inferred = column([row for row in rows if row not in trained], "ratio")
     return (
         f"Llama, eager | {span(inferred, 2)} | PyTorch's layers | H100, H200 | "
-        f"| a training step, eager (the least: an H100, before a change that took an H200 from 0.78 to 1.04)"
+        f"| a training step, eager (0.78: an H100, measured before a change that took an H200 from 0.78 to 1.04)"
         f" | {span(column(trained, 'ratio'), 2)} |"
     )
 
