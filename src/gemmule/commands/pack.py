@@ -61,9 +61,10 @@ def pack_command(*, out: Path, arch: str | None, kernels: str | None, table: Pat
         )
     pack = write_pack(out, found, tables(table))
     size = out.stat().st_size
-    if followed == names:
-        needs = "needs the kernels that its plan lists" if len(names) == 1 else "need the kernels that their plans list"
-        missing = f"{' and '.join(names)} {needs} under `followed by:`; add them to --kernels, or leave it out"
+    if followed and all(COMPILED_KERNELS[name].next_kernel is not None for name in names):
+        one = len(followed) == 1
+        needs = "needs the kernels that its plan lists" if one else "need the kernels that their plans list"
+        missing = f"{' and '.join(followed)} {needs} under `followed by:`; add them to --kernels, or leave it out"
         click.echo(f"gemmule: {missing}", err=True)
     if as_json:
         echo_json({"pack": str(out), "kernels": list(pack.kernels), "tables": list(pack.tables), "bytes": size})

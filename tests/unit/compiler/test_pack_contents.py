@@ -64,12 +64,13 @@ def test_a_kernel_that_others_follow_alone_is_noted(tmp_path, monkeypatch):
         x = (spec, spec.default, spec.signatures(hopper)[0], hopper)
         made(*x).save(cache.cache_folder() / (artifact_key(*x) + ".kernel"))
     pack = ["pack", str(tmp_path / "x.pack"), "--kernels"]
-    alone = CliRunner().invoke(gemmule, [*pack, "hopper_gemm_repacked"])
-    assert alone.exit_code == 0
-    assert alone.stderr == (
-        "gemmule: hopper_gemm_repacked needs the kernels that its plan lists under `followed by:`; add them to "
-        "--kernels, or leave it out\n"
-    )
+    for names in ("hopper_gemm_repacked", "hopper_gemm_repacked,ozaki_gemm"):
+        alone = CliRunner().invoke(gemmule, [*pack, names])
+        assert alone.exit_code == 0
+        assert alone.stderr == (
+            "gemmule: hopper_gemm_repacked needs the kernels that its plan lists under `followed by:`; add them to "
+            "--kernels, or leave it out\n"
+        )
     for names in ("hopper_gemm_repacked,hopper_gemm", "hopper_gemm"):
         assert not CliRunner().invoke(gemmule, [*pack, names]).stderr
 
