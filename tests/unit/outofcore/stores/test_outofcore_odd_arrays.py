@@ -69,7 +69,7 @@ def test_the_memory_that_a_refusal_names_suffices_for_the_product_and_its_check(
     for argument in ("memory", "pinned_memory") if through == {"pinned_memory": 1} else ("memory",):
         with pytest.raises(gm.MemoryLimitError) as error:
             multiply(a, b, file, verify=True, **limits)
-        limits[argument] = re.search(rf"give {argument}='(.*)' or more$", str(error.value))[1]
+        limits[argument] = re.search(rf"give {argument}='([^']*)' or more", str(error.value))[1]
         if argument == "memory":
             with pytest.raises(gm.MemoryLimitError):
                 multiply(a, b, file, verify=True, **{**limits, "memory": error.value.least - 1})
