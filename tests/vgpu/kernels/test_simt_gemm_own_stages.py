@@ -49,3 +49,13 @@ def test_stages_of_groups_are_for_one_warp_and_a_sector_of_k():
         SimtConfig(tile_m=32, tile_n=32, tile_k=16, warps_m=2, warps_n=1),
     ):
         assert not other.own_stages(neither, unaligned=True)
+
+
+@pytest.mark.parametrize(("config", "triggers"), [(SMALL, True), (BROAD, False)], ids=("small", "broad"))
+def test_the_dependent_grid_launches_before_tiles_of_small_products_are_written(config, triggers, rng):
+    a, b, d = random_matrix(rng, FLOAT32, (36, 52)), random_matrix(rng, FLOAT32, (52, 68)), poisoned(FLOAT32, (36, 68))
+    problem = problem_of(a, b, d)
+    artifact = artifact_for(SPEC, config, SPEC.signature(problem, config), virtual_arch(), with_ptx=True)
+    _, trigger, writes = artifact.ptx.partition("griddepcontrol.launch_dependents")
+    assert bool(trigger) == triggers
+    assert not triggers or ("st.global" in writes and "cp.async" not in writes)

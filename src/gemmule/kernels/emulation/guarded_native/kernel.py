@@ -54,6 +54,8 @@ def _guarded(native: Any) -> Any:
 class GuardedSimtGemm(simt.SimtGemm):
     """`SimtGemm` where no choice suffices."""
 
+    triggers = False
+
     @cute.kernel
     def kernel(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first, shortfall):
         wait_for_predecessor()

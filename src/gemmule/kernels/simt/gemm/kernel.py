@@ -24,10 +24,11 @@ from cutlass import cute, select_
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster, reduce_in_cta
+from gemmule.kernels.parts.pdl import launch_dependents
 from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
-from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.config import PANEL, SimtConfig
 from gemmule.kernels.simt.epilogue import SimtEpilogue
 
 from .mainloop import SimtGemmMainloop
@@ -39,6 +40,8 @@ class SimtGemm:
     #: Function of a fused epilogue.
     vector_epilogue: type[VectorEpilogue] = VectorEpilogue
     mainloop_type: type[SimtGemmMainloop] = SimtGemmMainloop
+    #: Whether each CTA has one tile, so that its dependent grid may launch before the tile is written.
+    triggers = True
 
     def __init__(
         self, config: SimtConfig, types: dict[str, str], scheduler: type[RasterTileScheduler] = RasterTileScheduler
@@ -49,6 +52,8 @@ class SimtGemm:
         self.resident = config.resident(self.mainloop.copyA.count + self.mainloop.copyB.count)
         self.fused: Any = self.vector_epilogue(types) if "epilogue" in types else None
         self.rows = types["d_vector"] == "1"
+        #: Products of few bytes, whose launches overlap, run in the smallest tiles.
+        self.triggered = self.triggers and config.tile_elements == PANEL * PANEL
         interleaved = self.mainloop.interleaved
         # Shared memory for accumulators; with transposing copies it would cost larger tiles registers and time.
         rotated = self.rows or config.cluster_k * config.warps_k > 1
@@ -130,6 +135,9 @@ class SimtGemm:
             rSum = self.mainloop.accumulators(summed, self.config.thread_n)
             reduce_in_cta(rSum, rC, stages, self.mainloop.group(), self.config.warps_k, self.config.threads)
             rC, first_row = rSum, self.mainloop.group() * summed
+        # Behind the loop CTAs of the dependent grid would come too early: most SMs are full, and few get many of them.
+        if cutlass.const_expr(self.triggered and self.cluster_k == 1):
+            launch_dependents()
         if cutlass.const_expr(self.cluster_k > 1):
             writers = cutlass.const_expr(self.config.writers)
             rows = cutlass.const_expr(summed // writers)
@@ -137,6 +145,8 @@ class SimtGemm:
             part = rank if cutlass.const_expr(writers == self.cluster_k) else rank % writers
             reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.config.threads)
             first_row += part * rows
+            if cutlass.const_expr(self.triggered):
+                launch_dependents()
             if writers == self.cluster_k or rank < writers:
                 if cutlass.const_expr(self.rows):
                     self.epilogue.write_rows(gD, gC, rPart, (m0, n0), first_row, stages, (alpha, beta), inputs)

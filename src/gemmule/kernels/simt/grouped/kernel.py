@@ -76,6 +76,7 @@ class SimtGroupedGemm(SimtGemm):
 
     vector_epilogue = GroupEpilogue
     mainloop_type = GroupedMainloop
+    triggers = False
 
     def __init__(self, config: SimtConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
