@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gemmule.core.block_scales import BLOCK
-from gemmule.kernels.hopper.tile_config import BARRIER_BYTES
+from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, WarpScheduleConfig
 
 #: Scales that one read takes at most; columns of wgmma's accumulators after which a thread has the next two, and
 #: threads of a row.
@@ -13,6 +13,15 @@ VECTOR, COL_STEP, COL_THREADS = 4, 8, 4
 _BYTES = 4
 #: Bytes of all barriers at most: full and empty ones of 16 stages, of epilogue tiles and of a cluster's sums.
 _FRONT_BYTES = 384
+
+
+def narrow_columns(lines_b: int, config: WarpScheduleConfig) -> int:
+    """Return the columns of a tile at the right edge of D that has no more, 0 for those of any other.
+
+    With a scale for each column a tile has half as many there, in multiples of 16, which wgmma on 8 bits takes.
+    """
+    cooperative = config.tile_m == BLOCK and config.tile_n >= BLOCK and not config.pingpong
+    return -(-config.tile_n // 32) * 16 if lines_b == 1 and cooperative else 0
 
 
 def same_columns(lines_b: int, tile_n: int) -> int:

@@ -37,6 +37,8 @@ class PromotedFragments(NamedTuple):
     b: Any  #: Tuple of Tensor. B by stage, of each part of the columns.
     accumulators: Any  #: Tensor. The promoted ones, for all k-tiles.
     scales: Any = None  #: TileScales or None. Scales of A and B by blocks, for the tile.
+    narrow: Any = None  #: PromotedFragments or None. Those of tiles that have fewer columns.
+    columns: Any = None  #: Int32 or None. Columns that D has from the tile's first one on.
 
 
 class PromotedMainloop(Mainloop):
