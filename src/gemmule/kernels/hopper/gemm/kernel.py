@@ -50,7 +50,7 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.scale_stages import narrow_columns
 from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
-from gemmule.kernels.hopper.schedulers.reversed_wave import ReversedWaveScheduler
+from gemmule.kernels.hopper.schedulers.narrow_edge import NarrowEdgeScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M
 from gemmule.kernels.parts.absolute_maximum import absmax_init
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
@@ -112,8 +112,9 @@ class HopperGemm:
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
         small = not promotes and self.rows * self.columns <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
-        if (lines := block_lines(types)) is not None and narrow_columns(lines[1], config):
-            scheduler = ReversedWaveScheduler
+        lines = block_lines(types)
+        if narrow_n := 0 if lines is None else narrow_columns(lines[1], config):
+            scheduler = functools.partial(NarrowEdgeScheduler, narrow_n)
         self.precomputes_divisors = small or config.precomputes_divisors
         if config.split_k:
             scheduler = functools.partial(SplitKScheduler, config.warpgroups_per_tile)
@@ -130,7 +131,7 @@ class HopperGemm:
         if elements[0] is cutlass.TFloat32 and types["a_major"] != "k":
             mainloop = RegisterOperandMainloop
         if lines is not None:
-            mainloop = functools.partial(ScaledMainloop, lines=lines, narrow_n=narrow_columns(lines[1], config), **tile)
+            mainloop = functools.partial(ScaledMainloop, lines=lines, narrow_n=narrow_n, **tile)
         stage_bytes = self.operands.stage_bytes
         self.mainloop = mainloop(config.stages, stage_bytes, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         mma_tiles_m = config.mma_tiles_m
