@@ -148,6 +148,11 @@ def test_tall_tiles_and_144_columns_are_for_a_scale_of_each_column(lines, shape,
     assert (chosen.tile_m == 256 or chosen.tile_n == 144) == (lines == (1, 1))
 
 
+def test_narrow_tiles_at_the_right_edge_spare_a_wave_of_144_columns():
+    chosen = choose(_scaled((4096, 4096, 14336), (1, 1)), HOPPER, multiprocessors=132, chip="NVIDIA H200").config
+    assert (chosen.tile_m, chosen.tile_n) == (128, 144)
+
+
 def test_wide_8_bit_tiles_of_a_long_k_have_a_raster_of_16_rows():
     chosen = choose(_scaled((4096, 4096, 14336), (1, 128)), HOPPER, multiprocessors=132, chip="NVIDIA H200").config
     assert (chosen.tile_m, chosen.tile_n, chosen.group) == (128, 256, 16)

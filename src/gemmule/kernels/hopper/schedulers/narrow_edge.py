@@ -57,8 +57,8 @@ class NarrowEdgeScheduler(DividedScheduler):
     @cute.jit
     def divisors(self, mD: cute.Tensor):
         """Return the numbers by which the coordinates of many tiles are cheap."""
-        body = self.body(mD)
-        return raster_divisors(*body, self.group), body, self.last_wave(mD)
+        tiles_m, tiles_n = self.body(mD)
+        return raster_divisors(tiles_m, tiles_n, self.group), (tiles_m, tiles_n), self.last_wave(mD)
 
     def work_tile(
         self, mD: Any, work_index: Any, k_range: Any, divisors: Any = None, body: Any = None, last_wave: Any = None
