@@ -38,43 +38,38 @@ class NarrowEdgeScheduler(DividedScheduler):
         return tiles_m, tiles_n
 
     @cute.jit
-    def last_wave(self, mD: cute.Tensor):
-        """Return the index of the first work tile of a last wave that is not whole, and the sum of its ends'."""
+    def whole_waves(self, mD: cute.Tensor):
+        """Return how many work tiles there are in whole waves."""
         _, stride, end = self.tile_range(mD)
-        whole = end // stride * stride
-        return whole, 2 * whole + stride - 1
+        return end // stride * stride
 
     @cute.jit
     def work(self, mD: cute.Tensor, num_k_tiles):
         """Return the indices of this cluster's work tiles."""
         del num_k_tiles
         start, stride, end = self.tile_range(mD)
-        whole, both = self.last_wave(mD)
-        if both - (whole + start) < end:
+        whole = self.whole_waves(mD)
+        if whole + stride - 1 - start < end:
             whole += stride
         return WorkRange(start, stride, whole)
 
-    @cute.jit
-    def divisors(self, mD: cute.Tensor):
+    def divisors(self, mD: Any) -> tuple[Any, ...]:
         """Return the numbers by which the coordinates of many tiles are cheap."""
-        tiles_m, tiles_n = self.body(mD)
-        return raster_divisors(tiles_m, tiles_n, self.group), (tiles_m, tiles_n), self.last_wave(mD)
+        return raster_divisors(*self.body(mD), self.group), self.whole_waves(mD)
 
-    def work_tile(
-        self, mD: Any, work_index: Any, k_range: Any, divisors: Any = None, body: Any = None, last_wave: Any = None
-    ) -> WorkTile:
-        """Return a work tile; `divisors`, `body` and `last_wave` are what `divisors` returned, if anything."""
-        if divisors is None:
-            body, last_wave = self.body(mD), self.last_wave(mD)
-        return WorkTile(self.edge_coord(mD, work_index, divisors, body, last_wave), k_range)
+    def work_tile(self, mD: Any, work_index: Any, k_range: Any, divisors: Any = None, whole: Any = None) -> WorkTile:
+        """Return a work tile; `divisors` and `whole` are what `divisors` returned, if anything."""
+        whole = self.whole_waves(mD) if whole is None else whole
+        return WorkTile(self.edge_coord(mD, work_index, divisors, whole), k_range)
 
     @cute.jit
-    def edge_coord(self, mD: cute.Tensor, work_index, divisors, body, last_wave):
+    def edge_coord(self, mD: cute.Tensor, work_index, divisors, whole):
         """Return this CTA's tile along M and N, and the matrix, of which there is one."""
-        (tiles_m, tiles_n), (first, both) = body, last_wave
+        _, stride, _ = self.tile_range(mD)
+        tiles_m, tiles_n = self.body(mD)
         tile_index = Int32(work_index)
-        if tile_index >= first:
-            tile_index = both - tile_index
+        if tile_index >= whole:
+            tile_index = 2 * whole + stride - 1 - tile_index
         i, j = tile_index - tiles_m * tiles_n, tiles_n
         if i < 0:
             if cutlass.const_expr(divisors is None):
