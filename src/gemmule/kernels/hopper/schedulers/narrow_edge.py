@@ -13,16 +13,16 @@ from gemmule.kernels.parts.schedulers.persistent import WorkRange, WorkTile
 
 
 class NarrowEdgeScheduler(DividedScheduler):
-    """As `DividedScheduler`, with all narrow tiles behind the others, and the clusters of the last wave in reverse.
+    """As `DividedScheduler`, with narrow tiles behind all others, and CTAs in reverse order in the last wave.
 
-    So a cluster that has a tile more than others has a narrow one, or two where these are twice as many.
+    So the tile that a CTA has more than others is a narrow one, and of few such CTAs the tile before it is, too.
 
     Parameters
     ----------
     narrow_n : int
-        Columns of a tile, or what is left of D, that make it narrow.
+        Columns that D has left at most where a tile is narrow.
     shape : int
-        As of `PersistentScheduler`.
+        As of `PersistentScheduler`, without clusters.
     """
 
     def __init__(self, narrow_n: int, *shape: int) -> None:
@@ -30,22 +30,22 @@ class NarrowEdgeScheduler(DividedScheduler):
         self.narrow_n = narrow_n
 
     @cute.jit
-    def body(self, mD: cute.Tensor):
-        """Return along M and N how many tiles of whole clusters are not narrow, or all where none is."""
+    def whole_tiles(self, mD: cute.Tensor):
+        """Return along M and N how many tiles are not narrow."""
         tiles_m, tiles_n = self.tiles(mD)
-        if mD.shape[1] - (tiles_n - 1) * (self.tile_n * self.cluster_n) <= self.narrow_n:
+        if mD.shape[1] - (tiles_n - 1) * self.tile_n <= self.narrow_n:
             tiles_n -= 1
         return tiles_m, tiles_n
 
     @cute.jit
     def whole_waves(self, mD: cute.Tensor):
-        """Return how many work tiles there are in whole waves."""
+        """Return how many tiles there are in whole waves."""
         _, stride, end = self.tile_range(mD)
         return end // stride * stride
 
     @cute.jit
     def work(self, mD: cute.Tensor, num_k_tiles):
-        """Return the indices of this cluster's work tiles."""
+        """Return the indices of this CTA's work tiles."""
         del num_k_tiles
         start, stride, end = self.tile_range(mD)
         whole = self.whole_waves(mD)
@@ -55,7 +55,7 @@ class NarrowEdgeScheduler(DividedScheduler):
 
     def divisors(self, mD: Any) -> tuple[Any, ...]:
         """Return the numbers by which the coordinates of many tiles are cheap."""
-        return raster_divisors(*self.body(mD), self.group), self.whole_waves(mD)
+        return raster_divisors(*self.whole_tiles(mD), self.group), self.whole_waves(mD)
 
     def work_tile(self, mD: Any, work_index: Any, k_range: Any, divisors: Any = None, whole: Any = None) -> WorkTile:
         """Return a work tile; `divisors` and `whole` are what `divisors` returned, if anything."""
@@ -64,9 +64,9 @@ class NarrowEdgeScheduler(DividedScheduler):
 
     @cute.jit
     def edge_coord(self, mD: cute.Tensor, work_index, divisors, whole):
-        """Return this CTA's tile along M and N, and the matrix, of which there is one."""
+        """Return a tile's index along M and along N, and that of the matrix, of which there is one."""
         _, stride, _ = self.tile_range(mD)
-        tiles_m, tiles_n = self.body(mD)
+        tiles_m, tiles_n = self.whole_tiles(mD)
         tile_index = Int32(work_index)
         if tile_index >= whole:
             tile_index = 2 * whole + stride - 1 - tile_index
@@ -76,8 +76,4 @@ class NarrowEdgeScheduler(DividedScheduler):
                 i, j = grouped_tile(tile_index, tiles_m, tiles_n, self.group)
             else:
                 i, j = divided_tile(tile_index, tiles_m, tiles_n, self.group, divisors)
-        row, col = self.cta_coord_in_cluster()
-        batch: tuple[Any, ...] = ()
-        if cutlass.const_expr(cute.rank(mD) == 3):
-            batch = (Int32(0),)
-        return i * self.cluster_m + row, j * self.cluster_n + col, *batch
+        return i, j, Int32(0)
