@@ -6,7 +6,7 @@ import math
 
 from gemmule.core.block_scales import BLOCK
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, COLUMN_SCALED_N
+from gemmule.kernels.hopper.tile_config import BARRIER_BYTES
 
 #: Scales that one read takes at most; columns of wgmma's accumulators after which a thread has the next two, and
 #: threads of a row.
@@ -19,11 +19,11 @@ _FRONT_BYTES = 384
 def narrow_columns(lines_b: int, config: HopperGemmConfig) -> int:
     """Return the columns of a tile at the right edge of D that has no more, 0 for those of any other.
 
-    With a scale for each column tiles of 144 columns have half as many there, in multiples of 16 as wgmma on 8 bits
-    takes; of others ptxas has no registers for a second instruction.
+    With a scale for each column tiles of 128 x 128 have half as many there. Of wider ones ptxas finds no registers for
+    a second instruction, and serialises wgmma.
     """
-    alone = config.cluster_size == 1 and config.tile_m == BLOCK and not config.pingpong
-    return -(-config.tile_n // 32) * 16 if lines_b == 1 and alone and config.tile_n == COLUMN_SCALED_N else 0
+    square = (config.tile_m, config.tile_n, config.cluster_size) == (BLOCK, BLOCK, 1) and not config.pingpong
+    return config.tile_n // 2 if lines_b == 1 and square else 0
 
 
 def same_columns(lines_b: int, tile_n: int) -> int:

@@ -13,8 +13,8 @@ from gemmule.kernels.hopper.cost.rates import OperandLayout, Operation, TileRate
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.scale_stages import narrow_columns
 
-PLAIN = HopperGemmConfig(tile_m=128, tile_n=144, stages=4, cluster_m=1)
-CONFIGS = (PLAIN, dataclasses.replace(PLAIN, tile_n=128), dataclasses.replace(PLAIN, swap_ab=1))
+PLAIN = HopperGemmConfig(tile_m=128, tile_n=128, stages=5, cluster_m=1)
+CONFIGS = (PLAIN, dataclasses.replace(PLAIN, tile_n=144, stages=4), dataclasses.replace(PLAIN, swap_ab=1))
 
 
 def busiest(rows, cols, config):
@@ -39,7 +39,7 @@ def busiest(rows, cols, config):
 
 @pytest.mark.parametrize(
     ("rows", "cols"),
-    [(4096, 4096), (4096, 14336), (8192, 4096), (8192, 8192), (5120, 5120), (4096, 4032), (2048, 7264), (130, 72)],
+    [(4096, 4096), (4096, 14336), (8192, 4096), (8192, 8192), (5120, 5120), (4096, 4032), (2048, 7200), (4160, 8480), (130, 64)],
 )
 def test_the_busiest_cluster_is_predicted(rows, cols):
     """Of clusters with a tile more than others, those with narrow ones."""
@@ -53,8 +53,8 @@ def test_the_busiest_cluster_is_predicted(rows, cols):
     assert (edges.edge_share(operation, rates, (128, 1))[2:] == 1).all()
 
 
-def test_only_tiles_of_144_columns_with_a_scale_for_each_may_be_narrow():
-    assert narrow_columns(1, PLAIN) == 80
+def test_only_squares_of_128_with_a_scale_for_each_column_may_be_narrow():
+    assert narrow_columns(1, PLAIN) == 64
     assert narrow_columns(128, PLAIN) == 0
-    others = {"tile_n": 128}, {"cluster_m": 2}, {"pingpong": 1}, {"tile_m": 256, "tile_n": 112}
+    others = {"tile_n": 144, "stages": 4}, {"cluster_m": 2}, {"pingpong": 1}, {"tile_m": 64, "pingpong": 1}
     assert [narrow_columns(1, dataclasses.replace(PLAIN, **fields)) for fields in others] == [0, 0, 0, 0]

@@ -12,6 +12,11 @@ from .rates import Numbers, Operation, TileRates
 _NARROW = 0.6
 
 
+def narrow_columns_of(rates: TileRates) -> Numbers:
+    """Return the columns of every config's narrow tiles, 0 where it has none."""
+    return rates.cached("narrow columns", lambda: rates.each(lambda config: narrow_columns(1, config)))
+
+
 def edge_share(operation: Operation, rates: TileRates, lines: tuple[int, int]) -> Numbers:
     """Return the share of its tiles' time that the busiest cluster takes; narrow ones come last.
 
@@ -24,7 +29,7 @@ def edge_share(operation: Operation, rates: TileRates, lines: tuple[int, int]) -
     lines : tuple of int
         Lines of a block of the operand that gives the result's rows, and of that which gives its columns: 1 or 128.
     """
-    most = rates.cached("narrow columns", lambda: rates.each(lambda config: narrow_columns(1, config)))
+    most = narrow_columns_of(rates)
     extents = rates.of_sides(operation.rows, operation.cols)
     rows, cols = np.ceil(extents / rates.cluster_tile)
     left = extents[1] - (cols - 1) * rates.cluster_tile[1]

@@ -31,6 +31,7 @@ from gemmule.kernels.parts.async_copy import copy_vector_async
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .operands import OperandStages
+from .pipeline import PipelineState
 from .promoted_accumulators import PromotedFragments, PromotedMainloop, part_of
 
 _WARP, _WARP_ROWS, _ROW_STEP, _BYTES = 32, MMA_M // 4, 8, 4
@@ -229,20 +230,21 @@ class ScaledMainloop(PromotedMainloop):
 
     @cute.jit
     def multiply_k_tiles(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
-        """Multiply and promote k-tiles as `PromotedMainloop` does, of a narrow tile with fewer columns.
-
-        Both loops are in sequence, and one has no turn: in branches ptxas would have no registers for `wgmma`.
-        """
+        """Multiply and promote k-tiles as `PromotedMainloop` does, of a narrow tile with fewer columns."""
         multiply = functools.partial(
-            PromotedMainloop.multiply_k_tiles, self, barriers=barriers, warpgroup_idx=warpgroup_idx, release=release
-        )
-        narrow_k_tiles = Int32(0)
-        if cutlass.const_expr(self.narrow_n > 0):
-            narrow_k_tiles = num_k_tiles if fragments.columns <= self.narrow_n else Int32(0)
-        state = multiply(fragments, state=state, num_k_tiles=num_k_tiles - narrow_k_tiles)
-        if cutlass.const_expr(self.narrow_n > 0):
+            PromotedMainloop.multiply_k_tiles, self, barriers=barriers, num_k_tiles=num_k_tiles,
+            warpgroup_idx=warpgroup_idx, release=release,
+        )  # fmt: skip
+        if cutlass.const_expr(self.narrow_n == 0):
+            state = multiply(fragments, state=state)
+        else:
+            stage, phase = state
             narrow = fragments.narrow._replace(scales=fragments.scales)
-            state = multiply(narrow, state=state, num_k_tiles=narrow_k_tiles)
+            if fragments.columns <= self.narrow_n:
+                stage, phase = multiply(narrow, state=PipelineState(stage, phase))
+            else:
+                stage, phase = multiply(fragments, state=PipelineState(stage, phase))
+            state = PipelineState(stage, phase)
         return state
 
     def read_scales(self, fragments: Any, stage: Any) -> Any:
