@@ -16,14 +16,14 @@ _BYTES = 4
 _FRONT_BYTES = 384
 
 
-def narrow_columns(lines_b: int, config: HopperGemmConfig) -> int:
+def narrow_columns(lines: tuple[int, int], config: HopperGemmConfig) -> int:
     """Return the columns of a tile at the right edge of D that has no more, 0 for those of any other.
 
-    With a scale for each column tiles of 128 x 128 have half as many there. Of wider ones ptxas finds no registers for
-    a second instruction, and serialises wgmma.
+    With a scale for each row and column tiles of 128 x 128 have half as many there. Of wider ones, and with a scale for
+    128 rows, ptxas finds no registers for a second instruction, and serialises wgmma.
     """
     square = (config.tile_m, config.tile_n, config.cluster_size) == (BLOCK, BLOCK, 1) and not config.pingpong
-    return config.tile_n // 2 if lines_b == 1 and square else 0
+    return config.tile_n // 2 if lines == (1, 1) and square else 0
 
 
 def same_columns(lines_b: int, tile_n: int) -> int:

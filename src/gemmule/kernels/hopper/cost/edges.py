@@ -12,9 +12,11 @@ from .rates import Numbers, Operation, TileRates
 _NARROW = 0.6
 
 
-def narrow_columns_of(rates: TileRates) -> Numbers:
-    """Return the columns of every config's narrow tiles, 0 where it has none."""
-    return rates.cached("narrow columns", lambda: rates.each(lambda config: narrow_columns(1, config)))
+def narrow_columns_of(rates: TileRates, lines: tuple[int, int]) -> Numbers:
+    """Return the columns of every config's narrow tiles, 0 where it has none; `lines` as of `edge_share`."""
+    if lines != (1, 1):
+        return np.zeros(rates.count)
+    return rates.cached("narrow columns", lambda: rates.each(lambda config: narrow_columns((1, 1), config)))
 
 
 def edge_share(operation: Operation, rates: TileRates, lines: tuple[int, int]) -> Numbers:
@@ -29,11 +31,11 @@ def edge_share(operation: Operation, rates: TileRates, lines: tuple[int, int]) -
     lines : tuple of int
         Lines of a block of the operand that gives the result's rows, and of that which gives its columns: 1 or 128.
     """
-    most = narrow_columns_of(rates)
+    most = narrow_columns_of(rates, lines)
     extents = rates.of_sides(operation.rows, operation.cols)
     rows, cols = np.ceil(extents / rates.cluster_tile)
     left = extents[1] - (cols - 1) * rates.cluster_tile[1]
-    narrow = np.where((left <= most) & (np.array(lines)[1 - rates.side] == 1), rows, 0)
+    narrow = np.where(left <= most, rows, 0)
     # Of clusters that have a tile more than others, the last is narrow, or the last two are.
     whole, more = np.divmod(rows * cols, rates.max_active_clusters)
     last = np.select(

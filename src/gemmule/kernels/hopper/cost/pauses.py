@@ -144,7 +144,7 @@ def scaled_us(operation: Operation, rates: TileRates, lines: tuple[int, int]) ->
     columns = np.minimum(rates.tile[1], BLOCK) / BLOCK
     by_columns = _SCALED_US["columns"] - _HIDDEN_US * np.maximum(rates.tile[1] - BLOCK, 0)
     by_columns -= _AHEAD_US * (rates.tile[1] == COLUMN_SCALED_N)
-    by_columns -= _TWO_LOOPS_US * (narrow_columns_of(rates) > 0)
+    by_columns -= _TWO_LOOPS_US * (narrow_columns_of(rates, lines) > 0)
     whole = (rates.tile[1] > BLOCK) & (rates.tile[1] % HALVED_N > 0)
     halves = (rates.tile[1] > BLOCK) & (rates.tile[1] <= MAX_OVERLAPPED_N)
     by_blocks = np.select([whole, halves], [_SCALED_US["whole"], _SCALED_US["halves"]], _SCALED_US["blocks"])

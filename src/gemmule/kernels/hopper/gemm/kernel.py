@@ -112,7 +112,7 @@ class HopperGemm:
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
         small = not promotes and self.rows * self.columns <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
-        if narrow_n := 0 if (lines := block_lines(types)) is None else narrow_columns(lines[1], config):
+        if narrow_n := 0 if (lines := block_lines(types)) is None else narrow_columns(lines, config):
             scheduler = functools.partial(NarrowEdgeScheduler, narrow_n)
         self.precomputes_divisors = small or config.precomputes_divisors
         if config.split_k:
