@@ -23,7 +23,7 @@ from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpo
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
 from support.code.instructions import assert_instructions
 from support.code.launch_order import assert_in_order
-from support.code.wgmma_waits import early
+from support.code.wgmma_waits import early, is_serialised
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -270,6 +270,7 @@ def check(job, artifact):
     assert_in_order(artifact.ptx, job.arch, overlaps=any(one.overlaps for one in launches))
     # Of sums that are touched while a product is under way nothing but the speed tells.
     assert early(artifact.ptx) == []
+    assert not is_serialised(artifact)
     if job.spec.name == "mma_sync_gemm" and dict(job.signature)["tiles"] == "whole":
         assert_instructions(artifact, job.config, dict(job.signature)["a"])
     assert f".target {job.arch}" in artifact.ptx

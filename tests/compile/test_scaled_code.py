@@ -17,7 +17,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.signature import adds_key, major_keys, type_keys
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.spec import SPEC
-from support.code.wgmma_waits import ARCH, early
+from support.code.wgmma_waits import ARCH, early, is_serialised
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -49,6 +49,7 @@ def test_the_widest_tile_that_is_promoted_whole_leaves_registers(adds):
     artifact = artifact_for(SPEC, WIDEST, SPEC.signature(product(416, adds=adds), WIDEST), ARCH)
     assert artifact.resources.spill_bytes == 0
     assert early(artifact.ptx) == []
+    assert not is_serialised(artifact)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +68,18 @@ def test_scales_leave_registers(config, lines):
     artifact = artifact_for(SPEC, config, (*TYPES, ("epilogue", "acc"), ("inputs", ""), *scales), ARCH)
     assert artifact.resources.spill_bytes == 0
     assert early(artifact.ptx) == []
+    assert not is_serialised(artifact)
     # What would be loaded into registers, the assembler would use before the product.
     assert not re.search(r"\bld\.global", artifact.ptx)
+
+
+def test_a_narrow_tile_has_an_instruction_of_its_own():
+    scales = ("epilogue", "acc"), ("inputs", ""), ("scale_a", "1"), ("scale_b", "1")
+    artifact = artifact_for(SPEC, MIDDLE, (*TYPES, *scales), ARCH)
+    assert set(re.findall(r"wgmma\.mma_async\S*m64n(\d+)k32", artifact.ptx)) == {"128", "64"}
+    assert artifact.resources.spill_bytes == 0
+    assert early(artifact.ptx) == []
+    assert not is_serialised(artifact)
 
 
 @pytest.mark.parametrize("config", [LARGE, WIDEST])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
+import struct
+
+from elftools.elf.elffile import ELFFile
 
 from gemmule.core.arch import Arch
 
@@ -33,3 +37,22 @@ def early(ptx):
         elif not re.match(r"\s*(//|mov\.|\.loc)", line) and set().union(*groups).intersection(_REGISTER.findall(line)):
             found.append(line.strip())
     return found
+
+
+#: The last 12 bits of instructions of 128 that wait or arrive, told apart by a bit, and of those that multiply.
+_WARPGROUP, _DEPBAR_BIT, _PRODUCTS = 0x9C5, 47, range(0x9F0, 0x9F4)
+
+
+def is_serialised(artifact):
+    """Whether the machine code waits for more of the products than PTX does.
+
+    So the assembler does where registers do not suffice for products in flight; it says so, but not to us.
+    """
+    waits = products = 0
+    code = ELFFile(io.BytesIO(artifact.cubin)).get_section_by_name(f".text.{artifact.entry}").data()
+    for (low,) in struct.iter_unpack("<Q8x", code):
+        waits += low & 0xFFF == _WARPGROUP and low >> _DEPBAR_BIT & 1
+        products += low & 0xFFF in _PRODUCTS
+    expected = len(_WAIT.findall(artifact.ptx)), len(_SUMS.findall(artifact.ptx))
+    # It may unroll a loop.
+    return waits * expected[1] > products * expected[0]

@@ -37,6 +37,8 @@ ROUNDS = HopperGemmConfig(tile_m=128, tile_n=160, stages=3, cluster_m=1, ctas=2)
 ODD = HopperGemmConfig(tile_m=128, tile_n=176, stages=3, cluster_m=1, ctas=3)
 COLUMNS = HopperGemmConfig(tile_m=128, tile_n=144, stages=3, cluster_m=1, ctas=2)
 EARLY = HopperGemmConfig(tile_m=128, tile_n=128, stages=3, cluster_m=1, ctas=3)
+#: Narrow tiles at the right edge, in waves that they do not fill.
+NARROW = dataclasses.replace(EARLY, ctas=5)
 TALL = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=1)
 TALL_CLUSTERS = HopperGemmConfig(tile_m=256, tile_n=112, stages=3, cluster_m=2, group=4)
 CLUSTERS = HopperGemmConfig(tile_m=64, tile_n=32, stages=3, pingpong=1, cluster_m=2, cluster_n=2, ctas=4)
@@ -84,6 +86,10 @@ def assert_scaled(got, exact, size):
         pytest.param("block", (1, 128), (140, 552, 272), ODD, marks=pytest.mark.slow),
         ("block1", (1, 1), (140, 176, 144), ROUNDS),
         ("block1", (1, 1), (140, 304, 272), COLUMNS),
+        ("block1", (1, 1), (400, 272, 144), NARROW),
+        ("block1", (1, 1), (260, 256, 144), dataclasses.replace(NARROW, ctas=4)),
+        pytest.param("block1", (1, 1), (130, 56, 144), NARROW, marks=pytest.mark.slow),
+        pytest.param("block1", (1, 1), (184, 400, 144), dataclasses.replace(NARROW, swap_ab=1), marks=pytest.mark.slow),
         pytest.param("block1", (1, 1), (320, 136, 272), TALL, marks=pytest.mark.slow),
         pytest.param("block1", (1, 1), (560, 136, 272), TALL_CLUSTERS, marks=pytest.mark.slow),
         pytest.param("block", (1, 128), (400, 272, 144), EARLY, marks=pytest.mark.slow),

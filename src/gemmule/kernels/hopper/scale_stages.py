@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from gemmule.core.block_scales import BLOCK
+from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.tile_config import BARRIER_BYTES
 
 #: Scales that one read takes at most; columns of wgmma's accumulators after which a thread has the next two, and
@@ -13,6 +14,16 @@ VECTOR, COL_STEP, COL_THREADS = 4, 8, 4
 _BYTES = 4
 #: Bytes of all barriers at most: full and empty ones of 16 stages, of epilogue tiles and of a cluster's sums.
 _FRONT_BYTES = 384
+
+
+def narrow_columns(lines: tuple[int, int], config: HopperGemmConfig) -> int:
+    """Return the columns of a tile at the right edge of D that has no more, 0 for those of any other.
+
+    With a scale for each row and column tiles of 128 x 128 have half as many there. Of wider ones, and with a scale for
+    128 rows, ptxas finds no registers for a second instruction, and serialises wgmma.
+    """
+    square = (config.tile_m, config.tile_n, config.cluster_size) == (BLOCK, BLOCK, 1) and not config.pingpong
+    return config.tile_n // 2 if lines == (1, 1) and square else 0
 
 
 def same_columns(lines_b: int, tile_n: int) -> int:

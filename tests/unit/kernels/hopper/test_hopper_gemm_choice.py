@@ -140,12 +140,19 @@ def test_scales_by_blocks_may_be_any_distance_apart():
     assert [x.strides for x in SPEC.launch(problem, config).params[-2:]] == [(1, step), (1, step)]
 
 
-@pytest.mark.parametrize("lines", [None, (1, 128), (1, 1)])
-@pytest.mark.parametrize("shape", [(8192, 8192, 8192), (4096, 14336, 4096), (2048, 8192, 16384)])
+@pytest.mark.parametrize("lines", [None, (1, 128)])
+@pytest.mark.parametrize("shape", [(8192, 8192, 8192), (4096, 14336, 4096), (1104, 5936, 6528)])
 @pytest.mark.parametrize("chip", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
 def test_tall_tiles_and_144_columns_are_for_a_scale_of_each_column(lines, shape, chip):
     chosen = choose(_scaled(shape, lines), HOPPER, multiprocessors=132, chip=chip).config
-    assert (chosen.tile_m == 256 or chosen.tile_n == 144) == (lines == (1, 1))
+    assert chosen.tile_m == 128
+    assert chosen.tile_n != 144
+
+
+@pytest.mark.parametrize(("shape", "tile_n"), [((8192, 8192, 8192), 128), ((1104, 5936, 6528), 144)])
+def test_tiles_with_a_scale_for_each_column_are_squares_unless_others_spare_a_wave(shape, tile_n):
+    chosen = choose(_scaled(shape, (1, 1)), HOPPER, multiprocessors=132, chip="NVIDIA H200").config
+    assert (chosen.tile_m, chosen.tile_n) == (128, tile_n)
 
 
 def test_wide_8_bit_tiles_of_a_long_k_have_a_raster_of_16_rows():

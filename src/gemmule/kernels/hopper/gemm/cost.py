@@ -15,6 +15,7 @@ from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.hopper.cost.correction import is_layer, takes_further
+from gemmule.kernels.hopper.cost.edges import edge_share
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import epilogue_us, fp8_contention, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, positions_among, times_at
@@ -90,6 +91,7 @@ def costs_of_each(
         if problem.epilogue is not None and (scales := problem.epilogue.scales) is not None:
             lines = (scales.lines_a, scales.lines_b) if problem.d.is_row_major else (scales.lines_b, scales.lines_a)
             times += scaled_us(operation, rates, lines)
+            times *= edge_share(operation, rates, lines)
         times *= fp8_contention(operation, rates)
         if lines is None or lines[1] != 1:
             times += rates.cached("columns_only", lambda: rates.each(_only_for_columns))

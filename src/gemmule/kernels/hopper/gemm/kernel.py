@@ -48,7 +48,9 @@ from gemmule.kernels.hopper.mainloops.register_operand import RegisterOperandMai
 from gemmule.kernels.hopper.mainloops.scaled_accumulators import ScaledMainloop, block_lines, fake_scales
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
+from gemmule.kernels.hopper.scale_stages import narrow_columns
 from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
+from gemmule.kernels.hopper.schedulers.narrow_edge import NarrowEdgeScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M
 from gemmule.kernels.parts.absolute_maximum import absmax_init
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
@@ -110,6 +112,8 @@ class HopperGemm:
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
         small = not promotes and self.rows * self.columns <= _SMALL_TILE
         scheduler: Any = DividedScheduler if small or (promotes and not self.pingpong) else PersistentScheduler
+        if narrow_n := 0 if (lines := block_lines(types)) is None else narrow_columns(lines, config):
+            scheduler = functools.partial(NarrowEdgeScheduler, narrow_n)
         self.precomputes_divisors = small or config.precomputes_divisors
         if config.split_k:
             scheduler = functools.partial(SplitKScheduler, config.warpgroups_per_tile)
@@ -125,8 +129,8 @@ class HopperGemm:
         mainloop: Any = functools.partial(PromotedMainloop, **tile) if promotes else Mainloop
         if elements[0] is cutlass.TFloat32 and types["a_major"] != "k":
             mainloop = RegisterOperandMainloop
-        if (lines := block_lines(types)) is not None:
-            mainloop = functools.partial(ScaledMainloop, lines=lines, **tile)
+        if lines is not None:
+            mainloop = functools.partial(ScaledMainloop, lines=lines, narrow_n=narrow_n, **tile)
         stage_bytes = self.operands.stage_bytes
         self.mainloop = mainloop(config.stages, stage_bytes, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
         mma_tiles_m = config.mma_tiles_m
@@ -327,7 +331,8 @@ class HopperGemm:
                     during = (functools.partial(c_tiles.load_during, ctx, origin, first),)
             if cutlass.const_expr(self.fusion is not None and not self.scheduler.requires_fixup):
                 inputs = self.epilogue.prefetch_inputs(ctx, self.epi_origin(coord, idx))
-            state = self.mainloop.multiply(fragments, barriers, state, work_k_range.num_k_tiles, idx, release, *during)
+            of_tile = self.mainloop.of_tile(fragments, schedule, coord)
+            state = self.mainloop.multiply(of_tile, barriers, state, work_k_range.num_k_tiles, idx, release, *during)
             if cutlass.const_expr(self.pingpong):
                 # The other warpgroup consumes the k-tiles of the next work tile.
                 skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)

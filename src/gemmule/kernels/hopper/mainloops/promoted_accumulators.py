@@ -37,6 +37,8 @@ class PromotedFragments(NamedTuple):
     b: Any  #: Tuple of Tensor. B by stage, of each part of the columns.
     accumulators: Any  #: Tensor. The promoted ones, for all k-tiles.
     scales: Any = None  #: TileScales or None. Scales of A and B by blocks, for the tile.
+    narrow: Any = None  #: PromotedFragments or None. Those of tiles that have fewer columns.
+    columns: Any = None  #: Int32 or None. Columns that D has from the tile's first one on.
 
 
 class PromotedMainloop(Mainloop):
@@ -96,6 +98,13 @@ class PromotedMainloop(Mainloop):
         """
         self.order_barrier_wait(warpgroup_idx)
         fragments.accumulators.fill(0)
+        state = self.multiply_k_tiles(fragments, barriers, state, num_k_tiles, warpgroup_idx, release)
+        self.order_barrier_arrive(warpgroup_idx)
+        return state
+
+    @cute.jit
+    def multiply_k_tiles(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
+        """Multiply and promote k-tiles, and return the next state; parameters as of `multiply`."""
         count = cutlass.const_expr(self.k_tiles_of_iteration)
         ready = self.test_full(barriers, state)
         if cutlass.const_expr(count > 1):
@@ -107,7 +116,6 @@ class PromotedMainloop(Mainloop):
             num_k_tiles = num_k_tiles % count
         for _ in cutlass.range(num_k_tiles):
             state, ready = self.multiply_k_tile(fragments, 0, barriers, (state, ready), warpgroup_idx, release)
-        self.order_barrier_arrive(warpgroup_idx)
         return state
 
     @cute.jit

@@ -8,10 +8,13 @@ else each lane's cp.async arrive by themselves.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
+from cutlass.cute.nvgpu import warpgroup
 
 from gemmule.core.block_scales import BLOCK
 from gemmule.kernels.hopper.scale_stages import (
@@ -25,8 +28,11 @@ from gemmule.kernels.hopper.scale_stages import (
 )
 from gemmule.kernels.hopper.tile_config import MAX_OVERLAPPED_N, MMA_M
 from gemmule.kernels.parts.async_copy import copy_vector_async
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
-from .promoted_accumulators import PromotedMainloop, part_of
+from .operands import OperandStages
+from .pipeline import PipelineState
+from .promoted_accumulators import PromotedFragments, PromotedMainloop, part_of
 
 _WARP, _WARP_ROWS, _ROW_STEP, _BYTES = 32, MMA_M // 4, 8, 4
 #: K-tiles of an iteration, where registers suffice: ptxas promotes one while the next is multiplied.
@@ -59,16 +65,26 @@ class ScaledMainloop(PromotedMainloop):
         Lines of a block of A and of B: 1 or 128.
     tile_m, tile_n : int
         Rows and columns of a tile.
+    narrow_n : int
+        Columns of a tile at the right edge of D that has no more; 0 where all tiles are multiplied whole.
     """
 
     #: A release by each warp that has read scales.
     releasing = _WARP
 
     def __init__(
-        self, num_stages: int, stage_bytes: int, *, lines: tuple[int, int], tile_m: int, tile_n: int, **options: Any
+        self,
+        num_stages: int,
+        stage_bytes: int,
+        *,
+        lines: tuple[int, int],
+        tile_m: int,
+        tile_n: int,
+        narrow_n: int = 0,
+        **options: Any,
     ) -> None:
         super().__init__(num_stages, stage_bytes, tile_m=tile_m, tile_n=tile_n, **options)
-        self.lines = lines
+        self.lines, self.narrow_n = lines, narrow_n
         self.same_columns = same_columns(lines[1], tile_n)
         self.rows, self.stage_scales = scales_of_rows(lines[0], tile_m), stage_scales(lines, tile_m, tile_n)
         self.thread_columns = thread_columns(tile_n)
@@ -187,6 +203,50 @@ class ScaledMainloop(PromotedMainloop):
             rows = _rematerialisation_barrier(rows)
         return LaneScales(rows, stages + (self.rows + col))
 
+    def fragments(
+        self, operands: OperandStages, make_tiled_mma: Callable[..., Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
+    ) -> Any:
+        """Return `PromotedFragments`, and those of narrow tiles if there are any."""
+        own = super().fragments(operands, make_tiled_mma, smem_ab, warpgroup_idx, acc)
+        if not self.narrow_n:
+            return own
+        mma_init, mma_acc = (make_tiled_mma(self.narrow_n) for _ in range(2))
+        mma_init.set(warpgroup.Field.ACCUMULATE, False)
+        mma_acc.set(warpgroup.Field.ACCUMULATE, True)
+        part = mma_init.get_slice(warpgroup_idx * WARPGROUP)
+        _, _, k = operands.cta_tile_mnk
+        b = cute.local_tile(smem_ab[1], (self.narrow_n, k), (0, 0, None))
+        # The first columns' accumulators are a thread's first.
+        shape = mma_init.partition_shape_C((self.tile_m, self.narrow_n))
+        found = tuple(cute.make_tensor(x.iterator, cute.make_layout(shape)) for x in own.k_tile_accumulators)
+        narrow = PromotedFragments(
+            mma_init, mma_acc, found, own.a, (mma_init.make_fragment_B(part.partition_B(b)),), own.accumulators
+        )
+        return own._replace(narrow=narrow)
+
+    def of_tile(self, fragments: Any, mD: Any, coord: Any) -> Any:
+        """Return the fragments of a tile, with the columns that D has from its first one on."""
+        return fragments._replace(columns=mD.shape[1] - coord[1] * self.tile_n) if self.narrow_n else fragments
+
+    @cute.jit
+    def multiply_k_tiles(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
+        """Multiply and promote k-tiles as `PromotedMainloop` does, of a narrow tile with fewer columns."""
+        multiply = functools.partial(
+            PromotedMainloop.multiply_k_tiles, self, barriers=barriers, num_k_tiles=num_k_tiles,
+            warpgroup_idx=warpgroup_idx, release=release,
+        )  # fmt: skip
+        if cutlass.const_expr(self.narrow_n == 0):
+            state = multiply(fragments, state=state)
+        else:
+            stage, phase = state
+            narrow = fragments.narrow._replace(scales=fragments.scales)
+            if fragments.columns <= self.narrow_n:
+                stage, phase = multiply(narrow, state=PipelineState(stage, phase))
+            else:
+                stage, phase = multiply(fragments, state=PipelineState(stage, phase))
+            state = PipelineState(stage, phase)
+        return state
+
     def read_scales(self, fragments: Any, stage: Any) -> Any:
         """Return the scales of a full stage: of a thread's rows, times those of its columns if these are few."""
         rows, cols = (place + stage * self.stage_scales for place in fragments.scales)
@@ -196,7 +256,8 @@ class ScaledMainloop(PromotedMainloop):
             of_a = [_read(rows + step, 1)[0] for step in steps]
         else:
             of_a = [_read(rows + part, 1)[0] for part in range(parts) for _ in range(2)]
-        count = self.copied[1] // (1 if self.lines[1] == BLOCK else COL_THREADS)
+        # A thread has two rows of a part's accumulators.
+        count = self.copied[1] if self.lines[1] == BLOCK else cute.size(fragments.k_tile_accumulators[0]) // 2
         vector = next(size for size in (VECTOR, 2, 1) if count % size == 0)
         of_b = [x for first in range(0, count, vector) for x in _elements(cols + first, vector)]
         return [[a * b for b in of_b] for a in of_a] if self.lines[1] == BLOCK else (of_a, of_b)

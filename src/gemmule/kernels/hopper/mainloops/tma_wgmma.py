@@ -146,6 +146,11 @@ class Mainloop(Pipeline):
         """Return a warpgroup's fragments, as `OperandStages.fragments`; `make_tiled_mma` makes the instruction."""
         return operands.fragments(make_tiled_mma(), smem_ab, warpgroup_idx, acc)
 
+    def of_tile(self, fragments: Any, mD: Any, coord: Any) -> Any:
+        """Return the fragments of a tile of D; here all have the same."""
+        del mD, coord
+        return fragments
+
     @cute.jit
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release, during=None):
         """Multiply k-tiles as they arrive, in ping-pong within the order barrier; return the next state.
