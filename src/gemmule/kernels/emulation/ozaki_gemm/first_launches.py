@@ -13,7 +13,17 @@ from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import Buildable, KernelSpec, Signature
 from gemmule.kernels.emulation.guard import furthest_below, least_magnitude, least_share, sample_period
 from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS, word_param
-from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PAIR_CTAS, PAIR_LINES, PAIR_THREADS, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import (
+    EARLY_PERIOD,
+    LAUNCH_US,
+    PAIR_CTAS,
+    PAIR_LINES,
+    PAIR_PITCH,
+    PAIR_SIDE,
+    PAIR_THREADS,
+    THREADS,
+    ScalesConfig,
+)
 from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
 from gemmule.kernels.emulation.product_forms import (
     COMPLEX_FORMS,
@@ -43,7 +53,7 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     del config
     lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
     room = native_room(row_result(problem)[0])
-    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0)
+    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0, 0)
     sampling: tuple[Param, ...] = (
         TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
         ScalarParam("period", INT32, sample_period(problem.k)),
@@ -51,7 +61,9 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
         *(ScalarParam(f"word {number}", INT32, one) for number, one in enumerate(words)),
     )
     grid = (PAIR_CTAS, 1, 1)
-    shared = 3 * PAIR_THREADS // 32 * PAIR_LINES * FLOAT64.itemsize + 64
+    parts = PAIR_THREADS // 32 // PAIR_CTAS
+    doubles = 2 * PAIR_LINES * PAIR_PITCH + parts * (PAIR_LINES * PAIR_SIDE + PAIR_LINES + PAIR_SIDE)
+    shared = doubles * FLOAT64.itemsize + PAIR_SIDE * PAIR_SIDE // 8 + 64
     return Launch(
         grid=grid,
         block=(PAIR_THREADS, 1, 1),
@@ -62,6 +74,12 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     )
 
 
+def scales_ctas(lines: int, along: bool, config: ScalesConfig) -> int:
+    """Return the CTAs of an operand's lines: of K-major ones, of which some are first, a multiple."""
+    ctas = -(-lines // (config.together if along else config.across))
+    return -(-ctas // EARLY_PERIOD) * EARLY_PERIOD if along else ctas
+
+
 def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     """Return the launch recipe of the scales: a CTA for some contiguous lines."""
     params: list[Param] = []
@@ -69,7 +87,7 @@ def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     for operand, name, matrix in _lines(problem):
         params.append(TensorParam(operand, (matrix.cols, matrix.rows), (lead(matrix),)))
         params.append(TensorParam(f"scales of {name}", (matrix.rows,), ()))
-        ctas += -(-matrix.rows // (config.together if matrix.has_contiguous_rows else config.across))
+        ctas += scales_ctas(matrix.rows, matrix.has_contiguous_rows, config)
     if problem.precision is Precision.OZAKI:
         oriented, _, _ = row_result(problem)
         params.append(word_param(SHORTFALL))

@@ -57,6 +57,14 @@ def list_ordinary(scales: cute.Tensor, line: Any, side: Any, words: cute.Tensor)
         list_line(line, side, words)
 
 
+def least_rows(rows: Any) -> Any:
+    """Return of how many of a warp's rows a column must be small to be listed: half of 16, or of fewer at the end.
+
+    Of a single one it is the row.
+    """
+    return cutlass.max(2, cutlass.min(16, rows) // 2)
+
+
 class LeastMagnitude(ResidueProducts):
     """max(S, how many limits INFINITE_BITS - bits of A @ B exceeds): A (M, K, 1), B (N, K, 1) of float8_e5m2.
 
@@ -85,8 +93,11 @@ class LeastMagnitude(ResidueProducts):
             least = self.least_inside(gD, values, place, warpgroup_idx)
         words = cute.make_tensor(gD.iterator, cute.make_layout(SHORTFALL_WORDS))
         shortfall = self.shortfall(least, words)
-        if shortfall == NEVER and words[ROOM] > 0:
-            shortfall = self.shortfall(self.list_lines(gD.shape, words, values, place, warpgroup_idx, factors), words)
+        if shortfall == NEVER and words[ROOM] > 0 and not is_refused(words):
+            count = self.most_columns(gD.shape, words, values, (place, warpgroup_idx), factors)
+            if count <= words[ROOM + 1]:
+                least = self.list_lines(gD.shape, words, values, place, warpgroup_idx, factors)
+                shortfall = self.shortfall(least, words)
         if cute.arch.lane_idx() == 0 and shortfall > 0:
             cute.arch.atomic_max(gD.iterator, shortfall, sem="relaxed", scope="gpu")
 
@@ -97,6 +108,52 @@ class LeastMagnitude(ResidueProducts):
         for number in cutlass.range_constexpr(NEVER):
             found = number + 1 if below > words[LIMITS + number] else found
         return found
+
+    @cute.jit
+    def most_columns(self, shape, words, values: cute.Tensor, tile, scales):
+        """Return the most columns that a block of this warp's rows would list: to list one takes longer than to count.
+
+        As `list_lines` counts them.
+        """
+        ((m0, n0), warpgroup_idx), found = tile, Int32(0)
+        bound = (Int32(INFINITE_BITS) - words[LIMITS + NEVER - 1]).bitcast(Float32)
+        tid, _, _ = cute.arch.thread_idx()
+        warp, lane = tid % WARPGROUP // 32, tid % 32
+        fitting, same = self.ordinary_columns(scales[1], n0, shape[1]), Int32(_SAME) << lane % 4
+        for block in cutlass.range_constexpr(self.mma_tiles_m):
+            of_tile = block if cutlass.const_expr(self.pingpong) else warpgroup_idx + CONSUMERS * block
+            row, count = m0 + of_tile * MMA_M + warp * 16 + lane // 4, Int32(0)
+            fits = tuple(is_ordinary(scales[0], row + 8 * half, shape[0]) for half in range(2))
+            least = least_rows(shape[0] - row + lane // 4)
+            for n in cutlass.range_constexpr(self.tile_n // 8):
+                for v in cutlass.range_constexpr(2):
+                    lanes = Int32(0)
+                    for half in cutlass.range_constexpr(2):
+                        value = values[block * self.tile_n // 2 + 4 * n + 2 * half + v]
+                        lanes += cute.arch.popc(cute.arch.vote_ballot_sync(fits[half] and value < bound) & same)
+                    place = cutlass.const_expr(8 * (n % 4) + n // 4 % 4 * 2 + v)
+                    count += Int32(select_(lanes >= least, fitting[n // 16] >> place & 1, Int32(0)))
+            for bit in cutlass.range_constexpr(2):
+                # Lanes of four have other columns.
+                count = count + cute.arch.shuffle_sync_bfly(count, offset=2**bit)
+            found = cutlass.max(found, count)
+        return found
+
+    @cute.jit
+    def ordinary_columns(self, columns: cute.Tensor, n0, end):
+        """Return which of a lane's columns of a tile are ordinary: two bits for each 8, of 128 columns in a word.
+
+        Words have the bits of 8 columns 8 bits apart. All loads are issued before the first is used.
+        """
+        lane, words = cute.arch.lane_idx(), []
+        found = [is_ordinary(columns, n0 + 32 * number + lane, end) for number in range(self.tile_n // 32)]
+        for number in cutlass.range_constexpr(self.tile_n // 32):
+            own = (Int32(cute.arch.vote_ballot_sync(found[number])) >> 2 * (lane % 4) & 0x03030303) << number % 4 * 2
+            if cutlass.const_expr(number % 4 == 0):
+                words.append(own)
+            else:
+                words[-1] = words[-1] | own
+        return words
 
     @cute.jit
     def list_lines(self, shape, words, values: cute.Tensor, place, warpgroup_idx, scales):
@@ -139,8 +196,7 @@ class LeastMagnitude(ResidueProducts):
                 small = small & ~(1 << half)
             same = cute.arch.vote_ballot_sync((small & 1 << half) != 0) & _SAME << cute.arch.lane_idx() % 4
             lanes = lanes + cute.arch.popc(same)
-        # Of 16 rows, or fewer at the end; of a single one it is the row.
-        if lanes >= cutlass.max(2, cutlass.min(16, shape[0] - row + cute.arch.lane_idx() // 4) // 2):
+        if lanes >= least_rows(shape[0] - row + cute.arch.lane_idx() // 4):
             list_ordinary(columns, col, 1, words)
             small = Int32(0)
         return small
