@@ -108,7 +108,7 @@ def test_lines_that_are_compared_are_spread_over_the_matrix(order, k, rng):
 @pytest.mark.parametrize("order", ["CC", pytest.param("CF", marks=pytest.mark.slow)])
 def test_many_lines_among_the_first_refuse_the_product(order, rng):
     """Of 66 rows that may be native, 6 of the eighth that is measured first; all others of the rest."""
-    a, b = rng.random((2112, 16)), rng.random((16, 64))
+    a, b = rng.uniform(1, 2, (2112, 16)), rng.uniform(1, 2, (16, 64))
     early = [row for row in range(len(a)) if row // 2 % 8 == 0]
     rest = [row for row in range(len(a)) if row // 2 % 8]
 
