@@ -114,7 +114,8 @@ def runs_of(side: int, count: int, *, is_unseen: bool) -> list[tuple[int, int]]:
     if not is_unseen:
         return [(begin, count)]
     together = ScalesConfig().together
-    seen = {number * side // PAIR_SIDE for number in range(PAIR_SIDE)}
+    places = PAIR_SIDE // 2
+    seen = {number // 2 * side // places // 2 * 2 + number % 2 for number in range(PAIR_SIDE)}
     lines = [x for x in range(begin, side) if x not in seen and x // together % EARLY_PERIOD][:count]
     for line in lines:
         if found and line == sum(found[-1]):

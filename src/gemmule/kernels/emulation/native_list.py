@@ -23,15 +23,21 @@ def list_line(line: Any, side: Any, shortfall: cute.Tensor, is_early: Any = Fals
     Of the lines that are measured first, a share of all, the same share is refused, less a margin. Whether they are
     too many does not depend on the order of CTAs either.
     """
-    number, room = next_number(shortfall, LISTED + side), shortfall[ROOM + side]
-    if number < room:
-        listed(shortfall, side)[number] = line
-    else:
-        refuse(shortfall)
+    room = shortfall[ROOM + side]
+    write_line(line, side, next_number(shortfall, LISTED + side), shortfall)
     if Boolean(is_early) and room >= FEWEST_EARLY:
         number = next_number(shortfall, EARLY_LISTED + side)
         if number >= room * EARLY_SHARE[0] // EARLY_SHARE[1]:
             refuse(shortfall)
+
+
+@cute.jit
+def write_line(line: Any, side: Any, number: Any, shortfall: cute.Tensor):
+    """Write the `number`-th listed line; refuse the product where there is no room for it."""
+    if number < shortfall[ROOM + side]:
+        listed(shortfall, side)[number] = line
+    else:
+        refuse(shortfall)
 
 
 @cute.jit

@@ -6,9 +6,9 @@ Idea
     native kernel can compute beside the emulated product; where they are of two lines among 64, there are many.
 Change from the rung before
     One cluster, the first launch. It sets the guard's words, which all others of the guard raise, instead of a memset.
-    Each CTA reads samples of some rows and as many columns, and multiplies its rows with the columns of all.
+    Each CTA multiplies some samples of all of these rows and columns, and adds the sums of all CTAs for some pairs.
 Data movement
-    Samples of 64 rows and columns, in one round of loads up to K = 4096; columns from the other CTAs' shared memory.
+    Samples of 64 rows and columns, in one round of loads up to K = 8192; sums from the other CTAs' shared memory.
 Limits
     The launch, and the latency of memory.
 Sources
@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float64, Int32, Int64, cute
+from cutlass import Float64, Int32, Int64, cute, select_
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -28,8 +28,8 @@ from gemmule.kernels.emulation.guard import SAMPLE_RUN
 from gemmule.kernels.emulation.guard_words import NEVER, ROOM, SHORTFALL_WORDS
 from gemmule.kernels.emulation.moduli import real_of
 from gemmule.kernels.emulation.ozaki_config import (
+    FEWEST_EARLY,
     PAIR_CTAS,
-    PAIR_LINES,
     PAIR_PITCH,
     PAIR_SAMPLES,
     PAIR_SIDE,
@@ -42,13 +42,16 @@ from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 #: Between these squared norms are exact but for roundings, and so are products of two of them.
 _LEAST, _MOST = 2.0**-400, 2.0**400
-#: Parts of the samples that warps have, each of 8 lines; samples of an instruction, and instructions at once.
-_PARTS, _DEPTH, _STEPS = PAIR_THREADS // 32 // PAIR_LINES, 4, 8
-#: Doubles of a part of the sums: products of a CTA's rows with all columns, and squares of rows and of columns.
-_PRODUCTS = PAIR_LINES * PAIR_SIDE
-_SUMS = _PRODUCTS + PAIR_LINES + PAIR_SIDE
-#: Words of 32 bits, one a pair, of all CTAs, and how many lines refuse the product.
-_FOUND, _LINES = PAIR_SIDE * PAIR_SIDE // 32, 2
+#: Rows and columns of a product, samples of an instruction, and products of a warp: of its rows with two times columns.
+_SIDE, _DEPTH, _PRODUCTS = 8, 4, 2
+#: Warps that share a side of all pairs, and runs of samples that a CTA reads at a time.
+_ACROSS, _RUNS = PAIR_SIDE // (_SIDE * _PRODUCTS), PAIR_SAMPLES // SAMPLE_RUN
+#: Sums of a CTA: of all pairs, and squares of all lines; the pairs that it compares; a bit for each pair in words.
+_PAIRS = PAIR_SIDE * PAIR_SIDE
+_SUMS, _OWN, _FOUND = _PAIRS + 2 * PAIR_SIDE, _PAIRS // PAIR_CTAS, _PAIRS // 32
+#: Lines of a large matrix that refuse the product.
+_LINES = 2
+_MMA = double_mma_name(_SIDE, _DEPTH)
 
 
 class EarlyRefusal:
@@ -73,40 +76,49 @@ class EarlyRefusal:
         cute.arch.griddepcontrol_wait()
         cute.arch.griddepcontrol_launch_dependents()
         smem = SmemAllocator()
-        samples = smem.allocate_tensor(Float64, cute.make_layout(2 * PAIR_LINES * PAIR_PITCH), 16)
-        sums = smem.allocate_tensor(Float64, cute.make_layout((_SUMS, _PARTS)), 16)
+        samples = smem.allocate_tensor(Float64, cute.make_layout((PAIR_PITCH, PAIR_SIDE, 2)), 16)
+        sums = smem.allocate_tensor(Float64, cute.make_layout(_SUMS), 16)
         found = smem.allocate_tensor(Int32, cute.make_layout(_FOUND), 16)
         cta, _, _ = cute.arch.block_idx()
         tid, _, _ = cute.arch.thread_idx()
         if cta == 0 and tid == 0:
             for number in cutlass.range_constexpr(len(words)):
                 shortfall[number] = words[number]
-        self.add_samples((mA, mB), cta, period, samples, sums)
+        self.add_samples((mA, mB), (cta, period), samples, sums)
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+        total, squares = Float64(0.0), samples.iterator
+        if tid < _OWN:
+            total = self.sum_of_ctas(sums, cta * _OWN + tid)
+        elif tid < _OWN + 2 * PAIR_SIDE:
+            # The samples were read.
+            squares[tid - _OWN] = self.sum_of_ctas(sums, _PAIRS + tid - _OWN)
         cute.arch.sync_threads()
-        # Each warp has a row and half of the columns.
-        if tid < _PRODUCTS:
-            small = self.is_small(sums, (mA, mB), cta, share)
-            mask = cute.arch.vote_ballot_sync(small)
+        if tid < _OWN:
+            row, col = (cta * _OWN + tid) // PAIR_SIDE, tid % PAIR_SIDE
+            one, other = squares[row], squares[PAIR_SIDE + col]
+            # No comparison with NaN holds: lines that are not finite refuse nothing here.
+            fits = self.is_exact(one) and self.is_exact(other)
+            inside = self.line(mA, row) < mA.shape[1] and self.line(mB, col) < mB.shape[1]
+            mask = cute.arch.vote_ballot_sync(inside and fits and total * total < share * one * other)
             if tid % 32 == 0:
-                word = cta * (_PRODUCTS // 32) + tid // 32
-                store_word(cluster_address(found.iterator.toint() + 4 * word, Int32(0)), Int32(mask))
+                word = found.iterator.toint() + 4 * ((cta * _OWN + tid) // 32)
+                store_word(cluster_address(word, Int32(0)), Int32(mask))
+        # Others have read the sums of this CTA, which may leave, and written what they have found.
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
         if cta == 0 and tid < 32:
             self.decide(found, shortfall, words, mA.shape[1])
 
     @cute.jit
-    def is_small(self, sums: cute.Tensor, matrices, cta, share):
-        """Return whether a pair has too little of its norms' product."""
-        tid, _, _ = cute.arch.thread_idx()
-        row, col = tid // PAIR_SIDE, tid % PAIR_SIDE
-        places = tid, _PRODUCTS + row, _PRODUCTS + PAIR_LINES + col
-        total, one, other = (sum(sums[place, part] for part in range(1, _PARTS)) + sums[place, 0] for place in places)
-        # No comparison with NaN holds: lines that are not finite refuse nothing here.
-        fits = self.is_exact(one) and self.is_exact(other)
-        mA, mB = matrices
-        inside = self.line(mA, cta * PAIR_LINES + row) < mA.shape[1] and self.line(mB, col) < mB.shape[1]
-        return inside and fits and total * total < share * one * other
+    def sum_of_ctas(self, sums: cute.Tensor, number):
+        """Return a sum of all CTAs' samples."""
+        address = sums.iterator.toint() + 8 * number
+        values = [load_shared(Float64, cluster_address(address, Int32(cta)))[0] for cta in range(PAIR_CTAS)]
+        total = values[0]
+        for cta in cutlass.range_constexpr(1, PAIR_CTAS):
+            total = total + values[cta]
+        return total
 
     @cute.jit
     def decide(self, found: cute.Tensor, shortfall: cute.Tensor, words, rows):
@@ -115,7 +127,6 @@ class EarlyRefusal:
         for number in cutlass.range_constexpr(_FOUND // 32):
             any_of = any_of | found[32 * number + lane]
         if cute.arch.vote_any_sync(any_of != 0):
-            refused = words[ROOM] == 0 or words[ROOM + 1] == 0
             half = cutlass.max(2, cutlass.min(rows, PAIR_SIDE) // 2)
             low, high = Int32(0), Int32(0)
             for row in cutlass.range(PAIR_SIDE, unroll=1):
@@ -128,8 +139,13 @@ class EarlyRefusal:
                 row = 32 * number + lane
                 rest = found[2 * row] & ~Int32(whole[0]) | found[2 * row + 1] & ~Int32(whole[1])
                 others = others + cute.arch.popc(cute.arch.vote_ballot_sync(rest != 0))
-            if lane == 0 and (refused or columns >= _LINES or others >= _LINES):
+            if lane == 0 and (others >= self.too_many(words, 0) or columns >= self.too_many(words, 1)):
                 shortfall[0] = Int32(NEVER)
+
+    def too_many(self, words: Any, side: int) -> Any:
+        """Return how many lines refuse the product: a share of 64 of many lines, else more than there is room for."""
+        room = words[ROOM + side]
+        return select_(room >= FEWEST_EARLY, Int32(_LINES), room + 1)
 
     @cute.jit
     def is_exact(self, square: Any) -> Any:
@@ -137,74 +153,75 @@ class EarlyRefusal:
         return square > Float64(_LEAST) and square < Float64(_MOST)
 
     def line(self, mS: Any, number: Any) -> Any:
-        """Return a line, spread over the matrix; beyond it where there are fewer."""
-        return cutlass.max(Int32(Int64(number) * Int64(mS.shape[1]) // PAIR_SIDE), number)
+        """Return a line: two are contiguous, those spread over the matrix; beyond it where there are fewer."""
+        places = cutlass.const_expr(PAIR_SIDE // 2)
+        first = Int32(Int64(number // 2) * Int64(mS.shape[1]) // places) // 2 * 2
+        return cutlass.max(first + number % 2, number)
 
     @cute.jit
-    def add_samples(self, matrices, cta, period, samples: cute.Tensor, sums: cute.Tensor):
-        """Write sums of a warp's part of the samples: its CTA's rows by the columns of one CTA, and their squares."""
-        mA, mB = matrices
+    def add_samples(self, matrices, own, samples: cute.Tensor, sums: cute.Tensor):
+        """Write sums of magnitudes of all pairs, and of squares of all lines, over this CTA's samples."""
+        mA, _ = matrices
+        cta, period = own
         tid, _, _ = cute.arch.thread_idx()
-        lane, other, part = tid % 32, tid // 32 % PAIR_CTAS, tid // 32 // PAIR_CTAS
-        total = cute.make_rmem_tensor(cute.make_layout(2), Float64)
-        total.fill(0.0)
-        one, two = Float64(0.0), Float64(0.0)
-        count = cute.ceil_div(mA.shape[0], SAMPLE_RUN * period) * SAMPLE_RUN
-        own = samples.iterator + lane // _DEPTH * PAIR_PITCH + part * (PAIR_SAMPLES // _PARTS) + lane % _DEPTH
-        there = cluster_address(own.toint() + 8 * PAIR_LINES * PAIR_PITCH, Int32(other))
-        for first in cutlass.range(0, count, PAIR_SAMPLES, unroll=1):
-            self.load_samples((mA, mB), cta, (first, period), samples)
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
-            for step in cutlass.range(PAIR_SAMPLES // _PARTS // (_DEPTH * _STEPS), unroll=1):
-                x, y = (cute.make_rmem_tensor(cute.make_layout(_STEPS), Float64) for _ in range(2))
-                for e in cutlass.range_constexpr(_STEPS):
-                    place = (step * _STEPS + e) * _DEPTH
-                    x[e] = (own + place).load()
-                    (y[e],) = load_shared(Float64, there + 8 * place)
-                for e in cutlass.range_constexpr(_STEPS):
-                    mma_sync(_MMA, total, (x[e],), (y[e],))
-                    one, two = one + x[e] * x[e], two + y[e] * y[e]
-            # Others have read what this CTA writes next, or leaves.
-            cute.arch.cluster_arrive()
-            cute.arch.cluster_wait()
-        for bit in cutlass.range_constexpr(2):
-            one = one + cute.arch.shuffle_sync_bfly(one, offset=2**bit)
-            two = two + cute.arch.shuffle_sync_bfly(two, offset=2**bit)
-        row = lane // _DEPTH
-        for v in cutlass.range_constexpr(2):
-            sums[row * PAIR_SIDE + other * PAIR_LINES + 2 * (lane % _DEPTH) + v, part] = total[v]
-        if lane % _DEPTH == 0:
-            sums[_PRODUCTS + PAIR_LINES + other * PAIR_LINES + row, part] = two
-            if other == 0:
-                sums[_PRODUCTS + row, part] = one
+        lane, row, col = tid % 32, tid // 32 // _ACROSS * _SIDE, tid // 32 % _ACROSS * (_SIDE * _PRODUCTS)
+        line, first = lane // _DEPTH, lane % _DEPTH
+        totals = cute.make_rmem_tensor(cute.make_layout((2, _PRODUCTS)), Float64)
+        squares = cute.make_rmem_tensor(cute.make_layout(1 + _PRODUCTS), Float64)
+        totals.fill(0.0)
+        squares.fill(0.0)
+        runs = cute.ceil_div(mA.shape[0], SAMPLE_RUN * period)
+        for begin in cutlass.range(cta * _RUNS, runs, PAIR_CTAS * _RUNS, unroll=1):
+            self.load_samples(matrices, (begin, period), samples)
+            cute.arch.sync_threads()
+            for step in cutlass.range_constexpr(PAIR_SAMPLES // _DEPTH):
+                k = _DEPTH * step + first
+                x = samples[k, row + line, 0]
+                squares[0] = squares[0] + x * x
+                for number in cutlass.range_constexpr(_PRODUCTS):
+                    y = samples[k, col + _SIDE * number + line, 1]
+                    squares[1 + number] = squares[1 + number] + y * y
+                    mma_sync(_MMA, totals[None, number], (x,), (y,))
+            # Read before they are written again.
+            cute.arch.sync_threads()
+        for number in cutlass.range_constexpr(_PRODUCTS):
+            for v in cutlass.range_constexpr(2):
+                place = (row + line) * PAIR_SIDE + col + _SIDE * number + 2 * first + v
+                sums[place] = totals[v, number]
+        for number in cutlass.range_constexpr(1 + _PRODUCTS):
+            for bit in cutlass.range_constexpr(2):
+                squares[number] = squares[number] + cute.arch.shuffle_sync_bfly(squares[number], offset=2**bit)
+        # All warps of a side have the same.
+        if first == 0 and col == 0:
+            sums[_PAIRS + row + line] = squares[0]
+        if first == 0 and row == 0:
+            for number in cutlass.range_constexpr(_PRODUCTS):
+                sums[_PAIRS + PAIR_SIDE + col + _SIDE * number + line] = squares[1 + number]
 
     @cute.jit
-    def load_samples(self, matrices, cta, places, samples: cute.Tensor):
-        """Load magnitudes of samples of this CTA's rows and columns into shared memory, zeros behind the last one."""
-        first, period = places
+    def load_samples(self, matrices, places, samples: cute.Tensor):
+        """Load magnitudes of some runs of all lines into shared memory, zeros behind the last one.
+
+        A warp loads those of two contiguous lines of each matrix, contiguous in memory or in sectors.
+        """
+        begin, period = places
         tid, _, _ = cute.arch.thread_idx()
-        own, begin = tid // 32 % PAIR_LINES, tid // 32 // PAIR_LINES * (PAIR_SAMPLES // _PARTS) + tid % 32
-        each = cutlass.const_expr(PAIR_SAMPLES // _PARTS // 32)
-        values = cute.make_rmem_tensor(cute.make_layout((each, 2)), Float64)
+        own, inside = tid // 32 * 2 + tid % 2, tid % 32 // 2
+        values = cute.make_rmem_tensor(cute.make_layout((_RUNS, 2)), Float64)
         values.fill(0.0)
         for side in cutlass.range_constexpr(2):
             mS = matrices[side]
-            line = self.line(mS, cta * PAIR_LINES + own)
+            line = self.line(mS, own)
             if line < mS.shape[1]:
-                for e in cutlass.range_constexpr(each):
-                    number = first + begin + 32 * e
-                    k = number // SAMPLE_RUN * (SAMPLE_RUN * period) + number % SAMPLE_RUN
+                for run in cutlass.range_constexpr(_RUNS):
+                    k = (begin + run) * (SAMPLE_RUN * period) + inside
                     if k < mS.shape[0]:
                         element = mS[k, line]
-                        values[e, side] = element if cutlass.const_expr(self.is_double) else Float64(element)
+                        values[run, side] = element if cutlass.const_expr(self.is_double) else Float64(element)
         for side in cutlass.range_constexpr(2):
-            for e in cutlass.range_constexpr(each):
-                place = (side * PAIR_LINES + own) * PAIR_PITCH + begin + 32 * e
-                samples[place] = cutlass.max(values[e, side], -values[e, side])
-
-
-_MMA = double_mma_name(8, _DEPTH)
+            for run in cutlass.range_constexpr(_RUNS):
+                value = values[run, side]
+                samples[run * SAMPLE_RUN + inside, own, side] = cutlass.max(value, -value)
 
 
 def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:

@@ -17,7 +17,6 @@ from gemmule.kernels.emulation.ozaki_config import (
     EARLY_PERIOD,
     LAUNCH_US,
     PAIR_CTAS,
-    PAIR_LINES,
     PAIR_PITCH,
     PAIR_SIDE,
     PAIR_THREADS,
@@ -61,8 +60,7 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
         *(ScalarParam(f"word {number}", INT32, one) for number, one in enumerate(words)),
     )
     grid = (PAIR_CTAS, 1, 1)
-    parts = PAIR_THREADS // 32 // PAIR_CTAS
-    doubles = 2 * PAIR_LINES * PAIR_PITCH + parts * (PAIR_LINES * PAIR_SIDE + PAIR_LINES + PAIR_SIDE)
+    doubles = PAIR_SIDE * (2 * PAIR_PITCH + PAIR_SIDE + 2)
     shared = doubles * FLOAT64.itemsize + PAIR_SIDE * PAIR_SIDE // 8 + 64
     return Launch(
         grid=grid,

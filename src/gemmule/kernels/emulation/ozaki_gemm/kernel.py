@@ -42,8 +42,9 @@ from .magnitudes import Magnitudes
 
 # The largest exponent whose reciprocal is a normal number.
 _MOST = 2044
-#: Rounds of loads between two looks at whether the product is refused.
-_ROUNDS = 4
+#: Rounds of loads between two looks at whether the product is refused, of K-major lines, and of MN-major ones, which
+#: take many.
+_ROUNDS, _ROUNDS_ACROSS = 4, 1
 #: Rounds before the wait for pairs of lines: about as long as these take, as a product refused by them reads in vain.
 _EARLY_ROUNDS = 2
 #: Places among the exponents in shared memory: the lines' scales, and which of them are listed.
@@ -234,7 +235,7 @@ class OzakiScales:
         )
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         total, exponent, refused = Float64(0.0), Int32(1), Boolean(False)
-        span, begun = cutlass.const_expr(step * ahead * _ROUNDS), 0
+        span, begun = cutlass.const_expr(step * ahead * (_ROUNDS if form[1] else _ROUNDS_ACROSS)), 0
         if cutlass.const_expr(self.guarded):
             begun = cutlass.const_expr(step * ahead * _EARLY_ROUNDS)
             until = cutlass.min(length, begun)
