@@ -17,8 +17,7 @@ from gemmule.kernels.emulation.ozaki_config import (
     EARLY_PERIOD,
     LAUNCH_US,
     PAIR_CTAS,
-    PAIR_PITCH,
-    PAIR_SIDE,
+    PAIR_LINES,
     PAIR_THREADS,
     THREADS,
     ScalesConfig,
@@ -52,7 +51,7 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     del config
     lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
     room = native_room(row_result(problem)[0])
-    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0, 0)
+    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0, 0, 0)
     sampling: tuple[Param, ...] = (
         TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
         ScalarParam("period", INT32, sample_period(problem.k)),
@@ -60,8 +59,7 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
         *(ScalarParam(f"word {number}", INT32, one) for number, one in enumerate(words)),
     )
     grid = (PAIR_CTAS, 1, 1)
-    doubles = PAIR_SIDE * (2 * PAIR_PITCH + PAIR_SIDE + 2)
-    shared = doubles * FLOAT64.itemsize + PAIR_SIDE * PAIR_SIDE // 8 + 64
+    shared = 3 * PAIR_THREADS // 32 * PAIR_LINES * FLOAT64.itemsize + 64
     return Launch(
         grid=grid,
         block=(PAIR_THREADS, 1, 1),
