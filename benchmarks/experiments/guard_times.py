@@ -1,13 +1,13 @@
 """Times of squares by the guard's parts: emulated, refused by the guard, the guard alone, native, cuBLASLt.
 
 Ordinary inputs are normal numbers. Those that the guard refuses are spread over 2**200, which it sees in few lines, or
-have a large element in more rows than it computes natively, which it does not (refused late), or as many pairs of lines
-whose sum of magnitudes is small, which only the product of magnitudes shows (refused last). With a large element in
-``--lines`` rows (1) the product is emulated but for these. Times are of CUDA graphs over rotating buffers, interleaved:
-those of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the clock for what comes
-after it. The native kernel is timed for each of the inputs, on which its power depends too. What the choice between
-emulation and the native kernel is fitted to. ``--refusals`` times late and last refusals only, so many times in turns
-with the native kernel and cuBLASLt. Needs a Hopper GPU, PyTorch and the compiler.
+have a large element in more contiguous rows than it computes natively (refused late), or as many pairs of lines whose
+sum of magnitudes is small (refused last). Unseen are late ones without the rows that are measured before others. With a
+large element in ``--lines`` rows (1) the product is emulated but for these. Times are of CUDA graphs over rotating
+buffers, interleaved: those of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the
+clock for what comes after it. The native kernel is timed for each of the inputs, on which its power depends too. What
+the choice between emulation and the native kernel is fitted to. ``--refusals`` times ordinary inputs and refusals only,
+so many times in turns with the native kernel and cuBLASLt. Needs a Hopper GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.emulation.decision import WORDS, decision_choice
 from gemmule.kernels.emulation.guard import NATIVE_SHARE
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as OZAKI_COMPLEX
+from gemmule.kernels.emulation.ozaki_config import EARLY_PERIOD, ScalesConfig
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI
 from gemmule.kernels.float64.gemm.spec import SPEC as NATIVE
 from gemmule.lab.experiment import experiment
@@ -62,8 +63,12 @@ _ALGORITHMS = 4
 #: Powers of two of the inputs that the guard refuses, the large element, and small ones; seconds of load before the
 #: first product.
 _SPAN, _LARGE, _SMALL, _WARM_UP = 100, 2.0**80, 2.0**-60, 1.5
-#: What is timed of late and last refusals: the guard, and the whole product between the native kernel before and after.
-_GUARDS, _REFUSALS = ("guard_late", "guard_last"), ("native_late", "refused_late", "refused_last", "native_last")
+#: Inputs, and those that the guard refuses.
+_INPUTS = ("unseen", "refused", "late", "last", "lines")
+_REFUSED = ("refused", "late", "last", "unseen")
+#: What is timed of refusals: the guard, and the whole product between the native kernel before and after.
+_GUARDS = tuple(f"guard_{inputs}" for inputs in _REFUSED)
+_REFUSALS = ("native_late", "refused", *(f"refused_{inputs}" for inputs in _REFUSED[1:]), "native_last")
 
 
 def problem_of(side: int, dtype: str) -> GemmProblem:
@@ -84,19 +89,15 @@ def choices_of(problem: GemmProblem, device: Any) -> dict[str, tuple[GemmProblem
         (plain, Choice(native_spec, native[0], gpu=rates)),
     )
     found = {"emulated": guarded, "native": alone, "guard": (problem, decision_choice(problem, rates))}
-    for inputs, whole in (
-        ("refused", "refused"),
-        ("late", "refused_late"),
-        ("last", "refused_last"),
-        ("lines", "emulated_lines"),
-    ):
+    for inputs in _INPUTS:
+        whole = {"refused": "refused", "lines": "emulated_lines"}.get(inputs, f"refused_{inputs}")
         found |= {f"guard_{inputs}": found["guard"], whole: guarded, f"native_{inputs}": alone}
     return found
 
 
 def inputs_of(name: str) -> str:
     """Return the name of the inputs of what is timed."""
-    return next((inputs for inputs in ("refused", "late", "last", "lines") if name.endswith(inputs)), "emulated")
+    return next((inputs for inputs in _INPUTS if name.endswith(inputs)), "emulated")
 
 
 def spread(pool: Pool, dtype: str) -> None:
@@ -107,9 +108,24 @@ def spread(pool: Pool, dtype: str) -> None:
     torch.cuda.synchronize()
 
 
+def runs_of(side: int, count: int, *, is_unseen: bool) -> list[tuple[int, int]]:
+    """Return runs of lines that are changed, first ones and sizes: one, or those that are not measured first."""
+    begin, found = side // 2 + 37, list[tuple[int, int]]()
+    if not is_unseen:
+        return [(begin, count)]
+    together = ScalesConfig().together
+    lines = [x for x in range(begin, side) if x // together % EARLY_PERIOD][:count]
+    for line in lines:
+        if found and line == sum(found[-1]):
+            found[-1] = found[-1][0], found[-1][1] + 1
+        else:
+            found.append((line, 1))
+    return found
+
+
 @contextlib.contextmanager
 def changed(pool: Pool, operands: Operands, problem: GemmProblem, inputs: str, count: int) -> Iterator[None]:
-    """Make inputs of ordinary ones: in no line and at no place along K that the guard's first look reads.
+    """Make inputs of ordinary ones: at no place along K that the guard's first look reads.
 
     For late ones an element in each of `count` rows of A is large, for those of lines too; for last ones half of the
     rows is small, and the other half of as many columns of B.
@@ -118,12 +134,13 @@ def changed(pool: Pool, operands: Operands, problem: GemmProblem, inputs: str, c
     for index in range(operands.sets):
         places = operands.addresses(index)
         a, b = (pool.view(pool.inputs, x, places[name]) for name, x in (("a", problem.a), ("b", problem.b)))
-        rows = a[side // 2 + 37 :][:count]
-        if inputs == "last":
-            parts += [(rows[:, side // 2 :], _SMALL), (b[: side // 2, side // 2 + 37 :][:, :count], _SMALL)]
-        else:
-            place = side // 48 * 16 + 16 * (side // 48 % 2 == 0)
-            parts.append((rows[:, place : place + 1], _LARGE))
+        for first, size in runs_of(side, count, is_unseen=inputs == "unseen"):
+            lines = slice(first, first + size)
+            if inputs == "last":
+                parts += [(a[lines, side // 2 :], _SMALL), (b[: side // 2, lines], _SMALL)]
+            else:
+                place = side // 48 * 16 + 16 * (side // 48 % 2 == 0)
+                parts.append((a[lines, place : place + 1], _LARGE))
     for part, factor in parts:
         part.mul_(factor)
     torch.cuda.synchronize()
@@ -140,7 +157,7 @@ def measured(
     """Return the record of a square."""
     choices, works, refusals = choices_of(problem, get_device()), dict[str, Any](), given.refusals
     if refusals:
-        choices = {name: choices[name] for name in (*_GUARDS, *_REFUSALS)}
+        choices = {name: choices[name] for name in ("emulated", *_GUARDS, *_REFUSALS)}
     ready = set[str]()
     with contextlib.ExitStack() as stack:
         for name, (product, choice) in choices.items():
@@ -149,7 +166,7 @@ def measured(
             workspaces = stack.enter_context(gpu.workspaces())
             sets = max(1, math.ceil(2 * gpu.l2_bytes / problem.bytes_min))
             operands = Operands(product, sets, pool.inputs.data_ptr(), pool.outputs.data_ptr(), workspaces)
-            if inputs in ("late", "last", "lines") and inputs not in ready:
+            if inputs not in ("emulated", "refused") and inputs not in ready:
                 count = given.lines if inputs == "lines" else problem.m // NATIVE_SHARE + 1
                 stack.enter_context(changed(pool, operands, product, inputs, count))
                 ready.add(inputs)
@@ -189,7 +206,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=KERNELS, default="float64")
     parser.add_argument("--sides", type=int, nargs="*")
-    parser.add_argument("--refusals", type=int, default=0, help="time refusals only, so many times beside cuBLASLt")
+    parser.add_argument("--refusals", type=int, default=0, help="refusals only, so many times beside cuBLASLt")
     parser.add_argument(
         "--lines", type=int, default=1, help="rows with a large element, which the native kernel computes"
     )
@@ -200,7 +217,7 @@ def main() -> None:
         str(job): job
         for problem in problems
         for name, (product, choice) in choices_of(problem, device).items()
-        if not given.refusals or name in (*_GUARDS, *_REFUSALS)
+        if not given.refusals or name in ("emulated", *_GUARDS, *_REFUSALS)
         for job in jobs_of(product, choice, device.arch)
     }
     for job, result in compile_all(jobs.values()):
@@ -209,12 +226,11 @@ def main() -> None:
     command = f"python benchmarks/experiments/guard_times.py --dtype {given.dtype} --refusals {given.refusals}"
     block = experiment(command, device.pci_bus_id)
     with RecordFile(given.record, block) as file, bench_gpu() as gpu, gpu.cublaslt() as lt:
-        kinds = ("late", "last") if given.refusals else ("emulated", "refused", "late", "last", "lines")
+        kinds = ("emulated", *(_REFUSED if given.refusals else _INPUTS))
         pools, timer = {name: Pool() for name in kinds}, Timer(gpu)
         for pool in pools.values():
             pool.fill(given.dtype)
-        if not given.refusals:
-            spread(pools["refused"], given.dtype)
+        spread(pools["refused"], given.dtype)
         warm, short = time.time(), argparse.Namespace(refusals=min(given.refusals, 1), lines=given.lines)
         while time.time() - warm < _WARM_UP:
             measured(gpu, lt, timer, pools, problems[-1], short)

@@ -57,8 +57,8 @@ def one_pair(rng, a, b):
     a[i, 7:9], b[7:10, j] = (2.0**-70, 1), (1, 0, 1)
 
 
-def large_along_k(which):
-    """One place along K where an operand is large, and two lines of the other one are zero."""
+def large_along_k(which, lines=(5, 68)):
+    """One place along K where an operand is large, and some lines of the other one are zero."""
 
     def change(rng, a, b):
         del rng
@@ -67,7 +67,7 @@ def large_along_k(which):
         # Not so small that another number of moduli is due: only lines of zeros there are.
         a[:, 9] += np.copysign(2.0**60, a[:, 9])
         b[9] += np.copysign(1, b[9])
-        b[9, [5, 68]] = 0
+        b[9, list(lines)] = 0
 
     return change
 
@@ -88,6 +88,7 @@ INPUTS = {
     "one pair": (one_pair, "1 row"),
     "large along K of A": (large_along_k("a"), "2 columns"),
     "large along K of B": (large_along_k("b"), "2 rows"),
+    "more columns of zeros along K of A than there is room": (large_along_k("a", (5, 33, 68)), "all"),
     "more rows than there is room": (lambda rng, a, b: a.__setitem__((slice(0, 100, 25), 1), np.nan), "all"),
     "more columns than there is room": (lambda rng, a, b: b.__setitem__((1, slice(0, 60, 20)), np.nan), "all"),
 }

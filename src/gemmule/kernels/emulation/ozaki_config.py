@@ -17,6 +17,9 @@ LINES = 32
 PITCH = SLICE + 1
 #: CTAs, one cluster, and threads that compare lines of A and of B, and how many of each a CTA compares.
 PAIR_CTAS, PAIR_THREADS, PAIR_LINES = 8, 1024, 4
+#: One of so many CTAs of K-major lines measures first. The share of the room for listed lines that theirs may take, and
+#: the least room where that is a fair sample.
+EARLY_PERIOD, EARLY_SHARE, FEWEST_EARLY = 8, (3, 32), 64
 #: Most CTAs of residues, and of the reconstruction: where these are not needed, each costs time to return.
 RESIDUES_CTAS, RECONSTRUCTION_CTAS = 32 * SMS, 8 * SMS
 #: Side of a square of complex elements that a CTA copies.

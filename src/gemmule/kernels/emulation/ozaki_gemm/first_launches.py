@@ -14,7 +14,14 @@ from gemmule.core.spec import Buildable, Signature
 from gemmule.kernels.emulation.guard import furthest_below, least_magnitude, least_share, sample_period
 from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS, word_param
 from gemmule.kernels.emulation.launch_spec import emulation_spec, launch_us
-from gemmule.kernels.emulation.ozaki_config import PAIR_CTAS, PAIR_LINES, PAIR_THREADS, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import (
+    EARLY_PERIOD,
+    PAIR_CTAS,
+    PAIR_LINES,
+    PAIR_THREADS,
+    THREADS,
+    ScalesConfig,
+)
 from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
 from gemmule.kernels.emulation.product_forms import (
     COMPLEX_FORMS,
@@ -43,7 +50,7 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     del config
     lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
     room = native_room(row_result(problem)[0])
-    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0)
+    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0, 0, 0)
     sampling: tuple[Param, ...] = (
         TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
         ScalarParam("period", INT32, sample_period(problem.k)),
@@ -62,6 +69,12 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     )
 
 
+def scales_ctas(lines: int, along: bool, config: ScalesConfig) -> int:
+    """Return the CTAs of an operand's lines: of K-major ones, of which some are first, a multiple."""
+    ctas = -(-lines // (config.together if along else config.across))
+    return -(-ctas // EARLY_PERIOD) * EARLY_PERIOD if along else ctas
+
+
 def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     """Return the launch recipe of the scales: a CTA for some contiguous lines."""
     params: list[Param] = []
@@ -69,7 +82,7 @@ def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     for operand, name, matrix in _lines(problem):
         params.append(TensorParam(operand, (matrix.cols, matrix.rows), (lead(matrix),)))
         params.append(TensorParam(f"scales of {name}", (matrix.rows,), ()))
-        ctas += -(-matrix.rows // (config.together if matrix.has_contiguous_rows else config.across))
+        ctas += scales_ctas(matrix.rows, matrix.has_contiguous_rows, config)
     if problem.precision is Precision.OZAKI:
         oriented, _, _ = row_result(problem)
         params.append(word_param(SHORTFALL))

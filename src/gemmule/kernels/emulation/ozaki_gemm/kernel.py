@@ -22,8 +22,10 @@ Sources
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
-from cutlass import Boolean, Float64, Int32, Int64, cute
+from cutlass import Boolean, Float64, Int32, Int64, cute, select_
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
@@ -31,7 +33,7 @@ from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, bias
 from gemmule.kernels.emulation.guard import ZERO_LINE
 from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.native_list import is_refused, list_line
-from gemmule.kernels.emulation.ozaki_config import NOT_EMULATED, PARTS, THREADS, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import EARLY_PERIOD, NOT_EMULATED, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
@@ -40,8 +42,9 @@ from .magnitudes import Magnitudes
 
 # The largest exponent whose reciprocal is a normal number.
 _MOST = 2044
-#: Rounds of loads between two looks at whether the product is refused.
-_ROUNDS = 4
+#: Rounds of loads between two looks at whether the product is refused, of K-major lines, and of MN-major ones, which
+#: take many.
+_ROUNDS, _ROUNDS_ACROSS = 4, 1
 #: Rounds before the wait for pairs of lines: about as long as these take, as a product refused by them reads in vain.
 _EARLY_ROUNDS = 2
 #: Places among the exponents in shared memory: the lines' scales, and which of them are listed.
@@ -98,25 +101,44 @@ class OzakiScales:
 
     @cute.jit
     def measure_line(self, a, b, guard, shared, cta):
-        """Measure a line of A or of B, or several contiguous ones; each is given with its scales and magnitudes."""
-        # CTAs with several lines take longer: they are first.
+        """Measure a line of A or of B, or several contiguous ones; each is given with its scales and magnitudes.
+
+        CTAs with MN-major lines take longer: they are first. Then come some of the others, evenly spread, so that many
+        lines that cannot be scaled refuse the product before all are measured.
+        """
         side = cutlass.const_expr(1 if self.along[0] and not self.along[1] else 0)
         first, second = (b, a) if cutlass.const_expr(side) else (a, b)
-        firsts = cute.ceil_div(first[0].shape[1], self.lines(side))
-        if cta < firsts:
-            self.measure(first, guard, shared, cta, side)
+        firsts, seconds = self.early_ctas(first[0], side), self.early_ctas(second[0], 1 - side)
+        every = firsts * EARLY_PERIOD if cutlass.const_expr(self.along[side]) else firsts
+        is_late = cta >= firsts + seconds
+        if cta < firsts or (is_late and cta < every + seconds):
+            own = cta - select_(is_late, seconds, Int32(0))
+            self.measure(first, guard, shared, self.spread(own, firsts, side), side)
         else:
-            self.measure(second, guard, shared, cta - firsts, 1 - side)
+            own = cta - select_(is_late, every, firsts)
+            self.measure(second, guard, shared, self.spread(own, seconds, 1 - side), 1 - side)
+
+    @cute.jit
+    def early_ctas(self, mS: cute.Tensor, side: cutlass.Constexpr[int]):
+        """Return how many CTAs of an operand are among the first."""
+        ctas = cute.ceil_div(mS.shape[1], self.lines(side))
+        return cute.ceil_div(ctas, EARLY_PERIOD) if cutlass.const_expr(self.along[side]) else ctas
+
+    def spread(self, cta: Any, early: Any, side: int) -> tuple[Any, Any]:
+        """Return which lines of an operand its CTA measures, and whether these are among the first of many."""
+        if self.along[side]:
+            return cta % early * EARLY_PERIOD + cta // early, cta < early
+        return cta, False
 
     def lines(self, side: int) -> int:
         """Return how many lines of A (`side` 0) or B a CTA measures."""
         return self.together if self.along[side] else self.across
 
     @cute.jit
-    def measure(self, matrices, guard, shared, cta, side: cutlass.Constexpr[int]):
-        """Add the squares of some contiguous lines, in units of each one's largest exponent."""
+    def measure(self, matrices, guard, shared, group, side: cutlass.Constexpr[int]):
+        """Add the squares of a group of contiguous lines, in units of each one's largest exponent."""
         mS, scales, _ = matrices
-        sums, exponents = shared
+        (sums, exponents), (cta, is_early) = shared, group
         tid, _, _ = cute.arch.thread_idx()
         along, lines = cutlass.const_expr(self.along[side]), cutlass.const_expr(self.lines(side))
         if cutlass.const_expr(self.guarded):
@@ -126,7 +148,7 @@ class OzakiScales:
         step = cutlass.const_expr(THREADS // lines)
         # Contiguous threads have contiguous elements, of a K-major line or of as many others.
         inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
-        own = (cta * lines + inside, exponents.iterator + _LISTED + inside, side)
+        own = (cta * lines + inside, exponents.iterator + _LISTED + inside, (side, is_early))
         total, exponent, refused = self.sum_of_squares(mS, own, guard, first, (step, along))
         of_warp = cutlass.const_expr(1 if along else lines)
         total, exponent = self.warp_sum(total, exponent, of_warp)
@@ -142,19 +164,19 @@ class OzakiScales:
             if cutlass.const_expr(self.guarded):
                 # Other elements than those that are read now.
                 exponents[_SCALES + tid] = found
-                self.list_once(exponent == SPECIAL, (line, exponents.iterator + _LISTED + tid, side), guard[0])
+                self.list_once(exponent == SPECIAL, (line, exponents.iterator + _LISTED + tid, own[2]), guard[0])
         if cutlass.const_expr(self.guarded):
             if tid == 0:
                 exponents[THREADS - 1] = Int32(refused)
             cute.arch.sync_threads()
             # What one thread has seen, as all of the CTA must take the same way.
             if exponents[THREADS - 1] == 0:
-                self.encode(matrices, guard, exponents, cta * lines, side)
+                self.encode(matrices, guard, exponents, (cta * lines, is_early), side)
 
     @cute.jit
-    def encode(self, matrices, guard, words, first, side: cutlass.Constexpr[int]):
+    def encode(self, matrices, guard, words, group, side: cutlass.Constexpr[int]):
         """Encode samples of lines, and list those whose samples are all small."""
-        mS, scales, mE = matrices
+        (mS, scales, mE), (first, is_early) = matrices, group
         tid, _, _ = cute.arch.thread_idx()
         lines, forms = cutlass.const_expr(self.lines(side)), cutlass.const_expr(self.forms[side])
         columns = cutlass.const_expr(lines * forms)
@@ -171,7 +193,7 @@ class OzakiScales:
             if largest < guard[2]:
                 self.magnitudes.fill(mE, first * forms + tid)
                 scales[first + tid // forms] = Int32(NOT_EMULATED)
-                list_line(first + tid // forms, side, guard[0])
+                list_line(first + tid // forms, side, guard[0], is_early)
 
     @cute.jit
     def warp_sum(self, total, exponent, lines: cutlass.Constexpr[int]):
@@ -213,7 +235,7 @@ class OzakiScales:
         )
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         total, exponent, refused = Float64(0.0), Int32(1), Boolean(False)
-        span, begun = cutlass.const_expr(step * ahead * _ROUNDS), 0
+        span, begun = cutlass.const_expr(step * ahead * (_ROUNDS if form[1] else _ROUNDS_ACROSS)), 0
         if cutlass.const_expr(self.guarded):
             begun = cutlass.const_expr(step * ahead * _EARLY_ROUNDS)
             until = cutlass.min(length, begun)
@@ -261,12 +283,12 @@ class OzakiScales:
 
     @cute.jit
     def list_once(self, is_special, own, shortfall: cute.Tensor):
-        """List a line with a number that is not finite, by the first of its threads: line, its mark, and side."""
-        line, mark, side = own
+        """List a line with a number that is not finite, by the first of its threads: line, its mark, and its kind."""
+        line, mark, (side, is_early) = own
         if is_special:
             before = cute.arch.atomic_exch(mark, Int32(1), sem="relaxed", scope="cta")
             if before == 0:
-                list_line(line, side, shortfall)
+                list_line(line, side, shortfall, is_early)
 
     @cute.jit
     def scale(self, total, exponent):

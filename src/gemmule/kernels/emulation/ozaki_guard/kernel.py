@@ -27,8 +27,8 @@ from cutlass import Float32, Int32, cute, select_
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.guard import INFINITE_BITS, ZERO_LINE
-from gemmule.kernels.emulation.guard_words import LIMITS, NEVER, ROOM, SHORTFALL_WORDS
-from gemmule.kernels.emulation.native_list import is_refused, list_line
+from gemmule.kernels.emulation.guard_words import LIMITS, LISTED, NEVER, ROOM, SHORTFALL_WORDS
+from gemmule.kernels.emulation.native_list import is_refused, write_line
 from gemmule.kernels.emulation.ozaki_config import LISTED_LATE, ProductsConfig
 from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts, first_matrices
 from gemmule.kernels.hopper.mainloops.operands import flat
@@ -51,10 +51,37 @@ def is_ordinary(scales: cute.Tensor, line: Any, lines: Any):
 
 
 @cute.jit
-def list_ordinary(scales: cute.Tensor, line: Any, side: Any, words: cute.Tensor):
-    """List a line, once."""
-    if cute.arch.atomic_exch(scales.iterator + line, Int32(LISTED_LATE), sem="relaxed", scope="gpu") < ZERO_LINE:
-        list_line(line, side, words)
+def list_ordinary(scales: cute.Tensor, places, side: cutlass.Constexpr[int], words: cute.Tensor):
+    """List some of a warp's lines, each given with whether it is to be, once.
+
+    The lanes of a warp do so together: each atomic takes as long as all of them.
+    """
+    fresh, total, before = [], Int32(0), []
+    for line, is_found in places:
+        scale = Int32(ZERO_LINE)
+        if is_found:
+            scale = cute.arch.atomic_exch(scales.iterator + line, Int32(LISTED_LATE), sem="relaxed", scope="gpu")
+        fresh.append(scale)
+    for scale in fresh:
+        mask = cute.arch.vote_ballot_sync(scale < ZERO_LINE)
+        before.append(total + cute.arch.popc(mask & (Int32(1) << cute.arch.lane_idx()) - 1))
+        total = total + cute.arch.popc(mask)
+    if total > 0:
+        first = Int32(0)
+        if cute.arch.lane_idx() == 0:
+            first = cute.arch.atomic_add(words.iterator + LISTED + side, total, sem="relaxed", scope="gpu")
+        first = cute.arch.shuffle_sync(first, 0)
+        for number in cutlass.range_constexpr(len(fresh)):
+            if fresh[number] < ZERO_LINE:
+                write_line(places[number][0], side, first + before[number], words)
+
+
+def least_rows(rows: Any) -> Any:
+    """Return of how many of a warp's rows a column must be small to be listed: half of 16, or of fewer at the end.
+
+    Of a single one it is the row.
+    """
+    return cutlass.max(2, cutlass.min(16, rows) // 2)
 
 
 class LeastMagnitude(ResidueProducts):
@@ -85,8 +112,9 @@ class LeastMagnitude(ResidueProducts):
             least = self.least_inside(gD, values, place, warpgroup_idx)
         words = cute.make_tensor(gD.iterator, cute.make_layout(SHORTFALL_WORDS))
         shortfall = self.shortfall(least, words)
-        if shortfall == NEVER and words[ROOM] > 0:
-            shortfall = self.shortfall(self.list_lines(gD.shape, words, values, place, warpgroup_idx, factors), words)
+        if shortfall == NEVER and words[ROOM] > 0 and not is_refused(words):
+            least = self.list_lines(gD.shape, words, values, (place, warpgroup_idx), factors)
+            shortfall = self.shortfall(least, words)
         if cute.arch.lane_idx() == 0 and shortfall > 0:
             cute.arch.atomic_max(gD.iterator, shortfall, sem="relaxed", scope="gpu")
 
@@ -99,51 +127,71 @@ class LeastMagnitude(ResidueProducts):
         return found
 
     @cute.jit
-    def list_lines(self, shape, words, values: cute.Tensor, place, warpgroup_idx, scales):
+    def list_lines(self, shape, words, values: cute.Tensor, tile, scales):
         """List lines with an element for which no choice suffices, and return the least of this thread's others.
 
         Columns are listed where half of this warp's rows have such an element, else the elements' rows: one row of A
         with a large element, or one place along K where all columns of B are large, meets few small elements of the
         other operand.
         """
-        (m0, n0), least = place, Float32(float("inf"))
+        ((m0, n0), warpgroup_idx), least = tile, Float32(float("inf"))
         bound = (Int32(INFINITE_BITS) - words[LIMITS + NEVER - 1]).bitcast(Float32)
         tid, _, _ = cute.arch.thread_idx()
         warp, lane = tid % WARPGROUP // 32, tid % 32
         for block in cutlass.range_constexpr(self.mma_tiles_m):
             of_tile = block if cutlass.const_expr(self.pingpong) else warpgroup_idx + CONSUMERS * block
-            row, found = m0 + of_tile * MMA_M + warp * 16 + lane // 4, Int32(0)
+            row = m0 + of_tile * MMA_M + warp * 16 + lane // 4
+            # Bit n is of the n-th 8 columns, of row + 8 h and column 2 t + v in word 2 h + v.
+            # Elements outside of the matrix are 0.
+            small = [Int32(0) for _ in range(4)]
             for n in cutlass.range_constexpr(self.tile_n // 8):
-                for v in cutlass.range_constexpr(2):
-                    # Bit h is of row + 8 h.
-                    col, small = n0 + 8 * n + 2 * (lane % 4) + v, Int32(0)
-                    for half in cutlass.range_constexpr(2):
-                        value = values[block * self.tile_n // 2 + 4 * n + 2 * half + v]
-                        if row + 8 * half < shape[0] and col < shape[1]:
-                            small = small | Int32(select_(value < bound, Int32(1 << half), Int32(0)))
-                            least = cute.arch.fmin(least, Float32(select_(value < bound, Float32(float("inf")), value)))
-                    if cute.arch.vote_any_sync(small != 0):
-                        found = found | self.small_of_rows(shape, words, (row, col), small, scales)
-            for half in cutlass.range_constexpr(2):
-                if (found & 1 << half) != 0:
-                    list_ordinary(scales[0], row + 8 * half, 0, words)
+                for place in cutlass.range_constexpr(4):
+                    value = values[block * self.tile_n // 2 + 4 * n + place]
+                    small[place] = small[place] | Int32(select_(value < bound, Int32(1), Int32(0))) << n
+                    least = cute.arch.fmin(least, Float32(select_(value < bound, Float32(float("inf")), value)))
+            self.list_small(small, (row, n0), shape, words, scales)
         return least
 
     @cute.jit
-    def small_of_rows(self, shape, words, place, small, scales):
-        """Return which of a lane's elements of a column, by bits, are small because of their rows; else list it."""
-        (row, col), (rows, columns) = place, scales
-        lanes, column = Int32(0), is_ordinary(columns, col, shape[1])
+    def list_small(self, small, place, shape, words: cute.Tensor, scales):
+        """List columns and rows of a warp's small elements, given by bits."""
+        (row, n0), (rows, columns), lane = place, scales, cute.arch.lane_idx()
         for half in cutlass.range_constexpr(2):
-            if not column or not is_ordinary(rows, row + 8 * half, shape[0]):
-                small = small & ~(1 << half)
-            same = cute.arch.vote_ballot_sync((small & 1 << half) != 0) & _SAME << cute.arch.lane_idx() % 4
-            lanes = lanes + cute.arch.popc(same)
-        # Of 16 rows, or fewer at the end; of a single one it is the row.
-        if lanes >= cutlass.max(2, cutlass.min(16, shape[0] - row + cute.arch.lane_idx() // 4) // 2):
-            list_ordinary(columns, col, 1, words)
-            small = Int32(0)
-        return small
+            is_fit = is_ordinary(rows, row + 8 * half, shape[0])
+            for v in cutlass.range_constexpr(2):
+                small[2 * half + v] = Int32(select_(is_fit, small[2 * half + v], Int32(0)))
+        # Of eight lanes with the same columns each has a part of them: those of as many times eight.
+        own, others, count = [], [], cutlass.const_expr(self.tile_n // 64)
+        for part in cutlass.range_constexpr(count):
+            for v in cutlass.range_constexpr(2):
+                col = n0 + 64 * part + lane // 4 * 8 + 2 * (lane % 4) + v
+                lanes, is_fit = Int32(0), is_ordinary(columns, col, shape[1])
+                for n in cutlass.range_constexpr(8):
+                    number = self.small_rows(small, 8 * part + n, v)
+                    lanes = Int32(select_(lane // 4 == n, number, lanes))
+                is_listed = is_fit and lanes >= least_rows(shape[0] - row + lane // 4)
+                own.append((col, is_listed))
+                others.append(cute.arch.vote_ballot_sync(is_fit and not is_listed))
+        list_ordinary(columns, own, 1, words)
+        found, lines = [Int32(0), Int32(0)], []
+        for n in cutlass.range_constexpr(self.tile_n // 8):
+            for v in cutlass.range_constexpr(2):
+                rest = Int32(others[n // 8 * 2 + v]) >> n % 8 * 4 + lane % 4
+                for half in cutlass.range_constexpr(2):
+                    found[half] = found[half] | small[2 * half + v] >> n & rest
+        for half in cutlass.range_constexpr(2):
+            # Of four lanes with the same row the first has it.
+            any_of = Int32(cute.arch.vote_ballot_sync(found[half] & 1 != 0)) >> lane // 4 * 4 & 15
+            lines.append((row + 8 * half, any_of != 0 and lane % 4 == 0))
+        list_ordinary(rows, lines, 0, words)
+
+    @cute.jit
+    def small_rows(self, small, n: cutlass.Constexpr[int], v: cutlass.Constexpr[int]):
+        """Return of how many rows of a warp this lane's element of some columns is small."""
+        same, lanes = Int32(_SAME) << cute.arch.lane_idx() % 4, Int32(0)
+        for half in cutlass.range_constexpr(2):
+            lanes = lanes + cute.arch.popc(cute.arch.vote_ballot_sync(small[2 * half + v] >> n & 1 != 0) & same)
+        return lanes
 
     @cute.jit
     def least_of_all(self, values: cute.Tensor):
