@@ -230,6 +230,7 @@ RECIPES: dict[str, Recipe] = {
     "transpose_whole_rows": Recipe(
         sides=((60, 110), (20_000, 40_000)), operation="transpose", sizes=(1, 2), edges=0.0, elements=2**23
     ),
+    "transpose_whole_matrices": Recipe(sides=((32, 250),) * 2, operation="transpose", sizes=(1, 2), edges=0.0),
 }  # fmt: skip
 #: What problems are drawn for, each kernel once at least; products five times for each three of transposes.
 KINDS: tuple[str, ...] = tuple(RECIPES)

@@ -13,6 +13,7 @@ from gemmule.kernels.transpose.reference.spec import SPEC as TRANSPOSE_REFERENCE
 from gemmule.kernels.transpose.rows.spec import SPEC as TRANSPOSE_ROWS
 from gemmule.kernels.transpose.skinny.spec import SPEC as TRANSPOSE_SKINNY
 from gemmule.kernels.transpose.tiled.spec import SPEC as TRANSPOSE_TILED
+from gemmule.kernels.transpose.whole_matrices.spec import SPEC as TRANSPOSE_WHOLE_MATRICES
 from gemmule.kernels.transpose.whole_rows.spec import SPEC as TRANSPOSE_WHOLE_ROWS
 from gemmule.kernels.transpose.whole_sectors.spec import SPEC as TRANSPOSE_WHOLE_SECTORS
 from gemmule.kernels.transpose.word_aligned.spec import SPEC as TRANSPOSE_WORD_ALIGNED
@@ -22,6 +23,7 @@ TRANSPOSE_KERNELS: tuple[KernelSpec, ...] = (
     TRANSPOSE_IN_REGISTERS,
     TRANSPOSE_GATHERED,
     TRANSPOSE_WORD_ALIGNED,
+    TRANSPOSE_WHOLE_MATRICES,
     TRANSPOSE_SKINNY,
     TRANSPOSE_ROWS,
     TRANSPOSE_MERGED,

@@ -191,6 +191,9 @@ def _taken(spec):
         shape = (16384, 8, 12)
         strides = (96, 1, 8), compact_strides(shape)
         problems += [transpose_problem(shape, *strides, itemsize, (16, 16)) for itemsize in (4, 1)]
+        # Some larger ones with odd rows.
+        shape = (1000, 51, 49)
+        problems.append(transpose_problem(shape, (51 * 49, 1, 51), compact_strides(shape), 1, (16, 16)))
     else:
         types = ("float32", "float64", "float16", "float8_e4m3fn", "complex64", "complex128")
         # Rows of whole 16 bytes; a result without, and nothing but such.

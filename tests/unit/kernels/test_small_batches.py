@@ -20,7 +20,7 @@ HOPPER = Arch(9, 0, True)
         # Runs of blocks share sectors, which the L2 cache holds until all are written.
         ((61, 264, 391), (0, 2, 1), 1, "transpose_blocks"),
         ((21, 1612, 199), (0, 2, 1), 1, "transpose_blocks"),
-        ((52, 302, 127), (0, 2, 1), 1, "transpose_blocks"),
+        ((52, 302, 127), (0, 2, 1), 1, "transpose_whole_matrices"),
         ((885, 27, 64), (0, 2, 1), 2, "transpose_blocks"),
         # Blocks that move elements one by one, and fewer bytes.
         ((61, 263, 391), (0, 2, 1), 1, "transpose_whole_rows"),

@@ -30,7 +30,7 @@ HOPPER = Arch(9, 0, True)
         ((2, 2, 2, 2, 2, 2, 1 << 18), (6, 5, 4, 3, 2, 1, 0), 8, "transpose_blocks"),
         ((3000, 7, 9, 11), (3, 2, 0, 1), 16, "transpose_merged"),
         # Axes of which a few elements span more bytes than offsets within a block hold.
-        ((32, 100, 300_000), (2, 1, 0), 4, "transpose_blocks"),
+        ((32, 100, 300_000), (2, 1, 0), 4, "transpose_merged"),
         ((8, 7, 12, 3_000_000), (3, 1, 2, 0), 2, "transpose_merged"),
         # Rows of a few bytes, and longer ones.
         ((256, 32, 7, 32, 7), (0, 1, 3, 2, 4), 4, "transpose_blocks"),

@@ -45,6 +45,8 @@ def test_configs_that_make_no_sense(fields, rule):
         (problem_of(77, 3001, 1), None),
         (problem_of(220, 3001, 1), None),
         (problem_of(221, 3001, 1), "those of 40 to 220 are faster"),
+        (problem_of(160, 3001, 1), "rows of 160 bytes are whole sectors"),
+        (problem_of(96, 3001, 1), None),
         (problem_of(39, 3_000_001, 1), "those of 40 to 500 are faster"),
         (problem_of(500, 3_000_001, 1), None),
         (problem_of(251, 3_000_001, 2), "those of 40 to 500 are faster"),

@@ -41,7 +41,8 @@ _SPAN_WORK = {True: (0.028e-6, 0.003e-6, 10, 0.062), False: (0.016e-6, 0.0015e-6
 _ENDS = 0.9
 # Few threads of a CTA, and their factor.
 _FEW_THREADS, _OF_FEW = 128, 1.02
-# Factor of words whose structures, moved at once, fill whole sectors: breaks ties.
+# Factor of words whose structures, moved at once, fill whole sectors, but for small matrices of 1-byte elements: breaks
+# ties.
 _OF_WHOLE = 0.999
 # Sector tiles on an H200: bytes a second of an SM, seconds of a CTA for its first words and for each word of a thread,
 # and the share of repeated reads that reaches memory.
@@ -52,6 +53,8 @@ _FASTEST_TILES = {1: (2, 128), 8: (2, 128)}
 # Bytes of a source's rows of which groups of tiles were faster, and of both matrices from which on; bytes of a target's
 # row that is too short.
 _SHORT_ROWS, _GROUPED, _LEAST_WRITTEN = (1 << 10, 8 << 10), 16 << 20, 128
+# Bytes of the shortest such rows of 1-byte elements.
+_SHORTEST_BYTES = 200
 # Bytes that tiles along a target's row move before the next ones of the source's rows: of more the L2 cache has no
 # sector left that both need, and the share of repeated reads is this.
 _SWEPT, _REPEATED_SWEPT = 18 << 20, 2.0
@@ -207,9 +210,10 @@ def sector_cost(problem: TransposeProblem, config: SectorTileConfig, gpu: GpuRat
     )
     waves = -(-ctas // (gpu.multiprocessors * max(resident, 1)))
     # All of a source's short rows are read by CTAs of a few groups.
-    in_groups = _SHORT_ROWS[0] <= problem.rows * item <= _SHORT_ROWS[1] and problem.bytes_min > _GROUPED
+    shortest = _SHORTEST_BYTES if item == 1 else _SHORT_ROWS[0]
+    in_groups = shortest <= problem.rows * item <= _SHORT_ROWS[1] and problem.bytes_min > _GROUPED
     preferred = 1.0 if (config.group != 0) == in_groups else 1.02
-    if config.write_bytes < _LEAST_WRITTEN:
+    if config.write_bytes < _LEAST_WRITTEN and (item > 1 or problem.bytes_min > _GROUPED):
         preferred *= 1.1
     if item in _FASTEST_TILES and (config.spans, config.write_bytes) != _FASTEST_TILES[item]:
         preferred *= 1.02
@@ -235,7 +239,8 @@ def skinny_cost(problem: TransposeProblem, config: SkinnyConfig, gpu: GpuRates) 
     preferred = (1 + waiting * max(units - many, 0)) * (_OF_FEW if config.threads == _FEW_THREADS else 1.0)
     if woven and problem.batch:
         preferred *= 1 + _ENDS * min(2 / max(config.tiles(problem)), 1.0)
-    if not woven and config.step(short, item) * config.unit(item) % SECTOR == 0:
+    fills = not woven and config.step(short, item) * config.unit(item) % SECTOR == 0
+    if fills and (item > 1 or problem.bytes_min > _GROUPED):
         preferred *= _OF_WHOLE
     # The first CTAs only read, and the last ones only write.
     return 1e6 * preferred * (ctas / gpu.multiprocessors * of_sm + alone)

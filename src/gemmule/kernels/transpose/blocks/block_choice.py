@@ -35,7 +35,7 @@ LARGEST = 512 * 64
 # Microseconds of an H200, fitted to 587 times of 146 permutations: of a launch, and what one takes more whose CTAs
 # leave no room for the next one's, by their threads and number.
 _LAUNCH = 1.12
-_CROWDED = {(256, 2): 0.15, (512, 1): 0.24, (256, 4): 0.75}
+_CROWDED = {(256, 2): 0.0, (512, 1): 0.1, (256, 4): 0.0}
 # Addresses that a thread computes: of an access to the source, coordinates of the target, and an element.
 _READ_PLACE, _COORDINATES, _PLACE = 0.013, 0.038, 0.0235
 # A byte that is read or written; a byte of a line that a run of the source shares with others, and one of a

@@ -27,10 +27,10 @@ from gemmule.kernels.transpose.blocks.block import (
 )
 from gemmule.kernels.transpose.blocks.block_choice import Ctas, conflicts_us, least_us, predicted_us, small_us
 from gemmule.kernels.transpose.blocks.config import BlocksConfig
-from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, why_not_itemsize
+from gemmule.kernels.transpose.refusals import ITEMSIZES, rows_are_aligned, target_is_aligned, why_not_itemsize
 from gemmule.kernels.transpose.small_batches import is_small_batch
 from gemmule.kernels.transpose.spec import element_signature, transpose_spec
-from gemmule.kernels.transpose.tile_config import WORD, TileConfig
+from gemmule.kernels.transpose.tile_config import SECTOR, WORD, TileConfig
 from gemmule.kernels.transpose.tiled.spec import SPEC as TILED
 from gemmule.kernels.transpose.tiled.spec import refuse_byte_tiles
 from gemmule.kernels.transpose.whole_rows.spec import SPEC as WHOLE_ROWS
@@ -45,12 +45,15 @@ _NARROW, _MANY = 128, 64
 # Share of the time of blocks below which tiles are chosen, and that of matrices of few bytes in tiles of vectors, whose
 # times are predicted too short; the same where rows are not aligned, of elements of 1 and 2 bytes and of larger ones.
 _FASTER, _FASTER_FEW, _FEW_BYTES, _FASTER_NARROW = 0.97, 0.85, 64 << 20, (0.55, 0.85)
+# The same of large ones where rows of the target share sectors.
+_FASTER_SHARED = 0.9
 
 # Factor on the predicted time of such CTAs, by the bytes of a unit; of small batches those of 1 and less.
 _SLOWER = {
     Ctas(512, 64, 1): {1: 1.1},
     Ctas(256, 64, 2): {8: 1.03, 16: 1.07},
-    Ctas(256, 16, 4): dict.fromkeys(ITEMSIZES, 0.87),
+    Ctas(256, 32, 4): dict.fromkeys(ITEMSIZES, 1.03),
+    Ctas(256, 16, 4): dict.fromkeys(ITEMSIZES, 0.98),
 }
 
 
@@ -132,7 +135,9 @@ def _share_of_tiles(spec: KernelSpec, problem: TransposeProblem) -> float:
         return _FASTER_NARROW[problem.itemsize >= WORD]
     # Nor do tiles fill short sides, which their times do not say.
     is_short = min(problem.rows, problem.cols) * problem.itemsize < _LONG
-    return _FASTER_FEW if is_short or problem.bytes_min <= _FEW_BYTES else _FASTER
+    if is_short or problem.bytes_min <= _FEW_BYTES:
+        return _FASTER_FEW
+    return _FASTER if target_is_aligned(problem, SECTOR) else _FASTER_SHARED
 
 
 def _least_us(spec: KernelSpec, problem: TransposeProblem, gpu: GpuRates) -> float | None:

@@ -33,6 +33,7 @@ _OF_SMALL = 1.25
 # which blocks read parts of lines that the L2 cache no longer has for the next ones; axes, bytes of rows and tensors.
 _BLOCKS, _BLOCKS_LARGE, _FEW_AXES, _SHORT_ROW, _LARGE = 0.97, 0.82, 4, 512, 128 << 20
 # The same share of tiles where rows of the matrices are parts of longer ones, of elements of 1 and 2 bytes.
+_TILES_OF_WORDS = 1.08
 _TILES_OF_PARTS = 0.85
 # Registers of a thread, and what an SM of an H200 holds at once.
 _REGISTERS = {1: 64, 2: 42, 4: 32, 8: 31, 16: 40}
@@ -103,6 +104,14 @@ def _cost(problem: TransposeProblem, config: MergedConfig, gpu: GpuRates) -> flo
     return preferred * (_LAUNCH + math.cbrt(moved**3 + issued**3))
 
 
+def merged_axes_take_less(problem: TransposeProblem, most: float, gpu: GpuRates) -> bool:
+    """Return whether tiles of merged axes are predicted to take less than so many microseconds."""
+    if _refuses(problem) is not None:
+        return False
+    taken = (config for config in _CONFIGS if config.why_not(problem) is None)
+    return min((_cost(problem, config, gpu) for config in taken), default=math.inf) < most
+
+
 def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return a kernel of blocks or tiles that is predicted to be faster, or None."""
     if words_take_less(problem, cost, gpu):
@@ -116,22 +125,25 @@ def _faster_alternative(problem: TransposeProblem, cost: float, gpu: GpuRates) -
     if blocks_take_less(problem, (_BLOCKS_LARGE if is_large and has_short_rows else _BLOCKS) * cost, gpu):
         return "transpose_blocks"
     are_slower = is_large and problem.itemsize < WORD and are_parts
-    return faster_tiles(problem, _TILES_OF_PARTS * cost if are_slower else cost, gpu)
+    share = _TILES_OF_PARTS if are_slower else _TILES_OF_WORDS if problem.itemsize < WORD else 1.0
+    return faster_tiles(problem, share * cost, gpu)
 
+
+_CONFIGS = (
+    MergedConfig(),
+    MergedConfig(1, 128, 256),
+    MergedConfig(1, 64, 128),
+    # Elements of 16 bytes.
+    MergedConfig(4, 128, 256),
+    MergedConfig(1, 256, 256),
+    MergedConfig(2, 256, 512),
+)
 
 SPEC = transpose_spec(
     name="transpose_merged",
     summary="three axes and more, elements of 1 to 16 bytes: whole sectors of merged axes",
     package=__package__,
-    configs=(
-        MergedConfig(),
-        MergedConfig(1, 128, 256),
-        MergedConfig(1, 64, 128),
-        # Elements of 16 bytes.
-        MergedConfig(4, 128, 256),
-        MergedConfig(1, 256, 256),
-        MergedConfig(2, 256, 512),
-    ),
+    configs=_CONFIGS,
     itemsizes=ITEMSIZES,
     refuses=_refuses,
     launch=_launch,

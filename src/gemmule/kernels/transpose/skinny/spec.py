@@ -41,6 +41,8 @@ _SMALL, _BLOCKS_SMALL, _BLOCKS, _WORDS = 64 << 10, 0.78, 0.83, 0.78
 _TILES, _TILES_IN_PART, _PART = 1.14, 0.87, 256
 # Bytes of both matrices above which tiles are compared.
 _OVERLAPPING = 64 << 20
+# Elements of a structure, and their bytes, of which eight fill whole sectors, written by almost all threads.
+_FILLING = 33, 2
 # Bytes of shorter long rows leave most of a CTA idle.
 _MIN_ROW = 512
 
@@ -58,7 +60,8 @@ def _refuses(problem: TransposeProblem) -> str | None:
         return f"rows of {long} elements are less than {_MIN_ROW} bytes"
     if side == "target" and (reason := why_not_separate(problem, WORD)):
         return reason
-    if side == "target" and refuse_whole_rows(problem) is None:
+    fills = (short, item) == _FILLING and problem.bytes_min <= _OVERLAPPING
+    if side == "target" and refuse_whole_rows(problem) is None and not fills:
         return f"structures of {short} unaligned elements are faster as whole rows"
     if item <= 2 and short * item >= _WIDE_ROW and rows_are_aligned(problem):
         return f"every row is aligned to 16 bytes, and has {_WIDE_ROW} or more: whole vectors are faster"

@@ -13,13 +13,14 @@ from gemmule.core.spec import Signature
 from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.transpose.refusals import (
     rows_are_aligned,
+    target_is_aligned,
     why_not_contiguous,
     why_not_itemsize,
     why_not_separate,
 )
 from gemmule.kernels.transpose.small_batches import is_small_batch
 from gemmule.kernels.transpose.spec import element_signature, launch_tiles, transpose_spec
-from gemmule.kernels.transpose.tile_config import WARP, WORD
+from gemmule.kernels.transpose.tile_config import SECTOR, WARP, WORD
 from gemmule.kernels.transpose.whole_rows.config import WholeRowsConfig
 
 _ITEMSIZES = (1, 2)
@@ -28,6 +29,8 @@ _MIN_ROW = 64
 # Bytes of the target's rows that were measured to be faster than spans and than whole sectors, of matrices from so many
 # bytes on and of smaller ones.
 _SHORTEST, _LONGEST, _LARGE, _LONGEST_SMALL = 40, 500, 32_000_000, 220
+# Bytes of rows of whole sectors from which on tiles of sectors were measured to be faster.
+_WHOLE_LINE = 128
 # Elements of rows a multiple of which leaves few banks to the lanes of a warp.
 _MEETING = 8
 # Microseconds of a launch; seconds of an H200's CTA for its first words, for each part of its rows that a warp reads,
@@ -53,6 +56,8 @@ def refuse_whole_rows(problem: TransposeProblem) -> str | None:
     if problem.rows * problem.itemsize < _MIN_ROW:
         return f"rows of {problem.rows} elements are less than {_MIN_ROW} bytes"
     size = problem.cols * problem.itemsize
+    if size >= _WHOLE_LINE and target_is_aligned(problem, SECTOR):
+        return f"rows of {size} bytes are whole sectors: tiles of any rows share none"
     # Those of batches are compared with tiles of merged axes.
     is_large = bool(problem.batch) or problem.bytes_min >= 2 * _LARGE
     longest = _LONGEST if is_large else _LONGEST_SMALL

@@ -38,6 +38,8 @@ from gemmule.kernels.transpose.word_blocks.word_block import (
 _ITEMSIZES = (1, 2)
 # Share of the time of blocks below which words are chosen, by prediction.
 _MARGIN = 0.95
+# Factor on the predicted time of 1-byte elements, by the bytes of a block.
+_SLOWER = {24 << 10: 1.05, 32 << 10: 1.09}
 # Bytes of both tensors up to which launches were measured to be faster where they overlap.
 _OVERLAPPING = 64 << 20
 
@@ -60,7 +62,8 @@ def _costs(problem: TransposeProblem, configs: Sequence[WordBlocksConfig], gpu: 
     found = []
     for config in configs:
         predicted = config.predicted(problem)
-        found.append(math.inf if predicted is None else predicted[1] * SMS / gpu.multiprocessors)
+        slower = _SLOWER.get(config.block_bytes, 1.0) if problem.itemsize == 1 else 1.0
+        found.append(math.inf if predicted is None else slower * predicted[1] * SMS / gpu.multiprocessors)
     return found
 
 
