@@ -1,0 +1,45 @@
+"""The config of hopper_gemm_line_classes."""
+
+from __future__ import annotations
+
+from gemmule.core.dataclass import dataclass
+from gemmule.kernels.hopper.tile_config import MMA_M, HopperConfig
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
+
+#: Classes of lines: lines of one class lie a multiple of 16 bytes apart, whatever the leading dimension.
+CLASSES = 8
+_WARP = 32
+
+
+@dataclass(frozen=True)
+class LineClassConfig(HopperConfig):
+    """Tile of D, stages, and CTAs of a cluster that share the tile's K."""
+
+    stages: int = 5
+    #: CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of the columns.
+    cluster_k: int = 1
+
+    def _why_not_cluster(self) -> str | None:
+        if self.cluster_k not in (1, 2, 4, 8):
+            return "cluster_k must be 1, 2, 4 or 8"
+        if self.tile_n % MMA_M:
+            return f"tile_n must be a multiple of {MMA_M}"
+        return None
+
+    @property
+    def warpgroups_per_tile(self) -> int:
+        return self.tile_m // MMA_M
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile that a CTA writes."""
+        return self.tile_n // self.cluster_k
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: the consumer warpgroups, and a warp that issues loads."""
+        return self.warpgroups_per_tile * WARPGROUP + _WARP
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.stages_bytes + self.partial_sums_bytes(self.cluster_k)

@@ -1,0 +1,128 @@
+"""hopper_gemm_line_classes, for an operand whose lines begin anywhere: its limits, launch recipe and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT16, INT32, DType
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.launch import Launch, ScalarParam, TensorParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, OperandTypes
+from gemmule.core.signature import adds_key
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
+from gemmule.kernels.hopper.tma_tiles import scale_params, why_not_tma
+
+from .classes import a_params, b_params, why_not_classes
+from .config import CLASSES, LineClassConfig
+
+DTYPES = (BFLOAT16, FLOAT16)
+
+
+def oriented(problem: GemmProblem) -> tuple[GemmProblem, str, str]:
+    """Return the equivalent problem whose A TMA loads M-major, and the operands that are its A and B."""
+    if problem.a.has_contiguous_cols and why_not_tma("a", problem.a, ()) is None:
+        return problem, "a", "b"
+    return _transposed(problem), "b", "a"
+
+
+_transposed = cache_last_call(GemmProblem.transposed)
+
+
+@cache_last_call
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where that depends on the config."""
+    if reason := refuse_hopper(problem, arch, "ab"):
+        return reason
+    if problem.batch:
+        return "this kernel multiplies one pair of matrices"
+    turned, first, second = oriented(problem)
+    if not turned.a.has_contiguous_cols:
+        return f"{first.upper()} is K-major; this kernel takes one operand MN-major"
+    if reason := why_not_tma("a", turned.a, ()):
+        return reason
+    return why_not_classes(second.upper(), turned.b)
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    return refuse_types(DTYPES, types, arch)
+
+
+def signature(problem: GemmProblem, config: LineClassConfig) -> Signature:
+    """Specialise for the type, the direction in which B is contiguous, and whether there is a C."""
+    del config
+    turned, _, _ = oriented(problem)
+    return _signature(problem.a.dtype, "k" if turned.b.has_contiguous_cols else "n", problem.c is not None)
+
+
+def _signature(element: DType, b_major: str, adds: bool) -> Signature:
+    return (("element", element.name), ("b_major", b_major), *adds_key(adds))
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return every combination."""
+    del arch
+    return tuple(_signature(dtype, b, adds) for dtype in DTYPES for b in "nk" for adds in (False, True))
+
+
+def launch(problem: GemmProblem, config: LineClassConfig) -> Launch:
+    """Return the launch recipe: a cluster for each tile, tensor maps of all classes of lines, and C and D in place."""
+    problem, first, second = oriented(problem)
+    if problem.b.has_contiguous_cols:
+        ld, tiles_n = problem.b.col_stride, CLASSES * -(-problem.n // (CLASSES * config.tile_n))
+    else:
+        ld, tiles_n = problem.b.row_stride, -(-problem.n // (config.tile_n - CLASSES))
+    c = ("d", problem.d) if problem.c is None else ("c", problem.c)
+    return Launch(
+        grid=(-(-problem.m // config.tile_m) * tiles_n * config.cluster_k, 1, 1),
+        cluster=(config.cluster_k, 1, 1),
+        block=(config.threads, 1, 1),
+        shared_bytes=config.shared_bytes,
+        params=(
+            *a_params(problem, first, config.tile_m),
+            *b_params(second, problem.b, config.tile_n),
+            _strided(*c),
+            _strided("d", problem.d),
+            ScalarParam("inverse", INT32, ld % CLASSES),
+            *scale_params(problem),
+        ),
+        overlaps=True,
+    )
+
+
+def _strided(operand: str, matrix: StridedMatrix) -> TensorParam:
+    return TensorParam(operand, (matrix.rows, matrix.cols, 1), (matrix.row_stride, matrix.col_stride, 0))
+
+
+def costs(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds."""
+    del problem, gpu
+    return [10.0 + 0.01 * number for number, _ in enumerate(configs)]
+
+
+SPEC = KernelSpec(
+    name="hopper_gemm_line_classes",
+    operation="gemm",
+    summary="float16 and bfloat16, one operand with lines an odd number of elements apart: wgmma, TMA of every 8th line",
+    package=__package__,
+    archs=(HOPPER,),
+    configs=(
+        LineClassConfig(),
+        *(LineClassConfig(tile_m=m, tile_n=n, stages=s, cluster_k=k)
+          for m, n, s in ((128, 128, 5), (64, 128, 6), (128, 64, 6), (64, 64, 8), (128, 192, 4), (64, 192, 5),
+                          (64, 256, 4), (128, 256, 3), (64, 128, 4), (128, 128, 3), (64, 64, 5), (128, 64, 4))
+          for k in (1, 2, 4, 8) if (m, n, s, k) != (128, 128, 5, 1)
+          and 1024 + (m + n) * 128 * s + (k > 1) * 2 * 64 * n * 4 * 1 <= 227 << 10),
+    ),
+    signatures=signatures,
+    why_not=refuse_no_config,
+    signature=signature,
+    launch=launch,
+    refuses=refuses,
+    refuses_types=_refuses_types,
+    costs=costs,
+    cost_in_us=True,
+)
