@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import MMA_M, HopperConfig
+from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M, HopperConfig
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Classes of lines: lines of one class lie a multiple of 16 bytes apart, whatever the leading dimension.
@@ -15,7 +15,7 @@ _WARP = 32
 class LineClassConfig(HopperConfig):
     """Tile of D, stages, and CTAs of a cluster that share the tile's K."""
 
-    stages: int = 5
+    stages: int = 4
     #: CTAs of a cluster that share a tile along K: each accumulates a part of K, and writes a part of the columns.
     cluster_k: int = 1
 
@@ -24,6 +24,8 @@ class LineClassConfig(HopperConfig):
             return "cluster_k must be 1, 2, 4 or 8"
         if self.tile_n % MMA_M:
             return f"tile_n must be a multiple of {MMA_M}"
+        if self.cluster_k > 1 and self.tile_elements * 4 > (self.tile_m + self.tile_n) * K_BYTES * self.stages:
+            return "the stages must have room for the partial sums of a tile"
         return None
 
     @property
@@ -39,7 +41,3 @@ class LineClassConfig(HopperConfig):
     def threads(self) -> int:
         """Threads of a CTA: the consumer warpgroups, and a warp that issues loads."""
         return self.warpgroups_per_tile * WARPGROUP + _WARP
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.stages_bytes + self.partial_sums_bytes(self.cluster_k)

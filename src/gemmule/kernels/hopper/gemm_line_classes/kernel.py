@@ -28,8 +28,9 @@ from cutlass.cute.nvgpu import warpgroup
 from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
-from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction
+from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction, ReduceBuffer
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, TmaTensor, flat
+from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
 from gemmule.kernels.hopper.mainloops.wgmma import issue_group, k_block_mmas, tiled_mma
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
@@ -88,7 +89,6 @@ class HopperGemmLineClasses:
         smem = SmemAllocator()
         barriers, reduce_barriers = self.mainloop.barriers(smem), self.reduction.barriers(smem)
         smem_ab = self.operands.allocate(smem)
-        reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         if cutlass.const_expr(self.cluster_k > 1):
             if warp == 1:
                 with cute.arch.elect_one():
@@ -98,8 +98,12 @@ class HopperGemmLineClasses:
         place = self.place(a, b, mD)
         if warp == self.warpgroups * 4:
             self.produce(a, b, smem_ab, barriers, place)
+            if cutlass.const_expr(self.cluster_k > 1):
+                sync_cluster()
         else:
-            own = self.reduction.of_warpgroup(reduce_buffer, warp // 4)
+            # Partial sums are received where the stages were.
+            buffer = ReduceBuffer(smem_ab[0].iterator, *reduce_barriers)
+            own = self.reduction.of_warpgroup(buffer, warp // 4)
             self.consume((mC, mD, inverse, scale), smem_ab, barriers, place, (warp // 4, own))
 
     @cute.jit
@@ -167,6 +171,8 @@ class HopperGemmLineClasses:
                 state = self.accumulate(fragments, smem_ab[1], barriers, state, (count, Int32(0)))
         column = Int32(0)
         if cutlass.const_expr(self.cluster_k > 1):
+            # Every CTA of the cluster has multiplied what was in its stages.
+            sync_cluster()
             barrier = _REDUCE_BARRIER_ID + warpgroup_idx
             accumulators = self.reduction.reduce(accumulators, reduce_buffer, Int32(0), barrier, False)
             cta, _, _ = cute.arch.block_idx()

@@ -111,11 +111,14 @@ SPEC = KernelSpec(
     archs=(HOPPER,),
     configs=(
         LineClassConfig(),
-        *(LineClassConfig(tile_m=m, tile_n=n, stages=s, cluster_k=k)
-          for m, n, s in ((128, 128, 5), (64, 128, 6), (128, 64, 6), (64, 64, 8), (128, 192, 4), (64, 192, 5),
-                          (64, 256, 4), (128, 256, 3), (64, 128, 4), (128, 128, 3), (64, 64, 5), (128, 64, 4))
-          for k in (1, 2, 4, 8) if (m, n, s, k) != (128, 128, 5, 1)
-          and 1024 + (m + n) * 128 * s + (k > 1) * 2 * 64 * n * 4 * 1 <= 227 << 10),
+        *(
+            LineClassConfig(tile_m=m, tile_n=n, stages=s, cluster_k=k)
+            for m, n, s in (
+                (64, 64, 6), (64, 128, 3), (64, 128, 4), (64, 128, 8), (64, 192, 3), (64, 192, 6), (64, 256, 5),
+                (128, 64, 4), (128, 128, 3), (128, 128, 6), (128, 192, 5), (128, 256, 4),
+            )
+            for k in (1, 2, 4, 8)
+        ),
     ),
     signatures=signatures,
     why_not=refuse_no_config,

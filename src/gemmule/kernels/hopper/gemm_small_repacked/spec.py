@@ -1,0 +1,113 @@
+"""Products of a large operand with odd lines, which is loaded as it is, and a small one, which is repacked first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.gpu_rates import H200_RATES, GpuRates
+from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.launch import Launch
+from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
+from gemmule.core.spec import KernelSpec, NextKernel, Signature
+from gemmule.kernels.hopper.gemm_line_classes.classes import why_not_classes
+from gemmule.kernels.hopper.gemm_line_classes.spec import DTYPES
+from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
+from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
+from gemmule.kernels.hopper.operand_copies import (
+    OperandCopy,
+    are_strided,
+    copy_launch,
+    operand_copy,
+    strided_key,
+    why_not_copied,
+)
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
+from gemmule.kernels.hopper.repack_config import RepackConfig
+
+
+@cache_last_call
+def _copy(problem: GemmProblem) -> OperandCopy:
+    """Return the copy of the smaller operand, whose lines are along M or N."""
+    name, rows = ("b", True) if problem.m >= problem.n else ("a", False)
+    return operand_copy(name, problem.factors()[name], problem.batch, "packed", rows=rows)
+
+
+def _prepared(problem: GemmProblem) -> Prepared:
+    return with_copies(problem, (_copy(problem),))
+
+
+_PRODUCT = NextProduct(_prepared, (LINE_CLASSES,))
+
+
+def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+    """Return the product with the copy."""
+    del config
+    return _PRODUCT.kernel(problem, gpu)
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: RepackConfig) -> str | None:
+    """Say why the kernel cannot take `problem`, or None where it can."""
+    del arch
+    return why_not_copied((_copy(inner_problem(problem, SPEC.batch_dims)),), config, "repack")
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    return refuse_types(DTYPES, types, arch)
+
+
+@cache_last_call
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes a problem, or None where that depends on the config."""
+    if reason := refuse_hopper(problem, arch, "ab"):
+        return reason
+    if problem.batch:
+        return "this kernel multiplies one pair of matrices"
+    name, matrix = ("A", problem.a) if problem.m >= problem.n else ("B", problem.b)
+    return why_not_classes(name, matrix) or _copy(problem).why_not() or _PRODUCT.why_not(problem)
+
+
+def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
+    """Specialise as the copy of one operand."""
+    del config
+    return _signature(are_strided((_copy(problem),)))
+
+
+def _signature(strided: bool) -> Signature:
+    return (("element", "uint16"), ("operands", "1"), *strided_key(strided))
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return those of contiguous lines and of others."""
+    del arch
+    return _signature(False), _signature(True)
+
+
+def launch(problem: GemmProblem, config: RepackConfig) -> Launch:
+    """Return the launch recipe of the copy."""
+    return copy_launch((_copy(problem),), config)
+
+
+def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds of the copy and the product."""
+    return [_PRODUCT.cost(problem, gpu) + 2.0 + 0.01 * number for number, _ in enumerate(configs)]
+
+
+SPEC = KernelSpec(
+    name="hopper_gemm_small_repacked",
+    operation="gemm",
+    summary="float16 and bfloat16, a large operand with odd lines as it is, and a small one that is repacked first",
+    package=REPACKED.package,
+    archs=(HOPPER,),
+    configs=(RepackConfig(), RepackConfig(threads=256, vectors=1)),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    refuses=refuses,
+    refuses_types=_refuses_types,
+    costs=costs,
+    cost_in_us=True,
+    next_kernel=next_kernel,
+)
