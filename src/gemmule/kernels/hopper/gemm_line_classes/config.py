@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M, HopperConfig
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, THREADS, HopperConfig
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 #: Classes of lines: lines of one class lie a multiple of 16 bytes apart, whatever the leading dimension.
@@ -39,5 +39,5 @@ class LineClassConfig(HopperConfig):
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: the consumer warpgroups, and a warp that issues loads."""
-        return self.warpgroups_per_tile * WARPGROUP + _WARP
+        """Threads of a CTA: the consumer warpgroups, and a warp that issues loads; of two, in a warpgroup of its own."""
+        return THREADS if self.warpgroups_per_tile == CONSUMERS else WARPGROUP + _WARP

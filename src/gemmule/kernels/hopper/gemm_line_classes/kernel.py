@@ -33,7 +33,7 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, TmaTensor, 
 from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
 from gemmule.kernels.hopper.mainloops.wgmma import issue_group, k_block_mmas, tiled_mma
-from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
+from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, strided_tensor
@@ -96,11 +96,16 @@ class HopperGemmLineClasses:
                 cute.arch.mbarrier_init_fence()
         self.mainloop.prologue(warp, (*a, *b), barriers, self.warpgroups, self.cluster_k)
         place = self.place(a, b, mD)
-        if warp == self.warpgroups * 4:
-            self.produce(a, b, smem_ab, barriers, place)
+        if warp >= self.warpgroups * 4:
+            if cutlass.const_expr(self.warpgroups == CONSUMERS):
+                cute.arch.setmaxregister_decrease(REGISTERS.producer)
+            if warp == self.warpgroups * 4:
+                self.produce(a, b, smem_ab, barriers, place)
             if cutlass.const_expr(self.cluster_k > 1):
                 sync_cluster()
         else:
+            if cutlass.const_expr(self.warpgroups == CONSUMERS):
+                cute.arch.setmaxregister_increase(REGISTERS.consumer)
             # Partial sums are received where the stages were.
             buffer = ReduceBuffer(smem_ab[0].iterator, *reduce_barriers)
             own = self.reduction.of_warpgroup(buffer, warp // 4)
