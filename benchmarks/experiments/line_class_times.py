@@ -47,17 +47,18 @@ def _log(numbers: random.Random, least: float, most: float) -> int:
     return round(math.exp(numbers.uniform(math.log(least), math.log(most)))) | 1
 
 
-def products(seed: int, counts: tuple[int, int, int], dtype: str) -> list[tuple[str, GemmProblem]]:
-    """Return products of a small M or N, of a small K, and others, each kind named."""
+def products(seed: int, counts: tuple[int, ...], dtype: str) -> list[tuple[str, GemmProblem]]:
+    """Return products of a small M or N, of a small K, and others, and the kind of each."""
     numbers, found = random.Random(seed), []  # noqa: S311  # sizes, no secrets
-    for number in range(counts[0]):
-        small, large, k = _log(numbers, 17, 160), _log(numbers, 500, 8192), _log(numbers, 500, 8192)
-        m, n = (large, small) if number % 2 else (small, large)
-        found.append(("skinny", (m, n, k), LAYOUTS[number // 2 % 4]))
-    for _ in range(counts[1]):
+    for kind, count, least, most in (("skinny", counts[0], 17, 160), ("middle", counts[1], 160, 700)):
+        for number in range(count):
+            small, large, k = _log(numbers, least, most), _log(numbers, 500, 8192), _log(numbers, 500, 8192)
+            m, n = (large, small) if number % 2 else (small, large)
+            found.append((kind, (m, n, k), LAYOUTS[number // 2 % 4]))
+    for _ in range(counts[2]):
         sizes = _log(numbers, 500, 8192), _log(numbers, 500, 8192), _log(numbers, 65, 160)
         found.append(("short", sizes, numbers.choice(LAYOUTS)))
-    for _ in range(counts[2]):
+    for _ in range(counts[3]):
         found.append(("any", tuple(_log(numbers, 64, 8192) for _ in range(3)), numbers.choice(LAYOUTS)))
     numbers.shuffle(found)
     return [(kind, gemm_problem(*sizes, dtype, dtype, layout)) for kind, sizes, layout in found]
@@ -114,7 +115,7 @@ def main() -> None:
     """Compile, measure, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=2711)
-    parser.add_argument("--counts", default="26,6,10", help="products of a small M or N, of a small K, and others")
+    parser.add_argument("--counts", default="20,8,4,8", help="products of a small M or N, of a larger one, of a small K, and others")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--compilers", type=int)
