@@ -107,7 +107,10 @@ def trials(problem: GemmProblem, former: bool) -> dict[str, Choice]:
     for config in LINE_CLASSES.configs:
         if (config.tile_m == 128) == (small <= 64) or config.cluster_k > k_tiles / 2:
             continue
-        found[f"{config.tile_m}x{config.tile_n}s{config.stages}k{config.cluster_k}"] = with_config(config)
+        if config.cluster_m > 1 and (small <= 128 or (config.cluster_m > 2 and small <= 256)):
+            continue
+        name = f"{config.tile_m}x{config.tile_n}s{config.stages}m{config.cluster_m}k{config.cluster_k}"
+        found[name] = with_config(config)
     return found
 
 

@@ -45,7 +45,7 @@ def _lines(matrix: StridedMatrix) -> tuple[int, int]:
     return matrix.cols, matrix.col_stride
 
 
-def b_params(name: str, b: StridedMatrix, tile_n: int) -> list[Param]:
+def b_params(name: str, b: StridedMatrix, tile_n: int, ctas: int) -> list[Param]:
     """Describe the classes of lines of B (K, N) as (N, K), from the multiple of 16 bytes before each line on."""
     n_by_k, found = b.transposed(), list[Param]()
     lines, ld = _lines(n_by_k)
@@ -55,7 +55,7 @@ def b_params(name: str, b: StridedMatrix, tile_n: int) -> list[Param]:
         shape, strides = ((count, cols + shift), (CLASSES * ld, 1)) if n_by_k.has_contiguous_rows else (
             (rows + shift, count), (1, CLASSES * ld))  # fmt: skip
         found += _params(name, dataclasses.replace(n_by_k, rows=shape[0], cols=shape[1], row_stride=strides[0],
-                                                   col_stride=strides[1]), tile_n, first * ld - shift)  # fmt: skip
+                                                   col_stride=strides[1]), (tile_n, ctas), first * ld - shift)  # fmt: skip
     return found
 
 
@@ -63,15 +63,15 @@ def a_params(problem: GemmProblem, name: str, tile_m: int) -> list[Param]:
     """Describe M-major A: of K-major B as it is, else the lines of each of B's classes."""
     a, b = problem.a, problem.b
     if b.has_contiguous_cols:
-        return _params(name, a, tile_m, 0)
+        return _params(name, a, (tile_m, 1), 0)
     found = list[Param]()
     for _, first in line_classes(b.row_stride):
         count = -(-(problem.k - first) // CLASSES)
         some = dataclasses.replace(a, cols=count, col_stride=CLASSES * a.col_stride)
-        found += _params(name, some, tile_m, first * a.col_stride)
+        found += _params(name, some, (tile_m, 1), first * a.col_stride)
     return found
 
 
-def _params(name: str, matrix: StridedMatrix, tile: int, offset: int) -> list[Param]:
-    described, extents = operand_params(name, matrix, (), tile)
+def _params(name: str, matrix: StridedMatrix, tile: tuple[int, int], offset: int) -> list[Param]:
+    described, extents = operand_params(name, matrix, (), *tile)
     return [dataclasses.replace(described, offset=offset * matrix.dtype.itemsize), extents]

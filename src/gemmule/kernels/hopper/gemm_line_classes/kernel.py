@@ -31,11 +31,11 @@ from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction, ReduceBuffer
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, TmaTensor, flat
 from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_local
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import issue_group, k_block_mmas, tiled_mma
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
-from gemmule.kernels.parts.schedulers.persistent import KTileRange
+from gemmule.kernels.parts.schedulers.persistent import KTileRange, PersistentScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, strided_tensor
 
 from .config import CLASSES, LineClassConfig
@@ -65,20 +65,26 @@ class HopperGemmLineClasses:
         self.reads_c, self.k_major = types["adds"] == "yes", types["b_major"] == "k"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.operands = OperandStages(
-            (self.tile_m, self.tile_n, _TILE_K), (self.element,) * 2, (False, self.k_major), config.stages
-        )
+            (self.tile_m, self.tile_n, _TILE_K), (self.element,) * 2, (False, self.k_major), config.stages,
+            multicast_size_b=config.cluster_m,
+        )  # fmt: skip
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
         self.warpgroups, self.threads = config.warpgroups_per_tile, config.threads
         self.cluster_k, self.columns = config.cluster_k, config.columns
-        self.reduction = ClusterReduction(config.cluster_k, 1, MMA_M * self.tile_n * 4)
+        self.reduction = ClusterReduction(config.cluster_k, 1, MMA_M * self.tile_n * 4, config.cluster_m)
         # Columns from one tile to the next: the first ones of the last class lie before the line.
         self.step_n = self.tile_n if self.k_major else self.tile_n - CLASSES
+        # For places in the cluster.
+        self.scheduler = PersistentScheduler(
+            self.tile_m, self.step_n, 1, config.cluster_m, cluster_k=config.cluster_k
+        )
 
     @cute.jit
     def __call__(self, matrices, mC, mD, inverse: Int32, grid: Int32, scale):
         a = tuple(self.operands.tma_a(one) for one in matrices[0])
         b = tuple(self.operands.tma_b(one) for one in matrices[1])
-        cluster = (self.cluster_k, 1, 1) if cutlass.const_expr(self.cluster_k > 1) else None
+        size = self.scheduler.cluster_size
+        cluster = (size, 1, 1) if cutlass.const_expr(size > 1) else None
         self.kernel(a, b, mC, mD, inverse, scale).launch(
             grid=(grid, 1, 1), block=(self.threads, 1, 1), cluster=cluster, min_blocks_per_mp=1
         )
@@ -94,7 +100,8 @@ class HopperGemmLineClasses:
                 with cute.arch.elect_one():
                     self.reduction.init(reduce_barriers)
                 cute.arch.mbarrier_init_fence()
-        self.mainloop.prologue(warp, (*a, *b), barriers, self.warpgroups, self.cluster_k)
+        releases = self.warpgroups * self.scheduler.empty_arrival_ctas
+        self.mainloop.prologue(warp, (*a, *b), barriers, releases, self.scheduler.cluster_size)
         place = self.place(a, b, mD)
         if warp >= self.warpgroups * 4:
             if cutlass.const_expr(self.warpgroups == CONSUMERS):
@@ -115,9 +122,10 @@ class HopperGemmLineClasses:
     def place(self, a, b, mD: cute.Tensor):
         """Return this CTA's tile and k-tiles."""
         cta, _, _ = cute.arch.block_idx()
-        part, tile = cta % self.cluster_k, cta // self.cluster_k
-        tiles_m = cute.ceil_div(mD.shape[0], self.tile_m)
-        i, j = tile % tiles_m, tile // tiles_m
+        part, tile = self.scheduler.cta_k_in_cluster(), cta // self.scheduler.cluster_size
+        row, _ = self.scheduler.cta_coord_in_cluster()
+        tiles_m = cute.ceil_div(mD.shape[0], self.tile_m * self.scheduler.cluster_m)
+        i, j = tile % tiles_m * self.scheduler.cluster_m + row, tile // tiles_m
         own, classes = Int32(0), CLASSES
         if cutlass.const_expr(self.k_major):
             own, j, classes = j % CLASSES, j // CLASSES, 1
@@ -143,6 +151,8 @@ class HopperGemmLineClasses:
     def produce(self, a, b, smem_ab, barriers, place):
         """Load this CTA's k-tiles, class after class."""
         state = self.mainloop.producer_state()
+        row, col = self.scheduler.cta_coord_in_cluster()
+        ctas = multicast_ctas_b(self.scheduler, col)
         for number in cutlass.range_constexpr(CLASSES):
             one_a = a[0] if cutlass.const_expr(self.k_major) else a[number]
             if cutlass.const_expr(self.k_major and number > 0):
@@ -150,9 +160,11 @@ class HopperGemmLineClasses:
             one_b = TmaTensor(b[number].atom, cute.domain_offset((place.n0, 0), b[number].tensor))
             loads = (
                 (self.operands.load_a(one_a, smem_ab[0]), place.i),
-                (self.operands.load_b(one_b, smem_ab[1]), 0),
+                (self.operands.load_b(one_b, smem_ab[1], row, ctas), 0),
             )
             state = self.mainloop.load(loads, (), barriers, state, self.k_range(place, number))
+        if cutlass.const_expr(self.scheduler.is_multicast):
+            self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
     def consume(self, result, smem_ab, barriers, place, own):
@@ -180,8 +192,7 @@ class HopperGemmLineClasses:
             sync_cluster()
             barrier = _REDUCE_BARRIER_ID + warpgroup_idx
             accumulators = self.reduction.reduce(accumulators, reduce_buffer, Int32(0), barrier, False)
-            cta, _, _ = cute.arch.block_idx()
-            column = cta % self.cluster_k * self.columns
+            column = self.scheduler.cta_k_in_cluster() * self.columns
         self.write(result, place, accumulators, (warpgroup_idx, column))
 
     @cute.jit
@@ -200,12 +211,12 @@ class HopperGemmLineClasses:
             mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.wait_group(1)
             if k > 0:
-                release_local(barriers.empty, last)
+                release_cluster(self.scheduler, barriers.empty, last)
             last = stage
             state = self.mainloop.advance(state)
         warpgroup.wait_group(0)
         if count > 0:
-            release_local(barriers.empty, last)
+            release_cluster(self.scheduler, barriers.empty, last)
         return state
 
     @cute.jit

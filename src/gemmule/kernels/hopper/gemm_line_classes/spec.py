@@ -77,13 +77,13 @@ def launch(problem: GemmProblem, config: LineClassConfig) -> Launch:
         ld, tiles_n = problem.b.row_stride, -(-problem.n // (config.tile_n - CLASSES))
     c = ("d", problem.d) if problem.c is None else ("c", problem.c)
     return Launch(
-        grid=(-(-problem.m // config.tile_m) * tiles_n * config.cluster_k, 1, 1),
-        cluster=(config.cluster_k, 1, 1),
+        grid=(-(-problem.m // (config.tile_m * config.cluster_m)) * tiles_n * config.cluster_size, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
         block=(config.threads, 1, 1),
         shared_bytes=config.shared_bytes,
         params=(
             *a_params(problem, first, config.tile_m),
-            *b_params(second, problem.b, config.tile_n),
+            *b_params(second, problem.b, config.tile_n, config.cluster_m),
             _strided(*c),
             _strided("d", problem.d),
             ScalarParam("inverse", INT32, ld % CLASSES),
@@ -118,6 +118,11 @@ SPEC = KernelSpec(
                 (128, 64, 4), (128, 64, 8), (128, 128, 6), (128, 192, 5), (128, 256, 4),
             )
             for k in (1, 2, 4, 8)
+        ),
+        *(
+            LineClassConfig(tile_m=128, tile_n=n, stages=s, cluster_m=m, cluster_k=k)
+            for n, s in ((128, 6), (192, 5), (256, 4))
+            for m, k in ((2, 1), (4, 1), (2, 2), (2, 4))
         ),
     ),
     signatures=signatures,
