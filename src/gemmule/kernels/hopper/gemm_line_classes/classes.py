@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 from gemmule.core.launch import Param
@@ -20,10 +21,19 @@ class LineClass(NamedTuple):
     first: int  #: The first of its lines.
 
 
+def residues(ld: int) -> tuple[int, int]:
+    """Return the difference of two shifts of lines so many elements apart, and the first line of the least one."""
+    step = math.gcd(ld, CLASSES)
+    return step, pow(ld // step, -1, CLASSES // step)
+
+
 def line_classes(ld: int) -> list[LineClass]:
-    """Return the classes of lines an odd number of elements apart, in the order of their shifts."""
-    # An odd number is its own inverse modulo 8.
-    return [LineClass(shift, shift * ld % CLASSES) for shift in range(CLASSES)]
+    """Return the classes of lines so many elements apart, in the order of their shifts."""
+    step, inverse = residues(ld)
+    return [
+        LineClass(number // step * step, (number // step * inverse + number % step * (CLASSES // step)) % CLASSES)
+        for number in range(CLASSES)
+    ]
 
 
 def why_not_classes(name: str, matrix: StridedMatrix) -> str | None:
@@ -31,8 +41,8 @@ def why_not_classes(name: str, matrix: StridedMatrix) -> str | None:
     lines, ld = _lines(matrix)
     if matrix.dtype.itemsize != 2 or matrix.alignment % 16:
         return f"{name} must have elements of 16 bits and begin at a multiple of 16 bytes"
-    if ld % 2 == 0 or ld < 0:
-        return f"{name} has lines {ld} elements apart; this kernel is for odd numbers"
+    if ld % CLASSES == 0 or ld < 0:
+        return f"{name} has lines {ld} elements apart; this kernel is for positive numbers that are no multiple of 8"
     if lines < CLASSES:
         return f"{name} has {lines} lines, of at least {CLASSES}"
     return None

@@ -51,7 +51,9 @@ class Place(NamedTuple):
 
     i: Any  #: Index of its tile along M.
     n0: Any  #: The first of B's lines of its class, or of elements of lines, that its tile has.
-    own: Any  #: K-major B: the class of the tile's columns.
+    #: own, shift: K-major B: the class of the tile's columns, and how many elements late its lines begin.
+    own: Any
+    shift: Any
     first: Any  #: first, last: Its k-tiles, of K-major B those of its class, else those of all classes.
     last: Any
     per_class: Any  #: K-tiles of a class.
@@ -80,17 +82,17 @@ class HopperGemmLineClasses:
         )
 
     @cute.jit
-    def __call__(self, matrices, mC, mD, inverse: Int32, grid: Int32, scale):
+    def __call__(self, matrices, mC, mD, residues, grid: Int32, scale):
         a = tuple(self.operands.tma_a(one) for one in matrices[0])
         b = tuple(self.operands.tma_b(one) for one in matrices[1])
         size = self.scheduler.cluster_size
         cluster = (size, 1, 1) if cutlass.const_expr(size > 1) else None
-        self.kernel(a, b, mC, mD, inverse, scale).launch(
+        self.kernel(a, b, mC, mD, residues, scale).launch(
             grid=(grid, 1, 1), block=(self.threads, 1, 1), cluster=cluster, min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, a, b, mC: cute.Tensor, mD: cute.Tensor, inverse: Int32, scale):
+    def kernel(self, a, b, mC: cute.Tensor, mD: cute.Tensor, residues, scale):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers, reduce_barriers = self.mainloop.barriers(smem), self.reduction.barriers(smem)
@@ -102,12 +104,12 @@ class HopperGemmLineClasses:
                 cute.arch.mbarrier_init_fence()
         releases = self.warpgroups * self.scheduler.empty_arrival_ctas
         self.mainloop.prologue(warp, (*a, *b), barriers, releases, self.scheduler.cluster_size)
-        place = self.place(a, b, mD)
+        place = self.place(a, b, mD, residues[0])
         if warp >= self.warpgroups * 4:
             if cutlass.const_expr(self.warpgroups == CONSUMERS):
                 cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == self.warpgroups * 4:
-                self.produce(a, b, smem_ab, barriers, place)
+                self.produce(a, b, smem_ab, barriers, (place, residues[0]))
             if cutlass.const_expr(self.cluster_k > 1):
                 sync_cluster()
         else:
@@ -116,26 +118,27 @@ class HopperGemmLineClasses:
             # Partial sums are received where the stages were.
             buffer = ReduceBuffer(smem_ab[0].iterator, *reduce_barriers)
             own = self.reduction.of_warpgroup(buffer, warp // 4)
-            self.consume((mC, mD, inverse, scale), smem_ab, barriers, place, (warp // 4, own))
+            self.consume((mC, mD, residues, scale), smem_ab, barriers, place, (warp // 4, own))
 
     @cute.jit
-    def place(self, a, b, mD: cute.Tensor):
+    def place(self, a, b, mD: cute.Tensor, step: Int32):
         """Return this CTA's tile and k-tiles."""
         cta, _, _ = cute.arch.block_idx()
         part, tile = self.scheduler.cta_k_in_cluster(), cta // self.scheduler.cluster_size
         row, _ = self.scheduler.cta_coord_in_cluster()
         tiles_m = cute.ceil_div(mD.shape[0], self.tile_m * self.scheduler.cluster_m)
         i, j = tile % tiles_m * self.scheduler.cluster_m + row, tile // tiles_m
-        own, classes = Int32(0), CLASSES
+        own, classes, shift = Int32(0), CLASSES, Int32(0)
         if cutlass.const_expr(self.k_major):
             own, j, classes = j % CLASSES, j // CLASSES, 1
+            shift = own // step * step
             # B's map of the first class has lines as long as K.
-            per_class = cute.ceil_div(b[0].tensor.shape[1] + own, _TILE_K)
+            per_class = cute.ceil_div(b[0].tensor.shape[1] + shift, _TILE_K)
         else:
             per_class = cute.ceil_div(a[0].tensor.shape[1], _TILE_K)
         k_tiles = per_class * classes
         first, last = k_tiles * part // self.cluster_k, k_tiles * (part + 1) // self.cluster_k
-        return Place(i, j * self.step_n, own, first, last, per_class)
+        return Place(i, j * self.step_n, own, shift, first, last, per_class)
 
     @cute.jit
     def k_range(self, place, number):
@@ -148,15 +151,15 @@ class HopperGemmLineClasses:
         return KTileRange(first, count)
 
     @cute.jit
-    def produce(self, a, b, smem_ab, barriers, place):
+    def produce(self, a, b, smem_ab, barriers, what):
         """Load this CTA's k-tiles, class after class."""
-        state = self.mainloop.producer_state()
+        (place, step), state = what, self.mainloop.producer_state()
         row, col = self.scheduler.cta_coord_in_cluster()
         ctas = multicast_ctas_b(self.scheduler, col)
         for number in cutlass.range_constexpr(CLASSES):
             one_a = a[0] if cutlass.const_expr(self.k_major) else a[number]
             if cutlass.const_expr(self.k_major and number > 0):
-                one_a = TmaTensor(one_a.atom, cute.domain_offset((0, -number), one_a.tensor))
+                one_a = TmaTensor(one_a.atom, cute.domain_offset((0, -(number // step * step)), one_a.tensor))
             one_b = TmaTensor(b[number].atom, cute.domain_offset((place.n0, 0), b[number].tensor))
             loads = (
                 (self.operands.load_a(one_a, smem_ab[0]), place.i),
@@ -178,12 +181,13 @@ class HopperGemmLineClasses:
         accumulators, state = flat(fragments.accumulators), self.mainloop.consumer_state()
         if cutlass.const_expr(self.k_major):
             count = place.last - place.first
-            zeroed = place.own if place.first == 0 else Int32(0)
+            zeroed = place.shift if place.first == 0 else Int32(0)
             state = self.accumulate(fragments, smem_ab[1], barriers, state, (count, zeroed))
         else:
             for number in cutlass.range(CLASSES, unroll=1):
-                if number > 0:
-                    move_columns(accumulators)
+                if number > 0 and number % result[2][0] == 0:
+                    for _ in cutlass.range(result[2][0], unroll=1):
+                        move_columns(accumulators)
                 count = self.k_range(place, number).num_k_tiles
                 state = self.accumulate(fragments, smem_ab[1], barriers, state, (count, Int32(0)))
         column = Int32(0)
@@ -236,12 +240,12 @@ class HopperGemmLineClasses:
     @cute.jit
     def write(self, result, place, accumulators, origin):
         """Write this CTA's columns of the tile from registers; add what C has there."""
-        (mC, mD, inverse, (alpha, beta)), (warpgroup_idx, column) = result, origin
+        (mC, mD, (step, inverse), (alpha, beta)), (warpgroup_idx, column) = result, origin
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid % WARPGROUP // 32
         m, cols = place.i * self.tile_m + warpgroup_idx * MMA_M + warp * 16 + lane // 4, mD.shape[1]
         # Lines of a class are every 8th, from the one on that begins so many elements late.
-        first = place.own * inverse % CLASSES
+        first = (place.own // step * inverse + place.own % step * (CLASSES // step)) % CLASSES
         for n in cutlass.range_constexpr(self.columns // 8):
             for half in cutlass.range_constexpr(2):
                 row = m + 8 * half
@@ -250,8 +254,8 @@ class HopperGemmLineClasses:
                     if cutlass.const_expr(self.k_major):
                         col, inside = first + CLASSES * (place.n0 + index), True
                     else:
-                        col = place.n0 + index - (CLASSES - 1)
-                        inside = index >= CLASSES - 1 and index < self.tile_n - 1
+                        col = place.n0 + index - (CLASSES - step)
+                        inside = index >= CLASSES - step and index < self.tile_n - step
                     if inside and row < mD.shape[0] and col < cols:
                         value = accumulators[4 * n + 2 * half + v] * alpha
                         if cutlass.const_expr(self.reads_c):
@@ -282,5 +286,5 @@ def buildable(config: LineClassConfig, types: dict[str, str]) -> Buildable:
     a = tuple(major_tensor(name, 0, vector=vector) for _ in range(1 if k_major else CLASSES))
     b = tuple(major_tensor(name, 1 if k_major else 0, vector=vector) for _ in range(CLASSES))
     scale = (cutlass.Float32(1), cutlass.Float32(0))
-    arguments = ((a, b), strided_tensor(name), strided_tensor(name), Int32(1), Int32(1), scale)
+    arguments = ((a, b), strided_tensor(name), strided_tensor(name), (Int32(1), Int32(1)), Int32(1), scale)
     return Buildable(HopperGemmLineClasses(config, types), arguments)

@@ -16,7 +16,7 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.hopper.tma_tiles import scale_params, why_not_tma
 
-from .classes import a_params, b_params, why_not_classes
+from .classes import a_params, b_params, residues, why_not_classes
 from .config import CLASSES, LineClassConfig
 
 DTYPES = (BFLOAT16, FLOAT16)
@@ -86,7 +86,7 @@ def launch(problem: GemmProblem, config: LineClassConfig) -> Launch:
             *b_params(second, problem.b, config.tile_n, config.cluster_m),
             _strided(*c),
             _strided("d", problem.d),
-            ScalarParam("inverse", INT32, ld % CLASSES),
+            *(ScalarParam(name, INT32, value) for name, value in zip(("step", "inverse"), residues(ld), strict=True)),
             *scale_params(problem),
         ),
         overlaps=True,
