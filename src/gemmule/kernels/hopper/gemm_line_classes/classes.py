@@ -38,13 +38,11 @@ def line_classes(ld: int) -> list[LineClass]:
 
 def why_not_classes(name: str, matrix: StridedMatrix) -> str | None:
     """Say why the lines of a row- or column-major matrix have no such classes, or None where they have."""
-    lines, ld = _lines(matrix)
+    _, ld = _lines(matrix)
     if matrix.dtype.itemsize != 2 or matrix.alignment % 16:
         return f"{name} must have elements of 16 bits and begin at a multiple of 16 bytes"
     if ld % CLASSES == 0 or ld < 0:
         return f"{name} has lines {ld} elements apart; this kernel is for positive numbers that are no multiple of 8"
-    if lines < CLASSES:
-        return f"{name} has {lines} lines, of at least {CLASSES}"
     return None
 
 
@@ -60,13 +58,18 @@ def b_params(name: str, b: StridedMatrix, tile_n: int, ctas: int) -> list[Param]
     n_by_k, found = b.transposed(), list[Param]()
     lines, ld = _lines(n_by_k)
     for shift, first in line_classes(ld):
-        count = -(-(lines - first) // CLASSES)
+        first, shift, count = _of(lines, first, shift)
         rows, cols = n_by_k.rows, n_by_k.cols
         shape, strides = ((count, cols + shift), (CLASSES * ld, 1)) if n_by_k.has_contiguous_rows else (
             (rows + shift, count), (1, CLASSES * ld))  # fmt: skip
         found += _params(name, dataclasses.replace(n_by_k, rows=shape[0], cols=shape[1], row_stride=strides[0],
                                                    col_stride=strides[1]), (tile_n, ctas), first * ld - shift)  # fmt: skip
     return found
+
+
+def _of(lines: int, first: int, shift: int) -> tuple[int, int, int]:
+    """Return a class's first line, shift and lines; of one without lines those of the first, which none reads."""
+    return (first, shift, -(-(lines - first) // CLASSES)) if first < lines else (0, 0, -(-lines // CLASSES))
 
 
 def a_params(problem: GemmProblem, name: str, tile_m: int) -> list[Param]:
@@ -76,7 +79,7 @@ def a_params(problem: GemmProblem, name: str, tile_m: int) -> list[Param]:
         return _params(name, a, (tile_m, 1), 0)
     found = list[Param]()
     for _, first in line_classes(b.row_stride):
-        count = -(-(problem.k - first) // CLASSES)
+        first, _, count = _of(problem.k, first, 0)
         some = dataclasses.replace(a, cols=count, col_stride=CLASSES * a.col_stride)
         found += _params(name, some, (tile_m, 1), first * a.col_stride)
     return found

@@ -37,11 +37,12 @@ from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGIST
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import KTileRange, PersistentScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, strided_tensor
+from gemmule.kernels.parts.words import words_at
 
 from .config import CLASSES, LineClassConfig
 
-#: Named barriers: one of all consumers, and those of the warpgroups' reduce-scatters.
-_ZEROED_BARRIER_ID, _REDUCE_BARRIER_ID = 1, 2
+#: Named barriers: two of all consumers, and those of the warpgroups' reduce-scatters.
+_ZEROED_BARRIER_ID, _STAGED_BARRIER_ID, _REDUCE_BARRIER_ID = 1, 2, 3
 #: Elements of K of a k-tile.
 _TILE_K = K_BYTES // 2
 
@@ -65,6 +66,7 @@ class HopperGemmLineClasses:
     def __init__(self, config: LineClassConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.reads_c, self.k_major = types["adds"] == "yes", types["b_major"] == "k"
+        self.d_rows = types["d_major"] == "n"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.operands = OperandStages(
             (self.tile_m, self.tile_n, _TILE_K), (self.element,) * 2, (False, self.k_major), config.stages,
@@ -104,12 +106,12 @@ class HopperGemmLineClasses:
                 cute.arch.mbarrier_init_fence()
         releases = self.warpgroups * self.scheduler.empty_arrival_ctas
         self.mainloop.prologue(warp, (*a, *b), barriers, releases, self.scheduler.cluster_size)
-        place = self.place(a, b, mD, residues[0])
+        place = self.place(a, b, mD, residues)
         if warp >= self.warpgroups * 4:
             if cutlass.const_expr(self.warpgroups == CONSUMERS):
                 cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == self.warpgroups * 4:
-                self.produce(a, b, smem_ab, barriers, (place, residues[0]))
+                self.produce(a, b, smem_ab, barriers, (place, residues))
             if cutlass.const_expr(self.cluster_k > 1):
                 sync_cluster()
         else:
@@ -121,7 +123,7 @@ class HopperGemmLineClasses:
             self.consume((mC, mD, residues, scale), smem_ab, barriers, place, (warp // 4, own))
 
     @cute.jit
-    def place(self, a, b, mD: cute.Tensor, step: Int32):
+    def place(self, a, b, mD: cute.Tensor, residues):
         """Return this CTA's tile and k-tiles."""
         cta, _, _ = cute.arch.block_idx()
         part, tile = self.scheduler.cta_k_in_cluster(), cta // self.scheduler.cluster_size
@@ -131,7 +133,7 @@ class HopperGemmLineClasses:
         own, classes, shift = Int32(0), CLASSES, Int32(0)
         if cutlass.const_expr(self.k_major):
             own, j, classes = j % CLASSES, j // CLASSES, 1
-            shift = own // step * step
+            shift = own // residues[0] * residues[0]
             # B's map of the first class has lines as long as K.
             per_class = cute.ceil_div(b[0].tensor.shape[1] + shift, _TILE_K)
         else:
@@ -141,19 +143,23 @@ class HopperGemmLineClasses:
         return Place(i, j * self.step_n, own, shift, first, last, per_class)
 
     @cute.jit
-    def k_range(self, place, number):
+    def k_range(self, place, number, residues):
         """Return this CTA's k-tiles of a class: the first, and how many."""
         before = Int32(0) if cutlass.const_expr(self.k_major) else number * place.per_class
         first = cutlass.max(place.first - before, 0)
         count = cutlass.max(cutlass.min(place.last - before, place.per_class) - first, 0)
         if cutlass.const_expr(self.k_major):
             count = count if number == place.own else Int32(0)
+        else:
+            # Of fewer than 8 lines some classes have none.
+            count = count if first_line(number, residues) < residues[2] else Int32(0)
         return KTileRange(first, count)
 
     @cute.jit
     def produce(self, a, b, smem_ab, barriers, what):
         """Load this CTA's k-tiles, class after class."""
-        (place, step), state = what, self.mainloop.producer_state()
+        (place, residues), state = what, self.mainloop.producer_state()
+        step = residues[0]
         row, col = self.scheduler.cta_coord_in_cluster()
         ctas = multicast_ctas_b(self.scheduler, col)
         for number in cutlass.range_constexpr(CLASSES):
@@ -165,7 +171,7 @@ class HopperGemmLineClasses:
                 (self.operands.load_a(one_a, smem_ab[0]), place.i),
                 (self.operands.load_b(one_b, smem_ab[1], row, ctas), 0),
             )
-            state = self.mainloop.load(loads, (), barriers, state, self.k_range(place, number))
+            state = self.mainloop.load(loads, (), barriers, state, self.k_range(place, number, residues))
         if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
 
@@ -184,12 +190,16 @@ class HopperGemmLineClasses:
             zeroed = place.shift if place.first == 0 else Int32(0)
             state = self.accumulate(fragments, smem_ab[1], barriers, state, (count, zeroed))
         else:
+            step, shift = result[2][0], Int32(-1)
             for number in cutlass.range(CLASSES, unroll=1):
-                if number > 0 and number % result[2][0] == 0:
-                    for _ in cutlass.range(result[2][0], unroll=1):
-                        move_columns(accumulators)
-                count = self.k_range(place, number).num_k_tiles
+                count = self.k_range(place, number, result[2]).num_k_tiles
+                if count > 0:
+                    own_shift = number // step * step
+                    if shift >= 0:
+                        move_columns(accumulators, own_shift - shift)
+                    shift = own_shift
                 state = self.accumulate(fragments, smem_ab[1], barriers, state, (count, Int32(0)))
+            move_columns(accumulators, CLASSES - cutlass.max(shift, 0))
         column = Int32(0)
         if cutlass.const_expr(self.cluster_k > 1):
             # Every CTA of the cluster has multiplied what was in its stages.
@@ -197,7 +207,7 @@ class HopperGemmLineClasses:
             barrier = _REDUCE_BARRIER_ID + warpgroup_idx
             accumulators = self.reduction.reduce(accumulators, reduce_buffer, Int32(0), barrier, False)
             column = self.scheduler.cta_k_in_cluster() * self.columns
-        self.write(result, place, accumulators, (warpgroup_idx, column))
+        self.write(result, place, accumulators, smem_ab, (warpgroup_idx, column))
 
     @cute.jit
     def accumulate(self, fragments, tiles: cute.Tensor, barriers, state, work):
@@ -238,45 +248,133 @@ class HopperGemmLineClasses:
         cute.arch.barrier(barrier_id=_ZEROED_BARRIER_ID, number_of_threads=threads)
 
     @cute.jit
-    def write(self, result, place, accumulators, origin):
-        """Write this CTA's columns of the tile from registers; add what C has there."""
-        (mC, mD, (step, inverse), (alpha, beta)), (warpgroup_idx, column) = result, origin
+    def write(self, result, place, accumulators, smem_ab, origin):
+        """Write this CTA's columns of the tile: with C from registers, else through shared memory, in lines of D."""
+        warpgroup_idx, column = origin
+        if cutlass.const_expr(self.reads_c):
+            self.add_and_write(result, place, accumulators, origin)
+        else:
+            # Every warpgroup has multiplied, or received, what was in the stages.
+            threads = self.warpgroups * WARPGROUP
+            cute.arch.barrier(barrier_id=_STAGED_BARRIER_ID, number_of_threads=threads)
+            tid, _, _ = cute.arch.thread_idx()
+            warp, stride = tid % WARPGROUP // 32, cutlass.const_expr(self.columns + 8)
+            begin = smem_ab[0].iterator.toint() + warpgroup_idx * (MMA_M * self.tile_n * 4)
+            begin = begin + warp * (16 * stride * self.element.width // 8)
+            staged = cute.make_tensor(
+                cute.make_ptr(self.element, begin, cute.AddressSpace.smem, assumed_align=16),
+                cute.make_layout((16, stride), stride=(stride, 1)),
+            )
+            self.stage(staged, accumulators, result[3][0])
+            cute.arch.sync_warp()
+            self.copy_lines(staged, result, place, (warpgroup_idx * MMA_M + warp * 16, column))
+
+    @cute.jit
+    def stage(self, staged: cute.Tensor, accumulators, alpha):
+        """Store a warp's 16 rows to shared memory, two elements a thread and store."""
+        tid, _, _ = cute.arch.thread_idx()
+        lane = tid % 32
+        for n in cutlass.range_constexpr(self.columns // 8):
+            for half in cutlass.range_constexpr(2):
+                pair = cute.make_rmem_tensor(cute.make_layout(2), self.element)
+                for v in cutlass.range_constexpr(2):
+                    pair[v] = (accumulators[4 * n + 2 * half + v] * alpha).to(self.element)
+                target = staged.iterator + ((lane // 4 + 8 * half) * staged.stride[0] + 8 * n + lane % 4 * 2)
+                words_at(target, 1)[0] = cute.recast_tensor(pair, cutlass.Uint32)[0]
+
+    @cute.jit
+    def copy_lines(self, staged: cute.Tensor, result, place, origin):
+        """Write a warp's 16 rows, lanes along D's lines."""
+        (_, mD, residues, _), (row, column) = result, origin
+        tid, _, _ = cute.arch.thread_idx()
+        lane, at_once = tid % 32, cutlass.const_expr(min(8, self.columns // 2))
+        elements = cute.make_rmem_tensor(cute.make_layout(at_once), self.element)
+        for first in cutlass.range(0, self.columns // 2, at_once, unroll=1):
+            for x in cutlass.range_constexpr(at_once):
+                i, e = self.staged_place(lane + 32 * (first + x))
+                elements[x] = staged[i, e]
+            for x in cutlass.range_constexpr(at_once):
+                i, e = self.staged_place(lane + 32 * (first + x))
+                m, (n, inside) = place.i * self.tile_m + row + i, self.column_of(place, residues, column + e)
+                if inside and m < mD.shape[0] and n < mD.shape[1]:
+                    mD[m, n, 0] = elements[x]
+
+    @cute.jit
+    def staged_place(self, index):
+        """Return row and column of an element of a warp's rows in the order in which they are written."""
+        index = cutlass.Uint32(index)
+        if cutlass.const_expr(self.d_rows):
+            return Int32(index // self.columns), Int32(index % self.columns)
+        return Int32(index % 16), Int32(index // 16)
+
+    @cute.jit
+    def column_of(self, place, residues, index):
+        """Return the column of D of a column of the tile, and whether the tile has it."""
+        if cutlass.const_expr(self.k_major):
+            return first_line(place.own, residues) + CLASSES * (place.n0 + index), True
+        return place.n0 + index - CLASSES, index >= CLASSES
+
+    @cute.jit
+    def add_and_write(self, result, place, accumulators, origin):
+        """Write this CTA's columns of the tile from registers, and add what C has there."""
+        (mC, mD, residues, (alpha, beta)), (warpgroup_idx, column) = result, origin
         tid, _, _ = cute.arch.thread_idx()
         lane, warp = tid % 32, tid % WARPGROUP // 32
         m, cols = place.i * self.tile_m + warpgroup_idx * MMA_M + warp * 16 + lane // 4, mD.shape[1]
-        # Lines of a class are every 8th, from the one on that begins so many elements late.
-        first = (place.own // step * inverse + place.own % step * (CLASSES // step)) % CLASSES
         for n in cutlass.range_constexpr(self.columns // 8):
-            for half in cutlass.range_constexpr(2):
-                row = m + 8 * half
-                for v in cutlass.range_constexpr(2):
-                    index = column + (8 * n + v) + lane % 4 * 2
-                    if cutlass.const_expr(self.k_major):
-                        col, inside = first + CLASSES * (place.n0 + index), True
-                    else:
-                        col = place.n0 + index - (CLASSES - step)
-                        inside = index >= CLASSES - step and index < self.tile_n - step
+            for v in cutlass.range_constexpr(2):
+                col, inside = self.column_of(place, residues, column + (8 * n + v) + lane % 4 * 2)
+                for half in cutlass.range_constexpr(2):
+                    row = m + 8 * half
                     if inside and row < mD.shape[0] and col < cols:
                         value = accumulators[4 * n + 2 * half + v] * alpha
-                        if cutlass.const_expr(self.reads_c):
-                            value = value + beta * mC[row, col, 0].to(cutlass.Float32)
-                        mD[row, col, 0] = value.to(self.element)
+                        mD[row, col, 0] = (value + beta * mC[row, col, 0].to(cutlass.Float32)).to(self.element)
 
 
 @cute.jit
-def move_columns(accumulators: cute.Tensor):
-    """Move a wgmma tile's accumulators one column to the right, those of a thread and of its neighbours."""
+def first_line(number, residues):
+    """Return the first line of a class, by the step and inverse of the launch recipe."""
+    step, inverse, _ = residues
+    return (number // step * inverse + number % step * (CLASSES // step)) % CLASSES
+
+
+@cute.jit
+def move_columns(accumulators: cute.Tensor, distance):
+    """Move a wgmma tile's accumulators so many columns to the right, up to 8, those of a thread and of its neighbours.
+
+    Columns to the left of the first are zero.
+    """
+    for bit in cutlass.range_constexpr(4):
+        if distance >> bit & 1 == 1:
+            _move_by(accumulators, 1 << bit)
+
+
+@cute.jit
+def _move_by(accumulators: cute.Tensor, distance: cutlass.Constexpr[int]):
+    """Move accumulators by 1, 2, 4 or 8 columns: a lane has two neighbours, four lanes have 8 columns."""
     tid, _, _ = cute.arch.thread_idx()
     lane = tid % 32
-    source, is_first = (lane & 28) | ((lane - 1) & 3), lane % 4 == 0
-    carried = [accumulators.element_type(0), accumulators.element_type(0)]
+    lanes = cutlass.const_expr((distance + 1) // 2 % 4)
+    source, is_first = (lane & 28) | ((lane - lanes) & 3), lane % 4 < lanes
+    carried = [accumulators.element_type(0) for _ in range(4)]
     for n in cutlass.range_constexpr(cute.size(accumulators) // 4):
         for half in cutlass.range_constexpr(2):
             at = cutlass.const_expr(4 * n + 2 * half)
-            moved = cute.arch.shuffle_sync(accumulators[at + 1], source)
-            accumulators[at + 1] = accumulators[at]
-            accumulators[at] = carried[half] if is_first else moved
-            carried[half] = moved
+            even, odd = accumulators[at], accumulators[at + 1]
+            if cutlass.const_expr(distance == 1):
+                moved = cute.arch.shuffle_sync(odd, source)
+                accumulators[at + 1] = even
+                accumulators[at] = carried[half] if is_first else moved
+                carried[half] = moved
+            else:
+                for v in cutlass.range_constexpr(2):
+                    value = even if cutlass.const_expr(v == 0) else odd
+                    moved = value if cutlass.const_expr(distance == 8) else cute.arch.shuffle_sync(value, source)
+                    before = carried[2 * half + v]
+                    accumulators[at + v] = before if cutlass.const_expr(distance == 8) else (
+                        before if is_first else moved
+                    )  # fmt: skip
+                    carried[2 * half + v] = moved
 
 
 def buildable(config: LineClassConfig, types: dict[str, str]) -> Buildable:
@@ -286,5 +384,5 @@ def buildable(config: LineClassConfig, types: dict[str, str]) -> Buildable:
     a = tuple(major_tensor(name, 0, vector=vector) for _ in range(1 if k_major else CLASSES))
     b = tuple(major_tensor(name, 1 if k_major else 0, vector=vector) for _ in range(CLASSES))
     scale = (cutlass.Float32(1), cutlass.Float32(0))
-    arguments = ((a, b), strided_tensor(name), strided_tensor(name), (Int32(1), Int32(1)), Int32(1), scale)
+    arguments = ((a, b), strided_tensor(name), strided_tensor(name), (Int32(1), Int32(1), Int32(1)), Int32(1), scale)
     return Buildable(HopperGemmLineClasses(config, types), arguments)

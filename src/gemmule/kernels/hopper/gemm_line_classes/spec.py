@@ -55,17 +55,25 @@ def signature(problem: GemmProblem, config: LineClassConfig) -> Signature:
     """Specialise for the type, the direction in which B is contiguous, and whether there is a C."""
     del config
     turned, _, _ = oriented(problem)
-    return _signature(problem.a.dtype, "k" if turned.b.has_contiguous_cols else "n", problem.c is not None)
+    majors = "k" if turned.b.has_contiguous_cols else "n", "n" if turned.d.is_row_major else "m"
+    return _signature(problem.a.dtype, majors, problem.c is not None)
 
 
-def _signature(element: DType, b_major: str, adds: bool) -> Signature:
-    return (("element", element.name), ("b_major", b_major), *adds_key(adds))
+def _signature(element: DType, majors: tuple[str, str], adds: bool) -> Signature:
+    # With C lanes do not write along lines.
+    b_major, d_major = majors
+    return (("element", element.name), ("b_major", b_major), ("d_major", "n" if adds else d_major), *adds_key(adds))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(dtype, b, adds) for dtype in DTYPES for b in "nk" for adds in (False, True))
+    return tuple(
+        _signature(dtype, (b, d), adds)
+        for dtype in DTYPES
+        for b in "nk"
+        for d, adds in (("n", False), ("m", False), ("n", True))
+    )
 
 
 def launch(problem: GemmProblem, config: LineClassConfig) -> Launch:
@@ -86,7 +94,10 @@ def launch(problem: GemmProblem, config: LineClassConfig) -> Launch:
             *b_params(second, problem.b, config.tile_n, config.cluster_m),
             _strided(*c),
             _strided("d", problem.d),
-            *(ScalarParam(name, INT32, value) for name, value in zip(("step", "inverse"), residues(ld), strict=True)),
+            *(
+                ScalarParam(name, INT32, value)
+                for name, value in zip(("step", "inverse", "k"), (*residues(ld), problem.k), strict=True)
+            ),
             *scale_params(problem),
         ),
         overlaps=True,
