@@ -22,12 +22,14 @@ from untuned_choices import jobs_of
 
 from gemmule.compiler.pool import compile_all
 from gemmule.core.errors import CompileError
+from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.gemm_kernels import GEMM_KERNELS
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
+from gemmule.kernels.hopper.gemm_line_classes.spec import oriented
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_small_repacked import spec as small_repacked
 from gemmule.kernels.hopper.next_kernel import NextProduct
@@ -47,12 +49,12 @@ def _log(numbers: random.Random, least: float, most: float) -> int:
     return round(math.exp(numbers.uniform(math.log(least), math.log(most)))) | 1
 
 
-def products(seed: int, counts: tuple[int, ...], dtype: str) -> list[tuple[str, GemmProblem]]:
+def products(seed: int, counts: tuple[int, ...], dtype: str, long: int) -> list[tuple[str, GemmProblem]]:
     """Return products of a small M or N, of a small K, and others, and the kind of each."""
     numbers, found = random.Random(seed), []  # noqa: S311  # sizes, no secrets
     for kind, count, least, most in (("skinny", counts[0], 17, 160), ("middle", counts[1], 160, 700)):
         for number in range(count):
-            small, large, k = _log(numbers, least, most), _log(numbers, 500, 8192), _log(numbers, 500, 8192)
+            small, large, k = _log(numbers, least, most), _log(numbers, long, 8192), _log(numbers, long, 8192)
             m, n = (large, small) if number % 2 else (small, large)
             found.append((kind, (m, n, k), LAYOUTS[number // 2 % 4]))
     for _ in range(counts[2]):
@@ -64,9 +66,22 @@ def products(seed: int, counts: tuple[int, ...], dtype: str) -> list[tuple[str, 
     return [(kind, gemm_problem(*sizes, dtype, dtype, layout)) for kind, sizes, layout in found]
 
 
+def _promoted(problem: GemmProblem, config: Any) -> Launch:
+    """Return the launch recipe with an L2 promotion of 256 bytes of the large operand."""
+    recipe, large = LINE_CLASSES.launch(problem, config), oriented(problem)[2]
+    params = (
+        dataclasses.replace(one, promotion=256) if isinstance(one, TensorMapParam) and one.operand == large else one
+        for one in recipe.params
+    )
+    return dataclasses.replace(recipe, params=tuple(params))
+
+
 @functools.cache
-def _product(config: Any) -> NextProduct:
-    return NextProduct(small_repacked._prepared, (dataclasses.replace(LINE_CLASSES, configs=(config,)),))
+def _product(config: Any, promoted: bool) -> NextProduct:
+    spec = dataclasses.replace(LINE_CLASSES, configs=(config,))
+    return NextProduct(
+        small_repacked._prepared, (dataclasses.replace(spec, launch=_promoted) if promoted else spec,)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,18 +89,19 @@ class Next:
     """The product in one config; can be pickled."""
 
     config: Any
+    promoted: bool
 
     def __call__(self, problem: GemmProblem, config: Any, gpu: Any) -> Any:
         """Return the next kernel, as `KernelSpec.next_kernel`."""
         del config
-        return _product(self.config).kernel(problem, gpu)
+        return _product(self.config, self.promoted).kernel(problem, gpu)
 
 
 @functools.cache
-def with_config(config: Any) -> Choice:
+def with_config(config: Any, promoted: bool = False) -> Choice:
     """Return the choice whose product has that config."""
     spec = small_repacked.SPEC
-    spec = dataclasses.replace(spec, next_kernel=Next(config), configs=spec.configs[:1], build=REPACKED.build)
+    spec = dataclasses.replace(spec, next_kernel=Next(config, promoted), configs=spec.configs[:1], build=REPACKED.build)
     return Choice(spec, spec.default)
 
 
@@ -109,8 +125,13 @@ def trials(problem: GemmProblem, former: bool) -> dict[str, Choice]:
             continue
         if config.cluster_m > 1 and (small <= 128 or (config.cluster_m > 2 and small <= 256)):
             continue
+        ctas = LINE_CLASSES.launch(small_repacked._prepared(problem).problem, config).grid[0]
+        if ctas < (48 if config.cluster_k < 8 else 16) or (config.cluster_k > 1 and ctas > 200 * config.cluster_k):
+            continue
         name = f"{config.tile_m}x{config.tile_n}s{config.stages}m{config.cluster_m}k{config.cluster_k}"
         found[name] = with_config(config)
+        if config.tile_n in (128, 192) and config.cluster_k in (2, 4) and config.cluster_m == 1:
+            found[name + "p256"] = with_config(config, True)
     return found
 
 
@@ -119,6 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=2711)
     parser.add_argument("--counts", default="20,8,4,8", help="products of a small M or N, of a larger one, of a small K, and others")
+    parser.add_argument("--long", type=int, default=500, help="least other extents of those of a small or larger side")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--compilers", type=int)
@@ -127,7 +149,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     counts = tuple(map(int, given.counts.split(",")))
-    found = [(kind, one, trials(one, given.former)) for kind, one in products(given.seed, counts, given.dtype)]
+    found = [(kind, one, trials(one, given.former)) for kind, one in products(given.seed, counts, given.dtype, given.long)]
     jobs = {str(job): job for _, one, some in found for choice in some.values() for job in jobs_of(one, choice, HOPPER)}
     print(f"{len(jobs)} kernels, {sum(len(some) for *_, some in found)} points", flush=True)
     began, failing = time.time(), set[str]()

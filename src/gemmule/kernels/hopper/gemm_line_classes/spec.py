@@ -121,19 +121,18 @@ SPEC = KernelSpec(
     package=__package__,
     archs=(HOPPER,),
     configs=(
-        LineClassConfig(),
         *(
             LineClassConfig(tile_m=m, tile_n=n, stages=s, cluster_k=k)
             for m, n, s in (
-                (64, 64, 6), (64, 128, 3), (64, 128, 4), (64, 128, 8), (64, 192, 3), (64, 192, 6), (64, 256, 5),
-                (128, 64, 4), (128, 64, 8), (128, 128, 6), (128, 192, 5), (128, 256, 4),
+                (64, 64, 6), (64, 64, 12), (64, 128, 8), (64, 192, 6), (64, 256, 5),
+                (128, 64, 8), (128, 128, 6), (128, 192, 5), (128, 256, 4),
             )
             for k in (1, 2, 4, 8)
         ),
         *(
             LineClassConfig(tile_m=128, tile_n=n, stages=s, cluster_m=m, cluster_k=k)
             for n, s in ((128, 6), (192, 5), (256, 4))
-            for m, k in ((2, 1), (4, 1), (2, 2), (2, 4))
+            for m, k in ((2, 1), (2, 2), (2, 4), (4, 1), (4, 2))
         ),
     ),
     signatures=signatures,
