@@ -123,17 +123,15 @@ SPEC = KernelSpec(
     configs=(
         *(
             LineClassConfig(tile_m=m, tile_n=n, stages=s, cluster_k=k)
-            for m, n, s in (
-                (64, 64, 6), (64, 64, 12), (64, 128, 8), (64, 192, 6), (64, 256, 5),
-                (128, 64, 8), (128, 128, 6), (128, 192, 5), (128, 256, 4),
-            )
-            for k in (1, 2, 4, 8)
+            for m, n, s in ((64, 64, 12), (64, 128, 8), (64, 192, 6), (128, 64, 8), (128, 128, 6), (128, 192, 5), (128, 256, 4))
+            for k in ((1, 2, 4, 8) if n < 192 else (1, 2, 4))
         ),
         *(
-            LineClassConfig(tile_m=128, tile_n=n, stages=s, cluster_m=m, cluster_k=k)
+            LineClassConfig(tile_m=128, tile_n=n, stages=s, cluster_m=2, cluster_k=k)
             for n, s in ((128, 6), (192, 5), (256, 4))
-            for m, k in ((2, 1), (2, 2), (2, 4), (4, 1), (4, 2))
+            for k in (1, 2)
         ),
+        *(LineClassConfig(tile_m=128, tile_n=n, stages=s, cluster_m=4) for n, s in ((192, 5), (256, 4))),
     ),
     signatures=signatures,
     why_not=refuse_no_config,
