@@ -1,8 +1,8 @@
 """Times of `hopper_gemm_small_repacked` in every config, beside the kernels that calls chose before and cuBLASLt.
 
 For random products of odd extents, most of one small extent, the copy of the small operand and the product are timed in
-CUDA graphs over rotating buffers, interleaved with what is chosen without that kernel, with the cheapest config of each
-kernel that takes the product, and with cuBLASLt's algorithms. Needs an NVIDIA GPU, PyTorch and the compiler.
+CUDA graphs over rotating buffers, interleaved with what is chosen without that kernel and with cuBLASLt's
+algorithms. Needs an NVIDIA GPU, PyTorch and the compiler.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice, KernelSpec
 from gemmule.dispatch.gemm_kernels import GEMM_KERNELS
-from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
 from gemmule.kernels.hopper.gemm_line_classes.spec import oriented
@@ -34,8 +33,6 @@ from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_small_repacked import spec as small_repacked
 from gemmule.kernels.hopper.next_kernel import NextProduct
 from gemmule.kernels.hopper.refusals import HOPPER
-from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
-from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.lab.experiment import experiment
 from gemmule.lab.products import LAYOUTS, gemm_problem
 from gemmule.lab.records import RecordFile
@@ -107,16 +104,8 @@ def with_config(config: Any, promoted: bool = False) -> Choice:
 
 def trials(problem: GemmProblem, former: bool) -> dict[str, Choice]:
     """Return what is timed for a product, by name."""
-    gpu = rates_for(_CHIP, _SMS)
     registry = tuple(one for one in GEMM_KERNELS if one.name not in _NEW)
     found = {"chosen": choose(problem, HOPPER, registry, multiprocessors=_SMS, chip=_CHIP, tuned=False)}
-    for spec in (REPACKED, MMA_SYNC, MMA_SYNC_SMALL):
-        if not spec.is_refused(problem, HOPPER) and (cheapest := spec.cheapest(problem, HOPPER, gpu)) is not None:
-            found[spec.name] = Choice(spec, cheapest[0])
-    found = {
-        name: one for name, one in found.items()
-        if name == "chosen" or (one.spec, one.config) != (found["chosen"].spec, found["chosen"].config)
-    }  # fmt: skip
     if former or small_repacked.SPEC.is_refused(problem, HOPPER):
         return found
     small, k_tiles = min(problem.m, problem.n), -(-problem.k // 64)

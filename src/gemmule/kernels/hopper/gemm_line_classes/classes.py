@@ -13,6 +13,9 @@ from gemmule.kernels.hopper.tma_tiles import operand_params
 
 from .config import CLASSES
 
+#: Leading dimensions of which TMA takes 8 times as many bytes are below this.
+_MOST_LD = 1 << 35
+
 
 class LineClass(NamedTuple):
     """Every 8th line of a matrix, which begin `shift` elements after a multiple of 16 bytes."""
@@ -41,7 +44,7 @@ def why_not_classes(name: str, matrix: StridedMatrix) -> str | None:
     _, ld = _lines(matrix)
     if matrix.dtype.itemsize != 2 or matrix.alignment % 16:
         return f"{name} must have elements of 16 bits and begin at a multiple of 16 bytes"
-    if ld % CLASSES == 0 or ld < 0:
+    if ld % CLASSES == 0 or not 0 < ld < _MOST_LD:
         return f"{name} has lines {ld} elements apart; this kernel is for positive numbers that are no multiple of 8"
     return None
 

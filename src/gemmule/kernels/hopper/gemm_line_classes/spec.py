@@ -13,11 +13,18 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.signature import adds_key
 from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
+from gemmule.kernels.hopper.gemm_repacked.spec import defers_to
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.hopper.tma_tiles import scale_params, why_not_tma
+from gemmule.kernels.mma_sync.cost import is_faster
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
+from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 
 from .classes import a_params, b_params, residues, why_not_classes
 from .config import CLASSES, LineClassConfig
+from .cost import times
 
 DTYPES = (BFLOAT16, FLOAT16)
 
@@ -35,10 +42,8 @@ _transposed = cache_last_call(GemmProblem.transposed)
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
-    if reason := refuse_hopper(problem, arch, "ab"):
+    if reason := refuse_hopper(problem, arch, "ab", batch_dims=0):
         return reason
-    if problem.batch:
-        return "this kernel multiplies one pair of matrices"
     turned, first, second = oriented(problem)
     if not turned.a.has_contiguous_cols:
         return f"{first.upper()} is K-major; this kernel takes one operand MN-major"
@@ -110,9 +115,21 @@ def _strided(operand: str, matrix: StridedMatrix) -> TensorParam:
 
 def costs(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds."""
-    del problem, gpu
-    return [10.0 + 0.01 * number for number, _ in enumerate(configs)]
+    return times(oriented(problem)[0], configs, gpu)
 
+
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
+    if min(problem.m, problem.n) > _MOST_ROWS or REPACKED.least_cost(problem, gpu) * _MARGIN < cost:
+        return REPACKED.name
+    if is_faster(problem, cost, gpu):
+        return MMA_SYNC.name
+    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+
+
+#: Share of the predicted times of other kernels that this one's must be less than, and the most rows of products of
+#: which times were measured to be less.
+_MARGIN, _MOST_ROWS = 0.9, 512
 
 SPEC = KernelSpec(
     name="hopper_gemm_line_classes",
@@ -137,8 +154,11 @@ SPEC = KernelSpec(
     why_not=refuse_no_config,
     signature=signature,
     launch=launch,
+    batch_dims=0,
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
+    faster_alternative=faster_alternative,
+    defers_to=defers_to,
 )
