@@ -7,7 +7,6 @@ from gemmule.kernels.float64.gemm.spec import SPEC as FLOAT64_GEMM
 from gemmule.kernels.float64.syrk import SPEC as FLOAT64_SYRK
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as HOPPER_GEMM_K_MAJOR
-from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as HOPPER_GEMM_LINE_CLASSES
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as HOPPER_GEMM_REPACKED
 from gemmule.kernels.hopper.gemm_small_repacked.spec import SPEC as HOPPER_GEMM_SMALL_REPACKED
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as HOPPER_GEMM_UNALIGNED
@@ -34,7 +33,6 @@ TENSOR_CORES: tuple[KernelSpec, ...] = (
     HOPPER_GEMM_K_MAJOR,
     HOPPER_GEMM,
     HOPPER_GEMM_UNALIGNED,
-    HOPPER_GEMM_LINE_CLASSES,
     HOPPER_GEMM_SMALL_REPACKED,
     HOPPER_GEMM_REPACKED,
     HOPPER_GEMM_W8A16,

@@ -13,14 +13,8 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.signature import adds_key
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
-from gemmule.kernels.hopper.gemm_repacked.spec import defers_to
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_no_config, refuse_types
 from gemmule.kernels.hopper.tma_tiles import scale_params, why_not_tma
-from gemmule.kernels.mma_sync.cost import is_faster
-from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
-from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
-from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 
 from .classes import a_params, b_params, residues, why_not_classes
 from .config import CLASSES, LineClassConfig
@@ -118,19 +112,6 @@ def costs(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRate
     return times(oriented(problem)[0], configs, gpu)
 
 
-def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
-    if min(problem.m, problem.n) > _MOST_ROWS or REPACKED.least_cost(problem, gpu) * _MARGIN < cost:
-        return REPACKED.name
-    if is_faster(problem, cost, gpu):
-        return MMA_SYNC.name
-    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
-
-
-#: Share of the predicted times of other kernels that this one's must be less than, and the most rows of products of
-#: which times were measured to be less.
-_MARGIN, _MOST_ROWS = 0.9, 512
-
 SPEC = KernelSpec(
     name="hopper_gemm_line_classes",
     operation="gemm",
@@ -159,6 +140,4 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    faster_alternative=faster_alternative,
-    defers_to=defers_to,
 )

@@ -11,9 +11,10 @@ from gemmule.core.launch import Launch
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm_line_classes.classes import why_not_classes
-from gemmule.kernels.hopper.gemm_line_classes.spec import DTYPES, defers_to, faster_alternative
+from gemmule.kernels.hopper.gemm_line_classes.spec import DTYPES
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
+from gemmule.kernels.hopper.gemm_repacked.spec import defers_to
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
 from gemmule.kernels.hopper.operand_copies import (
     OperandCopy,
@@ -25,6 +26,10 @@ from gemmule.kernels.hopper.operand_copies import (
 )
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.repack_config import RepackConfig
+from gemmule.kernels.mma_sync.cost import is_faster
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
+from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 
 
 @cache_last_call
@@ -104,6 +109,19 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
     moved = gpu.moved_us(copy.nbytes, _GATHERED if are_strided((copy,)) else _BYTES)
     return [_PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + moved] * len(configs)
 
+
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
+    if min(problem.m, problem.n) > _MOST_ROWS or REPACKED.least_cost(problem, gpu) * _MARGIN < cost:
+        return REPACKED.name
+    if is_faster(problem, cost, gpu):
+        return MMA_SYNC.name
+    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+
+
+#: Share of the predicted times of other kernels that this one's must be less than, and the most rows of products of
+#: which times were measured to be less.
+_MARGIN, _MOST_ROWS = 0.9, 512
 
 SPEC = KernelSpec(
     name="hopper_gemm_small_repacked",
