@@ -112,7 +112,9 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
-    if min(problem.m, problem.n) > _MOST_ROWS or REPACKED.least_cost(problem, gpu) * _MARGIN < cost:
+    if not REPACKED.is_refused(problem, HOPPER) and (
+        min(problem.m, problem.n) > _MOST_ROWS or REPACKED.least_cost(problem, gpu) * _MARGIN < cost
+    ):
         return REPACKED.name
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
