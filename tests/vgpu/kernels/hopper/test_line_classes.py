@@ -96,8 +96,8 @@ def test_what_it_refuses():
     """Aligned lines, two K-major operands, and configs without room for partial sums."""
 
     def reason(m, n, k, a_kind="col", b_kind="row"):
-        a, b = laid_out(np.zeros((m, k), BFLOAT16.numpy()), a_kind), laid_out(np.zeros((k, n), BFLOAT16.numpy()), b_kind)
-        d = np.zeros((m, n), BFLOAT16.numpy())
+        a, b, d = (np.zeros(sides, BFLOAT16.numpy()) for sides in ((m, k), (k, n), (m, n)))
+        a, b = laid_out(a, a_kind), laid_out(b, b_kind)
         return SPEC.why_not(problem_of(a, b, d), SPEC.archs[0], SPEC.default)
 
     assert reason(64, 129, 64) is None

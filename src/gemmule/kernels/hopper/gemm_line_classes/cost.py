@@ -35,20 +35,19 @@ class Rates(NamedTuple):
 RATES = Rates()
 
 
-def times(
-    problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRates, rates: Rates = RATES
-) -> list[float]:
+def times(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRates, rates: Rates = RATES) -> list[float]:
     """Return roughly the times of an oriented product, of B in classes of lines, in microseconds."""
     m, n, k = problem.m, problem.n, problem.k
     k_major, power, found = problem.b.has_contiguous_cols, rates.power, []
     # With K-major B a tile has lines of one class, else a k-tile.
-    per_class = -(-(k + CLASSES // 2) // _TILE_K) if k_major else -(-(-(-k // CLASSES)) // _TILE_K)
+    depth = k + CLASSES // 2 if k_major else -(-k // CLASSES)
+    per_class, lines = -(-depth // _TILE_K), -(-n // CLASSES)
     memory = gpu.moved_us((m + n) * k * _ITEM, rates.memory)
     scattered = m * n / rates.scattered if k_major and problem.d.is_row_major else 0.0
     least = memory**power + (gpu.l2 * scattered) ** power
     for one in configs:
         if k_major:
-            tiles, k_tiles = CLASSES * -(-(-(-n // CLASSES)) // one.tile_n), -(-per_class // one.cluster_k)
+            tiles, k_tiles = CLASSES * -(-lines // one.tile_n), -(-per_class // one.cluster_k)
             moves = 0.0
         else:
             tiles, k_tiles = -(-n // (one.tile_n - CLASSES)), -(-per_class * CLASSES // one.cluster_k)

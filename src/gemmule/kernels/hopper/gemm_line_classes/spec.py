@@ -115,13 +115,21 @@ def costs(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRate
 SPEC = KernelSpec(
     name="hopper_gemm_line_classes",
     operation="gemm",
-    summary="float16 and bfloat16, one operand with lines an odd number of elements apart: wgmma, TMA of every 8th line",
+    summary="float16 and bfloat16, one operand with unaligned lines, every 8th by one tensor map: wgmma, TMA",
     package=__package__,
     archs=(HOPPER,),
     configs=(
         *(
             LineClassConfig(tile_m=m, tile_n=n, stages=s, cluster_k=k)
-            for m, n, s in ((64, 64, 12), (64, 128, 8), (64, 192, 6), (128, 64, 8), (128, 128, 6), (128, 192, 5), (128, 256, 4))
+            for m, n, s in (
+                (64, 64, 12),
+                (64, 128, 8),
+                (64, 192, 6),
+                (128, 64, 8),
+                (128, 128, 6),
+                (128, 192, 5),
+                (128, 256, 4),
+            )
             for k in ((1, 2, 4, 8) if n < 192 else (1, 2, 4))
         ),
         *(

@@ -35,8 +35,9 @@ from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 @cache_last_call
 def _copy(problem: GemmProblem) -> OperandCopy:
     """Return the copy of the operand that is not loaded as it is; its lines are along M or N."""
-    return operand_copy(*(("b", problem.b) if _keeps_a(problem) else ("a", problem.a)), problem.batch, "packed",
-                        rows=_keeps_a(problem))
+    return operand_copy(
+        *(("b", problem.b) if _keeps_a(problem) else ("a", problem.a)), problem.batch, "packed", rows=_keeps_a(problem)
+    )
 
 
 def _keeps_a(problem: GemmProblem) -> bool:
@@ -128,7 +129,7 @@ _MARGIN, _MOST_ROWS = 0.9, 512
 SPEC = KernelSpec(
     name="hopper_gemm_small_repacked",
     operation="gemm",
-    summary="float16 and bfloat16, a large operand with odd lines as it is, and a small one that is repacked first",
+    summary="float16 and bfloat16, unaligned, skinny: the larger operand as it is, the other is copied",
     package=REPACKED.package,
     archs=(HOPPER,),
     configs=REPACKED.configs[:1],
