@@ -180,8 +180,10 @@ def _measure(given: argparse.Namespace, found: list[tuple[str, GemmProblem, dict
             one = session.record(problem, list(places))
             times = {places[int(x)]: t for x, t in one["times_us"].items()}
             chosen = some["chosen"]
-            one |= {"times_us": times, "kind": kind, "chosen": f"{chosen.spec.name}[{chosen.config}]",
-                    "predicted_us": chosen.predicted_us}  # fmt: skip
+            one |= {
+                "record": "line_class_times", "times_us": times, "kind": kind, "predicted_us": chosen.predicted_us,
+                "chosen": f"{chosen.spec.name}[{chosen.config}]",
+            }  # fmt: skip
             file.write(one)
             print(kind, problem.m, problem.n, problem.k, problem.layout, one["cublaslt_us"][:1], times, flush=True)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
+from gemmule.kernels.hopper.tile_config import MMA_M
 from gemmule.kernels.parts.clusters_at_once import clusters_at_once
 from gemmule.kernels.parts.hopper_facts import SMS
 
@@ -16,20 +18,20 @@ _TILE_K, _ITEM = 64, 2
 
 
 class Rates(NamedTuple):
-    """Times in microseconds on an H200, and rates in bytes a microsecond."""
+    """Times in microseconds on an H200, and rates in bytes a microsecond, fitted to record 20261130T173011."""
 
-    launch: float = 3.25  #: A launch, and the first loads.
-    latency: float = 0.66  #: From the load of a stage to the next one of the same stage.
-    fill: float = 0.29e6  #: Bytes that an SM's stages are filled with.
-    multiply: float = 0.033  #: 128 x 128 of a k-tile.
-    move: float = 0.2  #: Moving 100 columns of accumulators.
-    exchange: float = 1.3  #: Exchanging 64 x 64 partial sums.
-    cluster: float = 0.1  #: Cluster that shares K.
-    write: float = 1.0  #: Writing 128 rows of 100 columns.
-    l2: float = 34e6  #: Bytes from L2.
-    memory: float = 8.6e6  #: Bytes from memory.
-    scattered: float = 0.118e6  #: Elements of D that are written one by one.
-    power: float = 0.94  #: By which what limits at the same time is added.
+    launch: float = 1.65  #: A launch, and the first loads.
+    latency: float = 1.44  #: From the load of a stage to the next one of the same stage.
+    fill: float = 0.455e6  #: Bytes that an SM's stages are filled with.
+    multiply: float = 0.113  #: 128 x 128 of a k-tile.
+    move: float = 0.422  #: Moving 100 columns of accumulators.
+    exchange: float = 0.631  #: Exchanging 64 x 64 partial sums.
+    cluster: float = 3.39  #: Cluster that shares K.
+    write: float = 2.19  #: Writing 128 rows of 100 columns.
+    l2: float = 9.9e6  #: Bytes from L2.
+    memory: float = 3.36e6  #: Bytes from memory.
+    scattered: float = 0.0857e6  #: Elements of D that are written one by one.
+    power: float = 1.8  #: By which what limits at the same time is added.
 
 
 RATES = Rates()
@@ -46,6 +48,10 @@ def times(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRate
     scattered = m * n / rates.scattered if k_major and problem.d.is_row_major else 0.0
     least = memory**power + (gpu.l2 * scattered) ** power
     for one in configs:
+        if (one.tile_m == MMA_M) != (m <= MMA_M):
+            # Nobody timed these.
+            found.append(math.inf)
+            continue
         if k_major:
             tiles, k_tiles = CLASSES * -(-lines // one.tile_n), -(-per_class // one.cluster_k)
             moves = 0.0

@@ -118,26 +118,17 @@ SPEC = KernelSpec(
     summary="float16 and bfloat16, one operand with unaligned lines, every 8th by one tensor map: wgmma, TMA",
     package=__package__,
     archs=(HOPPER,),
+    # Those that together are within 1 % of the fastest of 33 for the products of record 20261130T173011.
     configs=(
-        *(
-            LineClassConfig(tile_m=m, tile_n=n, stages=s, cluster_k=k)
-            for m, n, s in (
-                (64, 64, 12),
-                (64, 128, 8),
-                (64, 192, 6),
-                (128, 64, 8),
-                (128, 128, 6),
-                (128, 192, 5),
-                (128, 256, 4),
-            )
-            for k in ((1, 2, 4, 8) if n < 192 else (1, 2, 4))
-        ),
-        *(
-            LineClassConfig(tile_m=128, tile_n=n, stages=s, cluster_m=2, cluster_k=k)
-            for n, s in ((128, 6), (192, 5), (256, 4))
-            for k in (1, 2)
-        ),
-        *(LineClassConfig(tile_m=128, tile_n=n, stages=s, cluster_m=4) for n, s in ((192, 5), (256, 4))),
+        *(LineClassConfig(tile_m=128, tile_n=128, stages=6, cluster_k=k) for k in (1, 2, 4)),
+        LineClassConfig(tile_m=128, tile_n=128, stages=6, cluster_m=2),
+        *(LineClassConfig(tile_m=128, tile_n=192, stages=5, cluster_k=k) for k in (1, 2)),
+        *(LineClassConfig(tile_m=128, tile_n=192, stages=5, cluster_m=2, cluster_k=k) for k in (1, 2)),
+        *(LineClassConfig(tile_m=128, tile_n=64, stages=8, cluster_k=k) for k in (1, 4)),
+        LineClassConfig(tile_m=128, tile_n=256, stages=4, cluster_m=4),
+        *(LineClassConfig(tile_m=64, tile_n=128, stages=8, cluster_k=k) for k in (2, 4)),
+        LineClassConfig(tile_m=64, tile_n=192, stages=6, cluster_k=4),
+        *(LineClassConfig(tile_m=64, tile_n=64, stages=12, cluster_k=k) for k in (2, 4)),
     ),
     signatures=signatures,
     why_not=refuse_no_config,
