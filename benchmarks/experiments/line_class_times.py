@@ -101,10 +101,15 @@ def with_config(config: Any, promoted: bool = False) -> Choice:
     return Choice(spec, spec.default)
 
 
+def former_choice(problem: GemmProblem) -> Choice:
+    """Return what is chosen without that kernel."""
+    registry = tuple(one for one in GEMM_KERNELS if one.name not in _NEW)
+    return choose(problem, HOPPER, registry, multiprocessors=_SMS, chip=_CHIP, tuned=False)
+
+
 def trials(problem: GemmProblem, former: bool) -> dict[str, Choice]:
     """Return what is timed for a product, by name."""
-    registry = tuple(one for one in GEMM_KERNELS if one.name not in _NEW)
-    found = {"chosen": choose(problem, HOPPER, registry, multiprocessors=_SMS, chip=_CHIP, tuned=False)}
+    found = {"chosen": former_choice(problem)}
     if former or small_repacked.SPEC.is_refused(problem, HOPPER):
         return found
     small, k_tiles = min(problem.m, problem.n), -(-problem.k // 64)
@@ -123,6 +128,13 @@ def trials(problem: GemmProblem, former: bool) -> dict[str, Choice]:
     return found
 
 
+def choices(problem: GemmProblem) -> dict[str, Choice]:
+    """Return what is chosen without that kernel and, where it differs, with it."""
+    found = {"chosen": former_choice(problem)}
+    now = choose(problem, HOPPER, multiprocessors=_SMS, chip=_CHIP, tuned=False)
+    return found | {"now": now} if now.spec.name in _NEW else found
+
+
 def main() -> None:
     """Compile, measure, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -132,13 +144,16 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--compilers", type=int)
+    parser.add_argument("--choices", action="store_true", help="only what is chosen, with that kernel and without")
     parser.add_argument("--former", action="store_true", help="only kernels that calls chose before")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     counts = tuple(map(int, given.counts.split(",")))
     drawn = products(given.seed, counts, given.dtype, given.long)
-    found = [(kind, one, trials(one, given.former)) for kind, one in drawn]
+    found = [(kind, one, choices(one) if given.choices else trials(one, given.former)) for kind, one in drawn]
+    if given.choices:
+        found = [one for one in found if "now" in one[2]]
     jobs = {str(job): job for _, one, some in found for choice in some.values() for job in jobs_of(one, choice, HOPPER)}
     print(f"{len(jobs)} kernels, {sum(len(some) for *_, some in found)} points", flush=True)
     began, failing = time.time(), set[str]()
