@@ -24,7 +24,7 @@ from gemmule.compiler.pool import compile_all
 from gemmule.core.errors import CompileError
 from gemmule.core.launch import Launch, TensorMapParam
 from gemmule.core.problem import GemmProblem
-from gemmule.core.spec import Choice, KernelSpec
+from gemmule.core.spec import Choice
 from gemmule.dispatch.gemm_kernels import GEMM_KERNELS
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
@@ -57,8 +57,9 @@ def products(seed: int, counts: tuple[int, ...], dtype: str, long: int) -> list[
     for _ in range(counts[2]):
         sizes = _log(numbers, 500, 8192), _log(numbers, 500, 8192), _log(numbers, 65, 160)
         found.append(("short", sizes, numbers.choice(LAYOUTS)))
-    for _ in range(counts[3]):
-        found.append(("any", tuple(_log(numbers, 64, 8192) for _ in range(3)), numbers.choice(LAYOUTS)))
+    found += [
+        ("any", tuple(_log(numbers, 64, 8192) for _ in range(3)), numbers.choice(LAYOUTS)) for _ in range(counts[3])
+    ]
     numbers.shuffle(found)
     return [(kind, gemm_problem(*sizes, dtype, dtype, layout)) for kind, sizes, layout in found]
 
@@ -76,9 +77,7 @@ def _promoted(problem: GemmProblem, config: Any) -> Launch:
 @functools.cache
 def _product(config: Any, promoted: bool) -> NextProduct:
     spec = dataclasses.replace(LINE_CLASSES, configs=(config,))
-    return NextProduct(
-        small_repacked._prepared, (dataclasses.replace(spec, launch=_promoted) if promoted else spec,)
-    )
+    return NextProduct(small_repacked._prepared, (dataclasses.replace(spec, launch=_promoted) if promoted else spec,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,10 +101,15 @@ def with_config(config: Any, promoted: bool = False) -> Choice:
     return Choice(spec, spec.default)
 
 
+def former_choice(problem: GemmProblem) -> Choice:
+    """Return what is chosen without that kernel."""
+    registry = tuple(one for one in GEMM_KERNELS if one.name not in _NEW)
+    return choose(problem, HOPPER, registry, multiprocessors=_SMS, chip=_CHIP, tuned=False)
+
+
 def trials(problem: GemmProblem, former: bool) -> dict[str, Choice]:
     """Return what is timed for a product, by name."""
-    registry = tuple(one for one in GEMM_KERNELS if one.name not in _NEW)
-    found = {"chosen": choose(problem, HOPPER, registry, multiprocessors=_SMS, chip=_CHIP, tuned=False)}
+    found = {"chosen": former_choice(problem)}
     if former or small_repacked.SPEC.is_refused(problem, HOPPER):
         return found
     small, k_tiles = min(problem.m, problem.n), -(-problem.k // 64)
@@ -124,21 +128,32 @@ def trials(problem: GemmProblem, former: bool) -> dict[str, Choice]:
     return found
 
 
+def choices(problem: GemmProblem) -> dict[str, Choice]:
+    """Return what is chosen without that kernel and, where it differs, with it."""
+    found = {"chosen": former_choice(problem)}
+    now = choose(problem, HOPPER, multiprocessors=_SMS, chip=_CHIP, tuned=False)
+    return found | {"now": now} if now.spec.name in _NEW else found
+
+
 def main() -> None:
     """Compile, measure, and write a record file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=2711)
-    parser.add_argument("--counts", default="20,8,4,8", help="products of a small M or N, of a larger one, of a small K, and others")
+    parser.add_argument("--counts", default="20,8,4,8", help="products of a small side, a larger, a small K, others")
     parser.add_argument("--long", type=int, default=500, help="least other extents of those of a small or larger side")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--compilers", type=int)
+    parser.add_argument("--choices", action="store_true", help="only what is chosen, with that kernel and without")
     parser.add_argument("--former", action="store_true", help="only kernels that calls chose before")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--record", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     counts = tuple(map(int, given.counts.split(",")))
-    found = [(kind, one, trials(one, given.former)) for kind, one in products(given.seed, counts, given.dtype, given.long)]
+    drawn = products(given.seed, counts, given.dtype, given.long)
+    found = [(kind, one, choices(one) if given.choices else trials(one, given.former)) for kind, one in drawn]
+    if given.choices:
+        found = [one for one in found if "now" in one[2]]
     jobs = {str(job): job for _, one, some in found for choice in some.values() for job in jobs_of(one, choice, HOPPER)}
     print(f"{len(jobs)} kernels, {sum(len(some) for *_, some in found)} points", flush=True)
     began, failing = time.time(), set[str]()
@@ -180,8 +195,10 @@ def _measure(given: argparse.Namespace, found: list[tuple[str, GemmProblem, dict
             one = session.record(problem, list(places))
             times = {places[int(x)]: t for x, t in one["times_us"].items()}
             chosen = some["chosen"]
-            one |= {"times_us": times, "kind": kind, "chosen": f"{chosen.spec.name}[{chosen.config}]",
-                    "predicted_us": chosen.predicted_us}  # fmt: skip
+            one |= {
+                "record": "line_class_times", "times_us": times, "kind": kind, "predicted_us": chosen.predicted_us,
+                "chosen": f"{chosen.spec.name}[{chosen.config}]",
+            }  # fmt: skip
             file.write(one)
             print(kind, problem.m, problem.n, problem.k, problem.layout, one["cublaslt_us"][:1], times, flush=True)
 

@@ -14,6 +14,7 @@ from gemmule.kernels.emulation.ozaki_guard.spec import SPEC as OZAKI_GUARD
 from gemmule.kernels.emulation.ozaki_products.spec import SPEC as OZAKI_PRODUCTS
 from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as OZAKI_RECONSTRUCTION
 from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as OZAKI_RESIDUES
+from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as HOPPER_GEMM_LINE_CLASSES
 from gemmule.kernels.quantize.spec import BY_TENSOR
 from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
 
@@ -27,5 +28,5 @@ _OF_EMULATION: tuple[KernelSpec, ...] = (
     *(guarded for _, guarded in COMPLEX_NATIVE.values()),
 )
 COMPILED_KERNELS: dict[str, KernelSpec] = {
-    spec.name: spec for spec in (*EVERY_KERNEL, *_OF_EMULATION, QUANTIZE, BY_TENSOR)
+    spec.name: spec for spec in (*EVERY_KERNEL, HOPPER_GEMM_LINE_CLASSES, *_OF_EMULATION, QUANTIZE, BY_TENSOR)
 }

@@ -6,12 +6,17 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-from gemmule.core.launch import Param
+from gemmule.core.launch import MAP_ALIGNMENT, Param, TensorMapParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.hopper.tma_tiles import operand_params
 
 from .config import CLASSES
+
+#: Bytes of the elements of which 8 are a multiple of 16 bytes.
+_ITEM = MAP_ALIGNMENT // CLASSES
+#: Leading dimensions of which TMA takes 8 times as many bytes are below this.
+_MOST_LD = 1 << 35
 
 
 class LineClass(NamedTuple):
@@ -39,9 +44,9 @@ def line_classes(ld: int) -> list[LineClass]:
 def why_not_classes(name: str, matrix: StridedMatrix) -> str | None:
     """Say why the lines of a row- or column-major matrix have no such classes, or None where they have."""
     _, ld = _lines(matrix)
-    if matrix.dtype.itemsize != 2 or matrix.alignment % 16:
-        return f"{name} must have elements of 16 bits and begin at a multiple of 16 bytes"
-    if ld % CLASSES == 0 or ld < 0:
+    if matrix.dtype.itemsize != _ITEM or matrix.alignment % MAP_ALIGNMENT:
+        return f"{name} must have elements of {8 * _ITEM} bits and begin at a multiple of {MAP_ALIGNMENT} bytes"
+    if ld % CLASSES == 0 or not 0 < ld < _MOST_LD:
         return f"{name} has lines {ld} elements apart; this kernel is for positive numbers that are no multiple of 8"
     return None
 
@@ -54,37 +59,43 @@ def _lines(matrix: StridedMatrix) -> tuple[int, int]:
 
 
 def b_params(name: str, b: StridedMatrix, tile_n: int, ctas: int) -> list[Param]:
-    """Describe the classes of lines of B (K, N) as (N, K), from the multiple of 16 bytes before each line on."""
-    n_by_k, found = b.transposed(), list[Param]()
-    lines, ld = _lines(n_by_k)
-    for shift, first in line_classes(ld):
-        first, shift, count = _of(lines, first, shift)
-        rows, cols = n_by_k.rows, n_by_k.cols
-        shape, strides = ((count, cols + shift), (CLASSES * ld, 1)) if n_by_k.has_contiguous_rows else (
-            (rows + shift, count), (1, CLASSES * ld))  # fmt: skip
-        found += _params(name, dataclasses.replace(n_by_k, rows=shape[0], cols=shape[1], row_stride=strides[0],
-                                                   col_stride=strides[1]), (tile_n, ctas), first * ld - shift)  # fmt: skip
+    """Describe the classes of lines of B (K, N) as (N, K), from the multiple of 16 bytes before each line on.
+
+    `ctas` of a cluster share a tile of so many columns.
+    """
+    b, found = b.transposed(), list[Param]()
+    lines, ld = _lines(b)
+    for one in line_classes(ld):
+        (shift, first), count = _read(one, lines)
+        changed = (
+            dataclasses.replace(b, rows=count, cols=b.cols + shift, row_stride=CLASSES * ld)
+            if b.has_contiguous_rows
+            else dataclasses.replace(b, rows=b.rows + shift, cols=count, col_stride=CLASSES * ld)
+        )
+        found += _params(name, changed, first * ld - shift, tile_n, ctas)
     return found
-
-
-def _of(lines: int, first: int, shift: int) -> tuple[int, int, int]:
-    """Return a class's first line, shift and lines; of one without lines those of the first, which none reads."""
-    return (first, shift, -(-(lines - first) // CLASSES)) if first < lines else (0, 0, -(-lines // CLASSES))
 
 
 def a_params(problem: GemmProblem, name: str, tile_m: int) -> list[Param]:
     """Describe M-major A: of K-major B as it is, else the lines of each of B's classes."""
     a, b = problem.a, problem.b
     if b.has_contiguous_cols:
-        return _params(name, a, (tile_m, 1), 0)
+        return _params(name, a, 0, tile_m)
     found = list[Param]()
-    for _, first in line_classes(b.row_stride):
-        first, _, count = _of(problem.k, first, 0)
+    for one in line_classes(b.row_stride):
+        (_, first), count = _read(one, problem.k)
         some = dataclasses.replace(a, cols=count, col_stride=CLASSES * a.col_stride)
-        found += _params(name, some, (tile_m, 1), first * a.col_stride)
+        found += _params(name, some, first * a.col_stride, tile_m)
     return found
 
 
-def _params(name: str, matrix: StridedMatrix, tile: tuple[int, int], offset: int) -> list[Param]:
-    described, extents = operand_params(name, matrix, (), *tile)
-    return [dataclasses.replace(described, offset=offset * matrix.dtype.itemsize), extents]
+def _read(one: LineClass, lines: int) -> tuple[LineClass, int]:
+    """Return a class and how many lines it has; instead of one without lines the first, of which no tile is read."""
+    one = one if one.first < lines else LineClass(0, 0)
+    return one, -(-(lines - one.first) // CLASSES)
+
+
+def _params(name: str, matrix: StridedMatrix, offset: int, tile: int, ctas: int = 1) -> list[Param]:
+    described, extents = operand_params(name, matrix, (), tile, ctas)
+    assert isinstance(described, TensorMapParam)
+    return [dataclasses.replace(described, offset=offset * _ITEM), extents]

@@ -46,5 +46,5 @@ class LineClassConfig(HopperConfig):
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: the consumer warpgroups, and a warp that issues loads; of two, in a warpgroup of its own."""
+        """Threads of a CTA: the consumer warpgroups, and a warp that issues loads, beside two of them a warpgroup."""
         return THREADS if self.warpgroups_per_tile == CONSUMERS else WARPGROUP + _WARP

@@ -19,7 +19,6 @@ Sources
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import cutlass
@@ -61,7 +60,7 @@ class Place(NamedTuple):
 
 
 class HopperGemmLineClasses:
-    """D = alpha A B + beta C, for aligned M-major A (M, K), B (N, K) in classes of lines, and C and D of any strides."""
+    """D = alpha A B + beta C, for aligned M-major A (M, K), B (N, K) in classes of lines, C and D of any strides."""
 
     def __init__(self, config: LineClassConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
@@ -79,9 +78,7 @@ class HopperGemmLineClasses:
         # Columns from one tile to the next: the first ones of the last class lie before the line.
         self.step_n = self.tile_n if self.k_major else self.tile_n - CLASSES
         # For places in the cluster.
-        self.scheduler = PersistentScheduler(
-            self.tile_m, self.step_n, 1, config.cluster_m, cluster_k=config.cluster_k
-        )
+        self.scheduler = PersistentScheduler(self.tile_m, self.step_n, 1, config.cluster_m, cluster_k=config.cluster_k)
 
     @cute.jit
     def __call__(self, matrices, mC, mD, residues, grid: Int32, scale):
@@ -100,10 +97,7 @@ class HopperGemmLineClasses:
         barriers, reduce_barriers = self.mainloop.barriers(smem), self.reduction.barriers(smem)
         smem_ab = self.operands.allocate(smem)
         if cutlass.const_expr(self.cluster_k > 1):
-            if warp == 1:
-                with cute.arch.elect_one():
-                    self.reduction.init(reduce_barriers)
-                cute.arch.mbarrier_init_fence()
+            self.init_reduction(warp, reduce_barriers)
         releases = self.warpgroups * self.scheduler.empty_arrival_ctas
         self.mainloop.prologue(warp, (*a, *b), barriers, releases, self.scheduler.cluster_size)
         place = self.place(a, b, mD, residues)
@@ -121,6 +115,14 @@ class HopperGemmLineClasses:
             buffer = ReduceBuffer(smem_ab[0].iterator, *reduce_barriers)
             own = self.reduction.of_warpgroup(buffer, warp // 4)
             self.consume((mC, mD, residues, scale), smem_ab, barriers, place, (warp // 4, own))
+
+    @cute.jit
+    def init_reduction(self, warp, barriers):
+        """Initialise the barriers of the cluster's partial sums, by warp 1; the prologue waits for the cluster."""
+        if warp == 1:
+            with cute.arch.elect_one():
+                self.reduction.init(barriers)
+            cute.arch.mbarrier_init_fence()
 
     @cute.jit
     def place(self, a, b, mD: cute.Tensor, residues):
@@ -179,9 +181,7 @@ class HopperGemmLineClasses:
     def consume(self, result, smem_ab, barriers, place, own):
         """Multiply this CTA's k-tiles as they arrive, and write its part of the tile."""
         warpgroup_idx, reduce_buffer = own
-        mma = tiled_mma(
-            self.element, self.operands.k_major, cutlass.Float32, self.warpgroups, (MMA_M, self.tile_n)
-        )
+        mma = tiled_mma(self.element, self.operands.k_major, cutlass.Float32, self.warpgroups, (MMA_M, self.tile_n))
         fragments = self.operands.fragments(mma, smem_ab, warpgroup_idx, cutlass.Float32)
         fragments.accumulators.fill(0)
         accumulators, state = flat(fragments.accumulators), self.mainloop.consumer_state()
@@ -219,8 +219,7 @@ class HopperGemmLineClasses:
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
             if cutlass.const_expr(self.k_major):
-                if k == 0 and zeroed > 0:
-                    self.zero_elements(tiles, stage, zeroed)
+                self.zero_elements(tiles, stage, zeroed if k == 0 else Int32(0))
             issue_group(k_block_mmas(mma, a, b, stage), accumulators)
             mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.wait_group(1)
@@ -238,14 +237,15 @@ class HopperGemmLineClasses:
         """Zero the first elements of each of a stage's lines: those of the line before, which may be infinite."""
         tid, _, _ = cute.arch.thread_idx()
         threads = cutlass.const_expr(self.warpgroups * WARPGROUP)
-        for x in cutlass.range_constexpr(-(-self.tile_n // threads)):
-            line = tid + x * threads
-            if line < self.tile_n:
-                for e in cutlass.range(count, unroll=1):
-                    tiles[line, e, stage] = self.element(0)
-        # wgmma reads through the async proxy.
-        cute.arch.fence_proxy("async.shared", space="cta")
-        cute.arch.barrier(barrier_id=_ZEROED_BARRIER_ID, number_of_threads=threads)
+        if count > 0:
+            for x in cutlass.range_constexpr(-(-self.tile_n // threads)):
+                line = tid + x * threads
+                if line < self.tile_n:
+                    for e in cutlass.range(count, unroll=1):
+                        tiles[line, e, stage] = self.element(0)
+            # wgmma reads through the async proxy.
+            cute.arch.fence_proxy("async.shared", space="cta")
+            cute.arch.barrier(barrier_id=_ZEROED_BARRIER_ID, number_of_threads=threads)
 
     @cute.jit
     def write(self, result, place, accumulators, smem_ab, origin):

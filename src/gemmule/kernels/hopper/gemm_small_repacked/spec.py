@@ -14,6 +14,7 @@ from gemmule.kernels.hopper.gemm_line_classes.classes import why_not_classes
 from gemmule.kernels.hopper.gemm_line_classes.spec import DTYPES
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
+from gemmule.kernels.hopper.gemm_repacked.spec import defers_to
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
 from gemmule.kernels.hopper.operand_copies import (
     OperandCopy,
@@ -25,13 +26,25 @@ from gemmule.kernels.hopper.operand_copies import (
 )
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.repack_config import RepackConfig
+from gemmule.kernels.mma_sync.cost import is_faster
+from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
+from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
+from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 
 
 @cache_last_call
 def _copy(problem: GemmProblem) -> OperandCopy:
-    """Return the copy of the smaller operand, whose lines are along M or N."""
-    name, rows = ("b", True) if problem.m >= problem.n else ("a", False)
-    return operand_copy(name, problem.factors()[name], problem.batch, "packed", rows=rows)
+    """Return the copy of the operand that is not loaded as it is; its lines are along M or N."""
+    return operand_copy(
+        *(("b", problem.b) if _keeps_a(problem) else ("a", problem.a)), problem.batch, "packed", rows=_keeps_a(problem)
+    )
+
+
+def _keeps_a(problem: GemmProblem) -> bool:
+    """Return whether A is loaded as it is: of two operands with classes of lines the larger one."""
+    if why_not_classes("A", problem.a) is not None:
+        return False
+    return problem.m >= problem.n or why_not_classes("B", problem.b) is not None
 
 
 def _prepared(problem: GemmProblem) -> Prepared:
@@ -60,12 +73,10 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem, or None where that depends on the config."""
-    if reason := refuse_hopper(problem, arch, "ab"):
+    if reason := refuse_hopper(problem, arch, "ab", batch_dims=0):
         return reason
-    if problem.batch:
-        return "this kernel multiplies one pair of matrices"
-    name, matrix = ("A", problem.a) if problem.m >= problem.n else ("B", problem.b)
-    return why_not_classes(name, matrix) or _copy(problem).why_not() or _PRODUCT.why_not(problem)
+    reason = None if _keeps_a(problem) else why_not_classes("B", problem.b)
+    return reason or _copy(problem).why_not() or _PRODUCT.why_not(problem)
 
 
 def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
@@ -89,25 +100,49 @@ def launch(problem: GemmProblem, config: RepackConfig) -> Launch:
     return copy_launch((_copy(problem),), config)
 
 
-def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds of the copy and the product."""
-    return [_PRODUCT.cost(problem, gpu) + 2.0 + 0.01 * number for number, _ in enumerate(configs)]
+#: Microseconds on an H200 of the copy's launch, and bytes that it reads in one, along lines and across them.
+_LAUNCH, _BYTES, _GATHERED = 1.3, 1.53e6, 0.454e6
 
+
+def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds of the copy and the product, which are those of all configs."""
+    copy = _copy(problem)
+    moved = gpu.moved_us(copy.nbytes, _GATHERED if are_strided((copy,)) else _BYTES)
+    return [_PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + moved] * len(configs)
+
+
+def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
+    """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
+    if not REPACKED.is_refused(problem, HOPPER) and (
+        min(problem.m, problem.n) > _MOST_ROWS or REPACKED.least_cost(problem, gpu) * _MARGIN < cost
+    ):
+        return REPACKED.name
+    if is_faster(problem, cost, gpu):
+        return MMA_SYNC.name
+    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+
+
+#: Share of the predicted times of other kernels that this one's must be less than, and the most rows of products of
+#: which times were measured to be less.
+_MARGIN, _MOST_ROWS = 0.9, 512
 
 SPEC = KernelSpec(
     name="hopper_gemm_small_repacked",
     operation="gemm",
-    summary="float16 and bfloat16, a large operand with odd lines as it is, and a small one that is repacked first",
+    summary="float16 and bfloat16, unaligned, skinny: the larger operand as it is, the other is copied",
     package=REPACKED.package,
     archs=(HOPPER,),
-    configs=(RepackConfig(), RepackConfig(threads=256, vectors=1)),
+    configs=REPACKED.configs[:1],
     signatures=signatures,
     why_not=why_not,
     signature=signature,
     launch=launch,
+    batch_dims=0,
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
+    faster_alternative=faster_alternative,
+    defers_to=defers_to,
 )
