@@ -43,7 +43,7 @@ def test_a_large_operand_beside_a_small_one_is_loaded_as_it_is(large, layout):
     assert sum(one.operand == large for one in maps) == 8
 
 
-@pytest.mark.parametrize("shape", [(2047, 2047, 2047), (301, 77, 401), (1001, 3001, 79)])
+@pytest.mark.parametrize("shape", [(2047, 2047, 2047), (301, 77, 401), (1001, 3001, 79), (77, 6002, 5002)])
 def test_other_products_are_not(shape):
     assert choose(product(*shape, "nn"), HOPPER, multiprocessors=132, tuned=False).spec is not SPEC
 

@@ -114,12 +114,19 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
     if not REPACKED.is_refused(problem, HOPPER) and (
-        min(problem.m, problem.n) > _MOST_ROWS or REPACKED.least_cost(problem, gpu) * _MARGIN < cost
+        not _is_timed(problem) or REPACKED.least_cost(problem, gpu) * _MARGIN < cost
     ):
         return REPACKED.name
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+
+
+def _is_timed(problem: GemmProblem) -> bool:
+    """Return whether products of so many rows and of such lines were measured to be faster."""
+    large = problem.a if _keeps_a(problem) else problem.b
+    ld = large.row_stride if large.has_contiguous_rows else large.col_stride
+    return min(problem.m, problem.n) <= _MOST_ROWS and ld % 2 == 1
 
 
 #: Share of the predicted times of other kernels that this one's must be less than, and the most rows of products of
