@@ -61,6 +61,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family((*_HALVES, (_BF, _BF, _F32)), units=(16,), layouts=("rcr", "ccr"), ragged=True),
         Family(_SINGLE, "tf32", (4,), ("rcr",), ragged=True),
     ),
+    "hopper_gemm_small_repacked": (Family(_HALVES),),
     "hopper_gemm_repacked": (
         Family(_HALVES),
         Family(((_E4, _E4, _BF),), "float8", layouts=("rcr",)),

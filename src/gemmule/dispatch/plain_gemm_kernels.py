@@ -8,6 +8,7 @@ from gemmule.kernels.float64.syrk import SPEC as FLOAT64_SYRK
 from gemmule.kernels.hopper.gemm.spec import SPEC as HOPPER_GEMM
 from gemmule.kernels.hopper.gemm_k_major.spec import SPEC as HOPPER_GEMM_K_MAJOR
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as HOPPER_GEMM_REPACKED
+from gemmule.kernels.hopper.gemm_small_repacked.spec import SPEC as HOPPER_GEMM_SMALL_REPACKED
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as HOPPER_GEMM_UNALIGNED
 from gemmule.kernels.hopper.gemm_upcast.spec import SPEC as HOPPER_GEMM_UPCAST
 from gemmule.kernels.hopper.gemm_w8a16.spec import SPEC as HOPPER_GEMM_W8A16
@@ -32,6 +33,7 @@ TENSOR_CORES: tuple[KernelSpec, ...] = (
     HOPPER_GEMM_K_MAJOR,
     HOPPER_GEMM,
     HOPPER_GEMM_UNALIGNED,
+    HOPPER_GEMM_SMALL_REPACKED,
     HOPPER_GEMM_REPACKED,
     HOPPER_GEMM_W8A16,
     HOPPER_GEMM_UPCAST,

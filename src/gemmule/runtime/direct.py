@@ -30,9 +30,12 @@ class Packed:
     config: Callable[[], Any]  #: Makes the driver's launch configuration, a new one at each call.
     params: tuple[bytes, ...]  #: The parameters in order.
     pointers: tuple[tuple[int, int, int], ...]  #: Parameter, word in it, and operand of each address.
-    maps: tuple[tuple[int, int], ...]  #: Parameter and operand of each tensor map that only the driver can change.
+    #: Parameter, operand and offset in bytes of each tensor map that only the driver can change.
+    maps: tuple[tuple[int, int, int], ...]
     addresses: tuple[int, ...]  #: The operands' addresses in them.
     keepalive: object = None  #: Object. What must live as long as the handles are used.
+    #: Parameter, word in it, operand and offset in bytes of each address that is not an operand's own.
+    beyond: tuple[tuple[int, int, int, int], ...] = ()
     serial: Callable[[], Any] | None = None  #: Builds the configuration of a further dependent launch (PDL).
 
 
@@ -53,12 +56,14 @@ def packed(
     """
     order = {operand: place for place, operand in enumerate(operands)}
     given = dict(zip(operands, addresses, strict=True))
-    params, pointers, maps = [], [], []
+    params, pointers, beyond, maps = [], [], [], []
     for index, param in enumerate(launch.params):
         if isinstance(param, TensorMapParam):
             params.append(encoded(param, given[param.operand]))
             if (word := address_word(param)) is None:
-                maps.append((index, order[param.operand]))
+                maps.append((index, order[param.operand], param.offset))
+            elif param.offset:
+                beyond.append((index, word, order[param.operand], param.offset))
             else:
                 pointers.append((index, word, order[param.operand]))
             continue
@@ -73,8 +78,9 @@ def packed(
             )
             pointers.append((index, word, order[operand]))
     return Packed(
-        name, ordinal, function, config, tuple(params), tuple(pointers), tuple(maps), tuple(addresses), keepalive
-    )
+        name, ordinal, function, config, tuple(params), tuple(pointers), tuple(maps), tuple(addresses), keepalive,
+        tuple(beyond),
+    )  # fmt: skip
 
 
 def _words(data: bytes) -> tuple[int, ...]:
@@ -98,7 +104,9 @@ class Frame:
         The operands' addresses in the parameters.
     """
 
-    __slots__ = ("addresses", "config", "keepalive", "maps", "ordinal", "params", "pointer_places", "stream", "words")
+    __slots__ = (
+        "addresses", "beyond", "config", "keepalive", "maps", "ordinal", "params", "pointer_places", "stream", "words",
+    )  # fmt: skip
 
     def __init__(self, what: Packed) -> None:
         sizes = [-(-len(param) // 64) * _ALIGNED_WORDS for param in what.params]
@@ -116,7 +124,8 @@ class Frame:
         self.stream: int | None = None
         self.params = base
         self.pointer_places = tuple((starts[index] + word, operand) for index, word, operand in what.pointers)
-        self.maps = tuple((map_at(base + 8 * starts[index]), operand) for index, operand in what.maps)
+        self.beyond = tuple((starts[index] + word, *place) for index, word, *place in what.beyond)
+        self.maps = tuple((map_at(base + 8 * starts[index]), *place) for index, *place in what.maps)
         self.addresses, self.ordinal = what.addresses, what.ordinal
 
     def point(self, addresses: tuple[int, ...]) -> None:
@@ -124,9 +133,11 @@ class Frame:
         words, before = self.words, self.addresses
         for place, operand in self.pointer_places:
             words[place] = addresses[operand]
-        for tensor_map, operand in self.maps:
+        for place, operand, offset in self.beyond:
+            words[place] = addresses[operand] + offset
+        for tensor_map, operand, offset in self.maps:
             if before[operand] != addresses[operand]:
-                move(tensor_map, addresses[operand], self.ordinal)
+                move(tensor_map, addresses[operand] + offset, self.ordinal)
         self.addresses = addresses
 
 

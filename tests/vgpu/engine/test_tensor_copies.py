@@ -297,6 +297,7 @@ def test_what_is_outside_may_be_nan(rng, dtype):
         ({"swizzle": 48}, "a swizzle of 0, 32, 64 or 128"), ({"box": (64, 300)}, "sides of 1 to 256"),
         ({"box": (4, 8)}, "multiples of 16 bytes in the first"), ({"pitches": (100,)}, "multiples of 16"),
         ({"extents": (64, 9)}, "reaches to byte 1151 of operand a"), ({"swizzle": 64}, "as wide as its swizzle"),
+        ({"offset": 8}, "multiple of 16"), ({"offset": 16}, "reaches to byte 1039 of operand a"),
         ({"extents": (64, 8, 1)}, "1 to 5 directions"),
     ],
 )  # fmt: skip

@@ -83,7 +83,7 @@ def test_beside_a_gathered_operand_others_are_k_major():
         # Packing the large B costs more than reading it once, in copies of 8 bytes.
         ((17, 12706, 4332), "nt", "mma_sync_gemm"),
         # In copies of single elements it does not.
-        ((59, 9314, 4769), "nt", "hopper_gemm_repacked"),
+        ((59, 2314, 1769), "nt", "hopper_gemm_repacked"),
         ((380, 117, 15), "nn", "mma_sync_small"),
         ((957, 181, 1058), "tt", "hopper_gemm_repacked"),
         # A short K, but a large result.

@@ -222,8 +222,7 @@ _OF_HALVES = (
 SPEC = KernelSpec(
     name="hopper_gemm_unaligned",
     operation="gemm",
-    summary="float16, bfloat16 and K-major TF32, unaligned C and D, A and B with leading dimensions "
-    "of multiples of 16 bytes: wgmma, TMA, split-K in clusters",
+    summary="float16, bfloat16 and K-major TF32, unaligned C and D, A and B aligned to 16 bytes: wgmma, TMA, split-K",
     package=__package__,
     archs=(HOPPER,),
     configs=(

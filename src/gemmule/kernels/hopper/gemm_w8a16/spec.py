@@ -194,8 +194,8 @@ def _configs(clusters: Sequence[int], shapes: Sequence[tuple[int, int, int, int,
 SPEC = KernelSpec(
     name="hopper_gemm_w8a16",
     operation="gemm",
-    summary="small M: 8-bit or 16-bit floats by 8-bit floats, both K-major, leading dimensions of multiples of 16 "
-    "bytes: weights are read once, and upcast in registers",
+    summary="small M: 8-bit or 16-bit floats by 8-bit floats, both K-major and aligned to 16 bytes: weights are read "
+    "once, and upcast in registers",
     package=__package__,
     archs=(HOPPER,),
     configs=(*_configs((1, 2, 3, 4, 5, 6, 7, 8), _SHAPES), *_configs((1, 2, 4, 6), _FOR_16_BITS)),
