@@ -29,8 +29,10 @@ class Packed:
     function: Any  #: CUfunction. The driver's handle of the kernel.
     config: Callable[[], Any]  #: Makes the driver's launch configuration, a new one at each call.
     params: tuple[bytes, ...]  #: The parameters in order.
-    pointers: tuple[tuple[int, int, int], ...]  #: Parameter, word in it, and operand of each address.
-    maps: tuple[tuple[int, int], ...]  #: Parameter and operand of each tensor map that only the driver can change.
+    #: Parameter, word in it, operand, and bytes beyond the operand's address, of each address.
+    pointers: tuple[tuple[int, int, int, int], ...]
+    #: Parameter, operand and bytes beyond it of each tensor map that only the driver can change.
+    maps: tuple[tuple[int, int, int], ...]
     addresses: tuple[int, ...]  #: The operands' addresses in them.
     keepalive: object = None  #: Object. What must live as long as the handles are used.
     serial: Callable[[], Any] | None = None  #: Builds the configuration of a further dependent launch (PDL).
@@ -56,11 +58,11 @@ def packed(
     params, pointers, maps = [], [], []
     for index, param in enumerate(launch.params):
         if isinstance(param, TensorMapParam):
-            params.append(encoded(param, given[param.operand]))
+            params.append(encoded(param, given[param.operand] + param.offset))
             if (word := address_word(param)) is None:
-                maps.append((index, order[param.operand]))
+                maps.append((index, order[param.operand], param.offset))
             else:
-                pointers.append((index, word, order[param.operand]))
+                pointers.append((index, word, order[param.operand], param.offset))
             continue
         params.append(param.pack(given))
         # A pointer is the word that follows its operand's address.
@@ -71,7 +73,7 @@ def packed(
                 for operand in operands
                 if _words(param.pack(dict.fromkeys(operands, 0) | {operand: 1 << 40}))[word] != before[word]
             )
-            pointers.append((index, word, order[operand]))
+            pointers.append((index, word, order[operand], 0))
     return Packed(
         name, ordinal, function, config, tuple(params), tuple(pointers), tuple(maps), tuple(addresses), keepalive
     )
@@ -115,18 +117,18 @@ class Frame:
         self.config = what.config()
         self.stream: int | None = None
         self.params = base
-        self.pointer_places = tuple((starts[index] + word, operand) for index, word, operand in what.pointers)
-        self.maps = tuple((map_at(base + 8 * starts[index]), operand) for index, operand in what.maps)
+        self.pointer_places = tuple((starts[index] + word, *rest) for index, word, *rest in what.pointers)
+        self.maps = tuple((map_at(base + 8 * starts[index]), *rest) for index, *rest in what.maps)
         self.addresses, self.ordinal = what.addresses, what.ordinal
 
     def point(self, addresses: tuple[int, ...]) -> None:
         """Write the operands' addresses. A frame that fails in the middle is not used again."""
         words, before = self.words, self.addresses
-        for place, operand in self.pointer_places:
-            words[place] = addresses[operand]
-        for tensor_map, operand in self.maps:
+        for place, operand, offset in self.pointer_places:
+            words[place] = addresses[operand] + offset
+        for tensor_map, operand, offset in self.maps:
             if before[operand] != addresses[operand]:
-                move(tensor_map, addresses[operand], self.ordinal)
+                move(tensor_map, addresses[operand] + offset, self.ordinal)
         self.addresses = addresses
 
 

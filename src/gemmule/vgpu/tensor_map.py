@@ -60,7 +60,7 @@ class TensorMap:
             If the driver would refuse the map, or it leads outside of the operand.
         """
         item = param.dtype.itemsize
-        base = address - GLOBAL_BASE
+        base = address + param.offset - GLOBAL_BASE
         found = cls(
             base, param.dtype.name, item, param.extents, param.pitches, param.box, param.swizzle, param.tf32, param.nan
         )

@@ -155,6 +155,11 @@ class OperandStages:
         )
         return a, b
 
+    def stages(self, smem: Any, operands: Any) -> tuple[Any, Any]:
+        """Allocate the stages of the operands of a launch."""
+        del operands
+        return self.allocate(smem)
+
     def load_a(
         self, a: TmaTensor, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0
     ) -> TmaLoad:

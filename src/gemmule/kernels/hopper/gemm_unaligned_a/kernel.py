@@ -1,0 +1,82 @@
+"""GEMM with a K-major A whose rows begin anywhere: `hopper_gemm_unaligned`, with A as it lies.
+
+Idea
+    Of rows whose numbers are equal modulo 8 TMA loads boxes from the multiple of 16 bytes before the first row on: the
+    rows' shift within 16 bytes is the same. Consumers read A's fragments of wgmma from shared memory from that shift
+    on, in words, of which two make one where it is odd.
+Compared with hopper_gemm_unaligned
+    A is in registers, its tile's rows are in the order of their classes, and each warp writes every 8th row of D.
+Data movement
+    As of `hopper_gemm_unaligned`; 144 bytes instead of 128 of each row of A for a k-tile.
+Limits
+    Shared memory: of a k-tile of 128 x 256, wgmma reads B in 512 cycles, lanes A in 128 or 256, and TMA writes 400, of
+    1,024 in which it is multiplied.
+Sources
+    NVIDIA, PTX ISA: wgmma with A in registers, cp.async.bulk.tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass
+from cutlass import Int32, cute
+
+from gemmule.core.spec import Buildable
+from gemmule.kernels.hopper.gemm_unaligned.kernel import HopperGemmUnaligned
+from gemmule.kernels.hopper.mainloops.row_classes import (
+    CLASSES,
+    ClassMainloop,
+    ClassOperands,
+    class_instruction,
+    class_of,
+)
+from gemmule.kernels.hopper.tile_config import MMA_M
+from gemmule.kernels.parts.tensors import cute_type, major_tensor
+
+from .config import UnalignedAConfig
+
+
+class HopperGemmUnalignedA(HopperGemmUnaligned):
+    """As `HopperGemmUnaligned`, for A as the classes of its rows."""
+
+    def __init__(self, config: UnalignedAConfig, types: dict[str, str]) -> None:
+        super().__init__(config, types)
+        given = self.operands
+        self.operands = ClassOperands(
+            given.cta_tile_mnk, given.elements, given.k_major, given.num_stages,
+            multicast_size_a=given.multicast_size_a, multicast_size_b=given.multicast_size_b,
+        )  # fmt: skip
+        self.mainloop = ClassMainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
+
+    def make_tiled_mma(self) -> cute.TiledMma:
+        """Return the instruction, for the warpgroups that share a tile."""
+        element, b_major_k = self.operands.elements[0], self.operands.k_major[1]
+        return class_instruction(element, b_major_k, self.warpgroups_per_tile, (MMA_M, self.tile_n))
+
+    def slabs(self, matrices: Any, m0: Any, row: Any) -> tuple[Any, Any]:
+        """Return the rows of a warp's class, and the number of its first among them."""
+        number = class_of(row, self.tile_m)
+        first = m0 + number
+        within = row - number * (self.tile_m // CLASSES)
+        return tuple(rows_of_class(matrix, first) for matrix in matrices), within
+
+
+def rows_of_class(matrix: cute.Tensor, first: Any) -> cute.Tensor:
+    """Return every 8th row of a matrix from one on."""
+    rows, cols = matrix.shape
+    ahead, step = matrix.stride
+    start = matrix.iterator + cute.crd2idx((first, 0), matrix.layout)
+    count = cutlass.max((rows - first + CLASSES - 1) // CLASSES, 0)
+    return cute.make_tensor(start, cute.make_layout((count, cols), stride=(ahead * CLASSES, step)))
+
+
+def buildable(config: UnalignedAConfig, types: dict[str, str]) -> Buildable:
+    """Return the kernel for those layouts, with fake arguments."""
+    name = types["element"]
+    vector = 128 // cute_type(name).width
+    classes = tuple(major_tensor(name, 1, batch=1, vector=vector) for _ in range(CLASSES))
+    b = major_tensor(name, 1 if types["b_major"] == "k" else 0, batch=1, vector=vector)
+    c, d = (major_tensor(name, 1, batch=1) for _ in range(2))
+    scale = (cutlass.Float32(1), cutlass.Float32(0))
+    return Buildable(HopperGemmUnalignedA(config, types), ((classes, b, c, d), Int32(1), scale))

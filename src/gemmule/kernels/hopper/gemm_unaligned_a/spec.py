@@ -1,0 +1,147 @@
+"""hopper_gemm_unaligned_a, for a K-major A whose rows begin anywhere: its limits and launch recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmule.core.arch import Arch
+from gemmule.core.dtype import BFLOAT16, FLOAT16, DType
+from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_last_call
+from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, TensorMapParam
+from gemmule.core.layout import StridedMatrix
+from gemmule.core.problem import GemmProblem, OperandTypes
+from gemmule.core.row_major import row_result
+from gemmule.core.signature import adds_key
+from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper.gemm_unaligned.spec import costs as unaligned_costs
+from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
+from gemmule.kernels.hopper.tile_config import THREADS
+from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
+
+from .config import UnalignedAConfig
+
+DTYPES = (BFLOAT16, FLOAT16)
+#: Rows whose numbers are equal modulo it lie a multiple of 16 bytes apart; elements of a row of a TMA box.
+_CLASSES, _BOX_K = 8, 72
+#: Bytes that L2 fetches at once.
+_PROMOTION = 128
+
+
+@cache_last_call
+def refuses(problem: GemmProblem, arch: Arch) -> str | None:
+    """Say why no config takes `problem`, or None where that depends on the config."""
+    if reason := refuse_hopper(problem, arch):
+        return reason
+    oriented, first, second = row_result(problem)
+    a, name = oriented.a, first.upper()
+    if oriented.batch:
+        return "there is a batch; this kernel multiplies two matrices"
+    if not a.has_contiguous_rows:
+        return f"{name} is not contiguous along K"
+    if a.alignment % MAP_ALIGNMENT:
+        return f"{name} begins at a multiple of {a.alignment} bytes; this kernel needs {MAP_ALIGNMENT}"
+    if a.rows < _CLASSES or a.row_stride <= 0:
+        return f"{name} has {a.rows} rows, {a.row_stride} elements apart; this kernel takes {_CLASSES} or more, in order"
+    return why_not_tma(second, oriented.b, ())
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: UnalignedAConfig) -> str | None:
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
+    del problem, arch, config
+    return None
+
+
+def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
+    return refuse_types(DTYPES, types, arch)
+
+
+def signature(problem: GemmProblem, config: UnalignedAConfig) -> Signature:
+    """Specialise for the type, the direction in which B is contiguous, and whether there is a C."""
+    del config
+    oriented, _, _ = row_result(problem)
+    return _signature(problem.a.dtype, "k" if oriented.b.has_contiguous_cols else "n", problem.c is not None)
+
+
+def _signature(element: DType, b_major: str, adds: bool) -> Signature:
+    return (("element", element.name), ("a_major", "k"), ("b_major", b_major), *adds_key(adds))
+
+
+def signatures(arch: Arch) -> tuple[Signature, ...]:
+    """Return every combination."""
+    del arch
+    return tuple(_signature(dtype, b, adds) for dtype in DTYPES for b in "kn" for adds in (False, True))
+
+
+def class_params(operand: str, matrix: StridedMatrix, config: UnalignedAConfig) -> tuple[Param, ...]:
+    """Describe the classes of A's rows, each from the multiple of 16 bytes before its first row on."""
+    item = matrix.dtype.itemsize
+    maps: list[Param] = []
+    shapes: list[Param] = []
+    for first in range(_CLASSES):
+        nbytes = first * matrix.row_stride * item
+        offset = nbytes // MAP_ALIGNMENT * MAP_ALIGNMENT
+        extents = (matrix.cols + (nbytes - offset) // item, -(-(matrix.rows - first) // _CLASSES), 1)
+        pitch = _CLASSES * matrix.row_stride * item
+        box = (_BOX_K, config.tile_m // _CLASSES, 1)
+        pitches = (pitch, pitch * extents[1])
+        maps.append(TensorMapParam(operand, matrix.dtype, extents, pitches, box, 0, _PROMOTION, offset=offset))
+        shapes.append(ExtentsParam(operand, (extents[1], extents[0], 1)))
+    return (*maps, *shapes)
+
+
+def launch(problem: GemmProblem, config: UnalignedAConfig) -> Launch:
+    """Return the launch recipe: as many clusters as share the tiles, tensor maps of A and B, and C and D in place."""
+    problem, first, second = row_result(problem)
+    batch = (1,)
+    rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
+    tiles = -(-problem.m // rows) * -(-problem.n // cols)
+    params = (
+        *class_params(first, problem.a, config),
+        *operand_params(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
+        *row_params(problem, batch),
+        *scale_params(problem),
+    )
+    return Launch(
+        grid=(min(tiles, config.max_active_clusters) * config.cluster_size, 1, 1),
+        cluster=(config.cluster_size, 1, 1),
+        block=(THREADS, 1, 1),
+        shared_bytes=config.shared_bytes,
+        params=params,
+        overlaps=True,
+    )
+
+
+def costs(problem: GemmProblem, configs: Sequence[UnalignedAConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds."""
+    return unaligned_costs(problem, configs, gpu)
+
+
+SPEC = KernelSpec(
+    name="hopper_gemm_unaligned_a",
+    operation="gemm",
+    summary="float16 and bfloat16, K-major A of any leading dimension as it lies, B with one of multiples of 16 bytes",
+    package=__package__,
+    archs=(HOPPER,),
+    configs=(
+        UnalignedAConfig(),
+        UnalignedAConfig(tile_n=192, stages=4, pingpong=0),
+        UnalignedAConfig(tile_n=256, stages=3, pingpong=0),
+        UnalignedAConfig(tile_m=256, stages=3, pingpong=0),
+        UnalignedAConfig(stages=5, pingpong=0),
+        UnalignedAConfig(tile_n=64, stages=7, pingpong=0),
+        UnalignedAConfig(tile_n=64, stages=7),
+        UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_n=2),
+        UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_m=2),
+        UnalignedAConfig(cluster_n=2),
+        UnalignedAConfig(tile_n=192, stages=4, pingpong=0, cluster_n=2),
+    ),
+    signatures=signatures,
+    why_not=why_not,
+    signature=signature,
+    launch=launch,
+    refuses=refuses,
+    refuses_types=_refuses_types,
+    costs=costs,
+    cost_in_us=True,
+)

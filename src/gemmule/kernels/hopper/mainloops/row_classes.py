@@ -1,0 +1,206 @@
+"""A K-major A of 16-bit elements whose rows begin anywhere: TMA loads it as it lies, and wgmma takes it from registers.
+
+Rows whose numbers are equal modulo 8 lie a multiple of 16 bytes apart, so that each class of them has a tensor map,
+from the multiple of 16 bytes before its first row on. A tile has its rows in the order of their classes. A k-tile of a
+row has the elements before it up to that multiple, and as many chunks of 16 bytes as hold its own: 144 bytes, which
+spread what a warp reads at once over all banks. Each lane reads the words of its fragments from its row's shift on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cutlass
+from cutlass import Int32, Uint32, cute
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
+from cutlass.utils import hopper_helpers
+
+from gemmule.core.dataclass import dataclass
+from gemmule.kernels.hopper.tile_config import MMA_M
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.words import shifted
+
+from .operands import OperandStages, TmaTensor, partitioned
+from .register_operand import RegisterFragments, RegisterOperandMainloop
+
+#: Classes of rows; elements of a row of a TMA box, of a k-tile; bytes of an element.
+CLASSES, BOX_K, _TILE_K, _ITEM = 8, 72, 64, 2
+#: Bytes of a row in shared memory.
+ROW_BYTES = BOX_K * _ITEM
+#: Parts of a k-tile that are read together, wgmma of each, bytes of the K of one, and words.
+_PARTS, _STEPS, _STEP_BYTES, _WORDS = 2, 2, 32, 4
+
+
+class ClassTensors(NamedTuple):
+    """The TMA loads of all classes of rows."""
+
+    atoms: tuple[Any, ...]
+    tensors: tuple[Any, ...]
+
+    @property
+    def atom(self) -> Any:
+        """The first class's."""
+        return self.atoms[0]
+
+    @property
+    def tensor(self) -> Any:
+        """That of the first class, of which K is the second extent."""
+        return self.tensors[0]
+
+
+class ClassStages(NamedTuple):
+    """Stages of A in shared memory (rows, 72, class, stage), and by how many elements a row's shift grows with it."""
+
+    smem: Any
+    shift: Any
+
+
+@dataclass(frozen=True)
+class ClassLoads:
+    """The TMA loads of a k-tile of all classes, or of this CTA's share of them."""
+
+    tensors: ClassTensors
+    smem: Any  #: Tensor. The stages.
+    rows: int  #: Rows of a class in a tile.
+    cta: Any = 0  #: This CTA's number among those that share the loads.
+    share: int = CLASSES  #: Classes that a CTA loads.
+    multicast_ctas: Any = None  #: As of `TmaLoad`.
+
+    @cute.jit
+    def issue(self, coord, stage, full):
+        """Issue the loads of the k-tile at (tile, k-tile, batch); the stage's barrier counts their bytes."""
+        for number in cutlass.range_constexpr(CLASSES):
+            if cutlass.const_expr(self.share == CLASSES):
+                self.issue_class(number, coord, stage, full)
+            elif self.cta == number // self.share:
+                self.issue_class(number, coord, stage, full)
+
+    def issue_class(self, number: int, coord: Any, stage: Any, full: Any) -> None:
+        """Issue the load of a class."""
+        atom, tensor = self.tensors.atoms[number], self.tensors.tensors[number]
+        tile, k_tile, batch = coord
+        # Boxes overlap: each has a chunk of the next k-tile.
+        begin = cute.domain_offset((tile * self.rows, k_tile * _TILE_K, batch), tensor)
+        box = cute.local_tile(begin, (self.rows, BOX_K), (0, 0, 0))
+        target, source = partitioned(atom, self.smem[None, None, number, stage], box)
+        if self.multicast_ctas is None:
+            cute.copy(atom, source, target, tma_bar_ptr=full + stage)
+        else:
+            first, stride, num_ctas = self.multicast_ctas
+            mask = cutlass.Int16(sum(1 << stride * cta for cta in range(num_ctas))) << first.to(cutlass.Int16)
+            cute.copy(atom, source, target, tma_bar_ptr=full + stage, mcast_mask=mask)
+
+
+class ClassOperands(OperandStages):
+    """As `OperandStages`, with A in classes of rows."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of a class in a tile."""
+        return self.cta_tile_mnk[0] // CLASSES
+
+    @property
+    def stage_bytes(self) -> int:
+        m, n, k = self.cta_tile_mnk
+        return m * ROW_BYTES + n * k * _ITEM
+
+    def tma_a(self, mA: Any) -> Any:
+        """Return the TMA loads of all classes of A."""
+        kind = cpasync.CopyBulkTensorTileG2SOp
+        if self.multicast_size_a > 1:
+            kind = cpasync.CopyBulkTensorTileG2SMulticastOp
+        layout = cute.make_layout((self.rows, BOX_K), stride=(BOX_K, 1))
+        found = [
+            TmaTensor(*cpasync.make_tiled_tma_atom(kind(), matrix, layout, (self.rows, BOX_K))) for matrix in mA
+        ]
+        return ClassTensors(tuple(one.atom for one in found), tuple(one.tensor for one in found))
+
+    def stages(self, smem: Any, operands: Any) -> tuple[Any, Any]:
+        """Allocate the stages, `ClassStages` of A and a tensor of B."""
+        shape = (self.rows, BOX_K, CLASSES, self.num_stages)
+        strides = (BOX_K, 1, self.rows * BOX_K, CLASSES * self.rows * BOX_K)
+        layout_b = self.layout_b()
+        b = smem.allocate_tensor(self.elements[1], layout_b.outer, 1024, swizzle=layout_b.inner)
+        a = smem.allocate_tensor(self.elements[0], cute.make_layout(shape, stride=strides), 128)
+        first, second = operands[0].tensors[:2]
+        return ClassStages(a, second.shape[1] - first.shape[1]), b
+
+    def load_a(
+        self, a: Any, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0
+    ) -> Any:
+        """Return this CTA's loads of A's k-tiles: with multicast its share of the classes, to all that share them."""
+        del index
+        return ClassLoads(a, sA.smem, self.rows, multicast_slice, CLASSES // self.multicast_size_a, multicast_ctas)
+
+
+class ClassMainloop(RegisterOperandMainloop):
+    """As `RegisterOperandMainloop`, for classes of rows of 16-bit elements."""
+
+    def fragments(
+        self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
+    ) -> Any:
+        """Return `RegisterFragments`; parameters as of `Mainloop.fragments`."""
+        mma = make_tiled_mma()
+        tile_m, tile_n, tile_k = operands.cta_tile_mnk
+        part = mma.get_slice(warpgroup_idx * WARPGROUP)
+        shape = mma.partition_shape_A((tile_m, tile_k // _PARTS))
+        a = tuple(cute.make_rmem_tensor(shape, operands.elements[0]) for _ in range(_PARTS))
+        b = mma.make_fragment_B(part.partition_B(smem_ab[1]))
+        accumulators = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), acc)
+        self.tile_bytes, mma_tiles = tile_m * ROW_BYTES, cute.size(shape, mode=[1])
+        starts = lane_words(smem_ab[0], warpgroup_idx, mma_tiles, tile_m)
+        return RegisterFragments(mma, a, b, accumulators, starts)
+
+    @cute.jit
+    def fill(self, fragment: cute.Tensor, starts, stage, part: cutlass.Constexpr[int]):
+        """Read this lane's elements of a part of a k-tile: four words a wgmma."""
+        for mma_tile in cutlass.range_constexpr(cute.size(fragment, mode=[1])):
+            start, odd = starts[mma_tile]
+            for step in cutlass.range_constexpr(_STEPS):
+                words = cute.recast_tensor(fragment[None, mma_tile, step], Uint32)
+                for word in cutlass.range_constexpr(_WORDS):
+                    offset = cutlass.const_expr(
+                        (part * _STEPS + step) * _STEP_BYTES + word % 2 * 8 * ROW_BYTES + word // 2 * 16
+                    )
+                    words[word] = pair_at(start + stage, odd, offset)
+
+
+@cute.jit
+def pair_at(address, odd, offset: cutlass.Constexpr[int]):
+    """Return two elements in shared memory, from a word on, or from its second half on where `odd` is not 0."""
+    return cute.arch.inline_ptx(
+        "{\n.reg .pred odd;\n.reg .b32 low, high, bits;\nsetp.ne.s32 odd, {$r1}, 0;\nshl.b32 bits, {$r1}, 4;\n"
+        f"ld.shared.b32 low, [{{$r0}} + {offset}];\nmov.b32 high, 0;\n"
+        f"@odd ld.shared.b32 high, [{{$r0}} + {offset + 4}];\nshf.r.wrap.b32 {{$w0}}, low, high, bits;\n}}",
+        write_only_types=[Uint32],
+        read_only_args=[address, odd],
+    )
+
+
+@cute.jit
+def lane_words(stages, warpgroup_idx, mma_tiles: cutlass.Constexpr[int], tile_m: cutlass.Constexpr[int]):
+    """Return for each wgmma tile where this lane's first pair of the first stage is: its word, and 1 if it is odd."""
+    tid, _, _ = cute.arch.thread_idx()
+    lane, warp = tid % 32, cute.arch.make_warp_uniform(tid % WARPGROUP // 32)
+    found = []
+    for mma_tile in cutlass.range_constexpr(mma_tiles):
+        row = (mma_tile * cutlass.const_expr(tile_m // MMA_M // mma_tiles) + warpgroup_idx) * MMA_M + warp * 16
+        shift = class_of(row, tile_m) * stages.shift & (CLASSES - 1)
+        word = stages.smem.iterator.toint() + (row + lane // 4) * ROW_BYTES + (lane % 4 + shift // 2) * 4
+        found.append((Int32(word), shift & 1))
+    return tuple(found)
+
+
+def class_of(row: Any, tile_m: int) -> Any:
+    """Return the class of a tile's row."""
+    return row // (tile_m // CLASSES)
+
+
+def class_instruction(element: Any, b_major_k: bool, warpgroups: int, mma_shape_mn: tuple[int, int]) -> cute.TiledMma:
+    """Return the instruction with A in registers, for warpgroups whose wgmma tiles of 64 rows alternate."""
+    b = OperandMajorMode.K if b_major_k else OperandMajorMode.MN
+    return hopper_helpers.make_trivial_tiled_mma(
+        element, element, OperandMajorMode.K, b, cutlass.Float32, (warpgroups, 1, 1), mma_shape_mn,
+        warpgroup.OperandSource.RMEM,
+    )  # fmt: skip
