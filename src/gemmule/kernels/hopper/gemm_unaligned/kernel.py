@@ -84,6 +84,7 @@ class HopperGemmUnaligned:
         self.columns = config.columns
         # Words of 32 bits from one row of the tile in shared memory to the next.
         self.row_words = self.element.width // 8 * (self.columns + PAD) // 4
+        self.staged_words = CONSUMERS * MMA_M * self.row_words
         # Vectors that a thread writes together, as far as registers besides the accumulators allow.
         self.together = 4 if self.mma_tiles_m * self.columns <= 256 else 1
 
@@ -102,7 +103,7 @@ class HopperGemmUnaligned:
         smem = SmemAllocator()
         barriers, reduce_barriers = self.mainloop.barriers(smem), self.reduction.barriers(smem)
         smem_ab = self.operands.stages(smem, operands)
-        rows = smem.allocate_tensor(Uint32, cute.make_layout(CONSUMERS * MMA_M * self.row_words), 16).iterator
+        rows = smem.allocate_tensor(Uint32, cute.make_layout(self.staged_words), 16).iterator
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         if cutlass.const_expr(self.reduction.cluster_k > 1):
             self.init_reduction(warp, reduce_barriers)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.gemm_unaligned.config import UnalignedGemmConfig
-from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, K_BYTES
+from gemmule.kernels.hopper.gemm_unaligned.config import PAD, UnalignedGemmConfig
+from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, CONSUMERS, K_BYTES, MMA_M
 
 #: Rows of which a warp's 16 are of one class.
 _ROWS = 128
@@ -16,11 +18,23 @@ _ROW_BYTES = K_BYTES + 16
 class UnalignedAConfig(UnalignedGemmConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups."""
 
+    swap_ab: int = 0  #: 1: the kernel multiplies the transposes, and has the transpose of D's tile.
+
+    switches: ClassVar[frozenset[str]] = UnalignedGemmConfig.switches | {"swap_ab"}
+
     def _why_not_cluster(self) -> str | None:
         if self.tile_m % _ROWS:
             return f"tile_m must be a multiple of {_ROWS}"
+        if self.swap_ab and self.cluster_k > 1:
+            return "swap_ab and cluster_k > 1 exclude each other"
         return super()._why_not_cluster()
 
     @property
     def stages_bytes(self) -> int:
         return BARRIER_BYTES + (self.tile_m * _ROW_BYTES + self.tile_n * K_BYTES) * self.stages
+
+    def shared_bytes_of(self, itemsize: int) -> int:
+        if not self.swap_ab:
+            return super().shared_bytes_of(itemsize)
+        # Warps that share a tile write 16 rows of D each at once: 64 of a warpgroup.
+        return self.stages_bytes + CONSUMERS * MMA_M * itemsize * (self.tile_m + PAD)

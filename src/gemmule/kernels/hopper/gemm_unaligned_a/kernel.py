@@ -23,6 +23,7 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.hopper.epilogues.transposed_rows import TransposedRows, transposed
 from gemmule.kernels.hopper.gemm_unaligned.kernel import HopperGemmUnaligned
 from gemmule.kernels.hopper.mainloops.row_classes import (
     CLASSES,
@@ -31,10 +32,14 @@ from gemmule.kernels.hopper.mainloops.row_classes import (
     class_instruction,
     class_of,
 )
-from gemmule.kernels.hopper.tile_config import MMA_M
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M
+from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
 from .config import UnalignedAConfig
+
+#: Named barriers of the warpgroups that share a tile, behind those of `HopperGemmUnaligned`.
+_ROWS_BARRIER_ID = 5
 
 
 class HopperGemmUnalignedA(HopperGemmUnaligned):
@@ -47,12 +52,39 @@ class HopperGemmUnalignedA(HopperGemmUnaligned):
             given.cta_tile_mnk, given.elements, given.k_major, given.num_stages,
             multicast_size_a=given.multicast_size_a, multicast_size_b=given.multicast_size_b,
         )  # fmt: skip
+        self.transposed_rows: Any = None
+        if config.swap_ab:
+            self.transposed_rows = TransposedRows(
+                self.element, self.tile_m, self.tile_n, self.warpgroups_per_tile, _ROWS_BARRIER_ID, self.reads_c
+            )
+            self.staged_words = self.transposed_rows.words * CONSUMERS // self.warpgroups_per_tile
         self.mainloop = ClassMainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
 
     def make_tiled_mma(self) -> cute.TiledMma:
         """Return the instruction, for the warpgroups that share a tile."""
         element, b_major_k = self.operands.elements[0], self.operands.k_major[1]
         return class_instruction(element, b_major_k, self.warpgroups_per_tile, (MMA_M, self.tile_n))
+
+    @cute.jit
+    def write(self, matrices, origin, rows, accumulators, warpgroup_idx, scale):
+        """Write a tile; with swap_ab of the transpose of D, whose rows are D's columns."""
+        if cutlass.const_expr(self.transposed_rows is None):
+            super().write(matrices, origin, rows, accumulators, warpgroup_idx, scale)
+        else:
+            tid, _, _ = cute.arch.thread_idx()
+            if cutlass.const_expr(self.pingpong):
+                rows = rows + warpgroup_idx * self.transposed_rows.words
+
+            def column(mma_tile: int, half: int) -> Any:
+                row = mma_tile * (self.warpgroups_per_tile * MMA_M) + tid % WARPGROUP // 32 * 16
+                row = row + (0 if self.pingpong else warpgroup_idx * MMA_M)
+                number = class_of(row, self.tile_m)
+                within = row - number * (self.tile_m // CLASSES) + 8 * half + tid % 32 // 4
+                return number + CLASSES * within
+
+            m0, n0 = origin
+            given = tuple(transposed(matrix) for matrix in matrices)
+            self.transposed_rows.write(given, (n0, m0), rows, accumulators, column, scale)
 
     def slabs(self, matrices: Any, m0: Any, row: Any) -> tuple[Any, Any]:
         """Return the rows of a warp's class, and the number of its first among them."""
@@ -77,6 +109,6 @@ def buildable(config: UnalignedAConfig, types: dict[str, str]) -> Buildable:
     vector = 128 // cute_type(name).width
     classes = tuple(major_tensor(name, 1, batch=1, vector=vector) for _ in range(CLASSES))
     b = major_tensor(name, 1 if types["b_major"] == "k" else 0, batch=1, vector=vector)
-    c, d = (major_tensor(name, 1, batch=1) for _ in range(2))
+    c, d = (major_tensor(name, 0 if config.swap_ab else 1, batch=1) for _ in range(2))
     scale = (cutlass.Float32(1), cutlass.Float32(0))
     return Buildable(HopperGemmUnalignedA(config, types), ((classes, b, c, d), Int32(1), scale))

@@ -8,7 +8,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, TensorMapParam
+from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
@@ -33,10 +33,30 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     if reason := refuse_hopper(problem, arch):
         return reason
-    oriented, first, second = row_result(problem)
-    a, name = oriented.a, first.upper()
-    if oriented.batch:
+    if problem.batch:
         return "there is a batch; this kernel multiplies two matrices"
+    reasons = [_why_not_orientation(row_result(problem), swap) for swap in (False, True)]
+    return None if None in reasons else reasons[0]
+
+
+def why_not(problem: GemmProblem, arch: Arch, config: UnalignedAConfig) -> str | None:
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
+    del arch
+    return _why_not_orientation(row_result(problem), bool(config.swap_ab))
+
+
+def oriented_as(problem: GemmProblem, config: UnalignedAConfig) -> tuple[GemmProblem, str, str]:
+    """Return the product as the kernel has it: with swap_ab of the transposes, D column-major."""
+    oriented, first, second = row_result(problem)
+    return (oriented.transposed(), second, first) if config.swap_ab else (oriented, first, second)
+
+
+def _why_not_orientation(given: tuple[GemmProblem, str, str], swap: bool) -> str | None:
+    """Say why the kernel cannot take a product with its first operand, or with `swap` the second, as it lies."""
+    oriented, first, second = given
+    if swap:
+        oriented, first, second = oriented.transposed(), second, first
+    a, name = oriented.a, first.upper()
     if not a.has_contiguous_rows:
         return f"{name} is not contiguous along K"
     if a.alignment % MAP_ALIGNMENT:
@@ -46,20 +66,13 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     return why_not_tma(second, oriented.b, ())
 
 
-def why_not(problem: GemmProblem, arch: Arch, config: UnalignedAConfig) -> str | None:
-    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
-    del problem, arch, config
-    return None
-
-
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     return refuse_types(DTYPES, types, arch)
 
 
 def signature(problem: GemmProblem, config: UnalignedAConfig) -> Signature:
     """Specialise for the type, the direction in which B is contiguous, and whether there is a C."""
-    del config
-    oriented, _, _ = row_result(problem)
+    oriented, _, _ = oriented_as(problem, config)
     return _signature(problem.a.dtype, "k" if oriented.b.has_contiguous_cols else "n", problem.c is not None)
 
 
@@ -90,16 +103,27 @@ def class_params(operand: str, matrix: StridedMatrix, config: UnalignedAConfig) 
     return (*maps, *shapes)
 
 
+def _result_params(problem: GemmProblem, batch: tuple[int, ...]) -> tuple[Param, Param]:
+    """Describe C, or D where there is none, and D, row-major or column-major."""
+    if problem.d.is_row_major:
+        return row_params(problem, batch)
+    c = ("d", problem.d) if problem.c is None else ("c", problem.c)
+    first, second = (
+        TensorParam(name, (one.rows, one.cols, *batch), (one.col_stride, 0)) for name, one in (c, ("d", problem.d))
+    )
+    return first, second
+
+
 def launch(problem: GemmProblem, config: UnalignedAConfig) -> Launch:
     """Return the launch recipe: as many clusters as share the tiles, tensor maps of A and B, and C and D in place."""
-    problem, first, second = row_result(problem)
+    problem, first, second = oriented_as(problem, config)
     batch = (1,)
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
     tiles = -(-problem.m // rows) * -(-problem.n // cols)
     params = (
         *class_params(first, problem.a, config),
         *operand_params(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
-        *row_params(problem, batch),
+        *_result_params(problem, batch),
         *scale_params(problem),
     )
     return Launch(
