@@ -17,6 +17,7 @@ Sources
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import cutlass
@@ -25,15 +26,16 @@ from cutlass import Int32, cute
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.transposed_rows import TransposedRows, transposed
 from gemmule.kernels.hopper.gemm_unaligned.kernel import HopperGemmUnaligned
-from gemmule.kernels.hopper.mainloops.row_classes import (
+from gemmule.kernels.hopper.mainloops.line_classes import (
     CLASSES,
     ClassMainloop,
     ClassOperands,
+    MnMajorClassMainloop,
     class_instruction,
     class_of,
+    first_row,
 )
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M
-from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
 from .config import UnalignedAConfig
@@ -58,7 +60,8 @@ class HopperGemmUnalignedA(HopperGemmUnaligned):
                 self.element, self.tile_m, self.tile_n, self.warpgroups_per_tile, _ROWS_BARRIER_ID, self.reads_c
             )
             self.staged_words = self.transposed_rows.words * CONSUMERS // self.warpgroups_per_tile
-        self.mainloop = ClassMainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
+        mainloop = ClassMainloop if given.k_major[0] else MnMajorClassMainloop
+        self.mainloop = mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
 
     def make_tiled_mma(self) -> cute.TiledMma:
         """Return the instruction, for the warpgroups that share a tile."""
@@ -71,23 +74,25 @@ class HopperGemmUnalignedA(HopperGemmUnaligned):
         if cutlass.const_expr(self.transposed_rows is None):
             super().write(matrices, origin, rows, accumulators, warpgroup_idx, scale)
         else:
-            tid, _, _ = cute.arch.thread_idx()
             if cutlass.const_expr(self.pingpong):
                 rows = rows + warpgroup_idx * self.transposed_rows.words
-
-            def column(mma_tile: int, half: int) -> Any:
-                row = mma_tile * (self.warpgroups_per_tile * MMA_M) + tid % WARPGROUP // 32 * 16
-                row = row + (0 if self.pingpong else warpgroup_idx * MMA_M)
-                number = class_of(row, self.tile_m)
-                within = row - number * (self.tile_m // CLASSES) + 8 * half + tid % 32 // 4
-                return number + CLASSES * within
-
+            column = functools.partial(self.column, 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx)
             m0, n0 = origin
             given = tuple(transposed(matrix) for matrix in matrices)
             self.transposed_rows.write(given, (n0, m0), rows, accumulators, column, scale)
 
+    def column(self, warpgroup_idx: Any, mma_tile: int, half: int) -> Any:
+        """Return the column of D, in the tile, that this lane has of half of a wgmma tile of its transpose."""
+        row, beyond = first_row(mma_tile, warpgroup_idx, self.warpgroups_per_tile), 8 * half + cute.arch.lane_idx() // 4
+        if not self.operands.k_major[0]:
+            return row + beyond
+        number = class_of(row, self.tile_m)
+        return number + CLASSES * (row - number * (self.tile_m // CLASSES) + beyond)
+
     def slabs(self, matrices: Any, m0: Any, row: Any) -> tuple[Any, Any]:
         """Return the rows of a warp's class, and the number of its first among them."""
+        if not self.operands.k_major[0]:
+            return super().slabs(matrices, m0, row)
         number = class_of(row, self.tile_m)
         first = m0 + number
         within = row - number * (self.tile_m // CLASSES)

@@ -12,7 +12,7 @@ from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, Tens
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
-from gemmule.core.signature import adds_key
+from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.hopper.gemm_unaligned.spec import costs as unaligned_costs
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
@@ -57,12 +57,14 @@ def _why_not_orientation(given: tuple[GemmProblem, str, str], swap: bool) -> str
     if swap:
         oriented, first, second = oriented.transposed(), second, first
     a, name = oriented.a, first.upper()
-    if not a.has_contiguous_rows:
-        return f"{name} is not contiguous along K"
+    lines = _lines_of(a)
     if a.alignment % MAP_ALIGNMENT:
         return f"{name} begins at a multiple of {a.alignment} bytes; this kernel needs {MAP_ALIGNMENT}"
-    if a.rows < _CLASSES or a.row_stride <= 0:
-        return f"{name} has {a.rows} rows, {a.row_stride} elements apart; this kernel takes {_CLASSES} or more, in order"
+    if lines.rows < _CLASSES or lines.row_stride <= 0:
+        return (
+            f"{name} has {lines.rows} lines, {lines.row_stride} elements apart; this kernel takes {_CLASSES} or more, "
+            "in order"
+        )
     return why_not_tma(second, oriented.b, ())
 
 
@@ -73,30 +75,37 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 def signature(problem: GemmProblem, config: UnalignedAConfig) -> Signature:
     """Specialise for the type, the direction in which B is contiguous, and whether there is a C."""
     oriented, _, _ = oriented_as(problem, config)
-    return _signature(problem.a.dtype, "k" if oriented.b.has_contiguous_cols else "n", problem.c is not None)
+    return _signature(problem.a.dtype, majors_of(oriented), problem.c is not None)
 
 
-def _signature(element: DType, b_major: str, adds: bool) -> Signature:
-    return (("element", element.name), ("a_major", "k"), ("b_major", b_major), *adds_key(adds))
+def _signature(element: DType, majors: tuple[str, str], adds: bool) -> Signature:
+    return (("element", element.name), *major_keys(*majors), *adds_key(adds))
 
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination."""
     del arch
-    return tuple(_signature(dtype, b, adds) for dtype in DTYPES for b in "kn" for adds in (False, True))
+    return tuple(
+        _signature(dtype, (a, b), adds) for dtype in DTYPES for a in "km" for b in "kn" for adds in (False, True)
+    )
+
+
+def _lines_of(matrix: StridedMatrix) -> StridedMatrix:
+    """Return a matrix whose rows are contiguous: it, or its transpose."""
+    return matrix if matrix.has_contiguous_rows else matrix.transposed()
 
 
 def class_params(operand: str, matrix: StridedMatrix, config: UnalignedAConfig) -> tuple[Param, ...]:
     """Describe the classes of A's rows, each from the multiple of 16 bytes before its first row on."""
-    item = matrix.dtype.itemsize
+    item, lines = matrix.dtype.itemsize, _lines_of(matrix)
+    box = (_BOX_K, config.tile_m // _CLASSES, 1) if lines is matrix else (config.tile_m + 8, _BOX_K // 9, 1)
     maps: list[Param] = []
     shapes: list[Param] = []
     for first in range(_CLASSES):
-        nbytes = first * matrix.row_stride * item
+        nbytes = first * lines.row_stride * item
         offset = nbytes // MAP_ALIGNMENT * MAP_ALIGNMENT
-        extents = (matrix.cols + (nbytes - offset) // item, -(-(matrix.rows - first) // _CLASSES), 1)
-        pitch = _CLASSES * matrix.row_stride * item
-        box = (_BOX_K, config.tile_m // _CLASSES, 1)
+        extents = (lines.cols + (nbytes - offset) // item, -(-(lines.rows - first) // _CLASSES), 1)
+        pitch = _CLASSES * lines.row_stride * item
         pitches = (pitch, pitch * extents[1])
         maps.append(TensorMapParam(operand, matrix.dtype, extents, pitches, box, 0, _PROMOTION, offset=offset))
         shapes.append(ExtentsParam(operand, (extents[1], extents[0], 1)))

@@ -24,10 +24,10 @@ from gemmule.kernels.parts.words import shifted
 from .operands import OperandStages, TmaTensor, partitioned
 from .register_operand import RegisterFragments, RegisterOperandMainloop
 
-#: Classes of rows; elements of a row of a TMA box, of a k-tile; bytes of an element.
-CLASSES, BOX_K, _TILE_K, _ITEM = 8, 72, 64, 2
-#: Bytes of a row in shared memory.
-ROW_BYTES = BOX_K * _ITEM
+#: Classes of lines; elements of a line that a k-tile has beyond its own; bytes of an element.
+CLASSES, _BEYOND, _ITEM = 8, 8, 2
+#: Bytes of a row of a K-major k-tile in shared memory.
+ROW_BYTES = (64 + _BEYOND) * _ITEM
 #: Parts of a k-tile that are read together, wgmma of each, bytes of the K of one, and words.
 _PARTS, _STEPS, _STEP_BYTES, _WORDS = 2, 2, 32, 4
 
@@ -62,7 +62,8 @@ class ClassLoads:
 
     tensors: ClassTensors
     smem: Any  #: Tensor. The stages.
-    rows: int  #: Rows of a class in a tile.
+    box: tuple[int, int]  #: Lines of a class in a k-tile, and elements of each.
+    k_major: bool  #: Whether lines are rows.
     cta: Any = 0  #: This CTA's number among those that share the loads.
     share: int = CLASSES  #: Classes that a CTA loads.
     multicast_ctas: Any = None  #: As of `TmaLoad`.
@@ -81,8 +82,10 @@ class ClassLoads:
         atom, tensor = self.tensors.atoms[number], self.tensors.tensors[number]
         tile, k_tile, batch = coord
         # Boxes overlap: each has a chunk of the next k-tile.
-        begin = cute.domain_offset((tile * self.rows, k_tile * _TILE_K, batch), tensor)
-        box = cute.local_tile(begin, (self.rows, BOX_K), (0, 0, 0))
+        line, element = (tile, k_tile) if self.k_major else (k_tile, tile)
+        lines, length = self.box
+        begin = cute.domain_offset((line * lines, element * (length - _BEYOND), batch), tensor)
+        box = cute.local_tile(begin, self.box, (0, 0, 0))
         target, source = partitioned(atom, self.smem[None, None, number, stage], box)
         if self.multicast_ctas is None:
             cute.copy(atom, source, target, tma_bar_ptr=full + stage)
@@ -96,30 +99,31 @@ class ClassOperands(OperandStages):
     """As `OperandStages`, with A in classes of rows."""
 
     @property
-    def rows(self) -> int:
-        """Rows of a class in a tile."""
-        return self.cta_tile_mnk[0] // CLASSES
+    def box(self) -> tuple[int, int]:
+        """Lines of a class in a k-tile, and elements of each."""
+        m, _, k = self.cta_tile_mnk
+        lines, length = (m, k) if self.k_major[0] else (k, m)
+        return lines // CLASSES, length + _BEYOND
 
     @property
     def stage_bytes(self) -> int:
-        m, n, k = self.cta_tile_mnk
-        return m * ROW_BYTES + n * k * _ITEM
+        (lines, length), (_, n, k) = self.box, self.cta_tile_mnk
+        return (CLASSES * lines * length + n * k) * _ITEM
 
     def tma_a(self, mA: Any) -> Any:
         """Return the TMA loads of all classes of A."""
         kind = cpasync.CopyBulkTensorTileG2SOp
         if self.multicast_size_a > 1:
             kind = cpasync.CopyBulkTensorTileG2SMulticastOp
-        layout = cute.make_layout((self.rows, BOX_K), stride=(BOX_K, 1))
-        found = [
-            TmaTensor(*cpasync.make_tiled_tma_atom(kind(), matrix, layout, (self.rows, BOX_K))) for matrix in mA
-        ]
+        layout = cute.make_layout(self.box, stride=(self.box[1], 1))
+        found = [TmaTensor(*cpasync.make_tiled_tma_atom(kind(), matrix, layout, self.box)) for matrix in mA]
         return ClassTensors(tuple(one.atom for one in found), tuple(one.tensor for one in found))
 
     def stages(self, smem: Any, operands: Any) -> tuple[Any, Any]:
         """Allocate the stages, `ClassStages` of A and a tensor of B."""
-        shape = (self.rows, BOX_K, CLASSES, self.num_stages)
-        strides = (BOX_K, 1, self.rows * BOX_K, CLASSES * self.rows * BOX_K)
+        lines, length = self.box
+        shape = (lines, length, CLASSES, self.num_stages)
+        strides = (length, 1, lines * length, CLASSES * lines * length)
         layout_b = self.layout_b()
         b = smem.allocate_tensor(self.elements[1], layout_b.outer, 1024, swizzle=layout_b.inner)
         a = smem.allocate_tensor(self.elements[0], cute.make_layout(shape, stride=strides), 128)
@@ -131,7 +135,8 @@ class ClassOperands(OperandStages):
     ) -> Any:
         """Return this CTA's loads of A's k-tiles: with multicast its share of the classes, to all that share them."""
         del index
-        return ClassLoads(a, sA.smem, self.rows, multicast_slice, CLASSES // self.multicast_size_a, multicast_ctas)
+        share = CLASSES // self.multicast_size_a
+        return ClassLoads(a, sA.smem, self.box, self.k_major[0], multicast_slice, share, multicast_ctas)
 
 
 class ClassMainloop(RegisterOperandMainloop):
@@ -148,8 +153,9 @@ class ClassMainloop(RegisterOperandMainloop):
         a = tuple(cute.make_rmem_tensor(shape, operands.elements[0]) for _ in range(_PARTS))
         b = mma.make_fragment_B(part.partition_B(smem_ab[1]))
         accumulators = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), acc)
-        self.tile_bytes, mma_tiles = tile_m * ROW_BYTES, cute.size(shape, mode=[1])
-        starts = lane_words(smem_ab[0], warpgroup_idx, mma_tiles, tile_m)
+        lines, length = operands.box
+        self.tile_bytes, self.line_bytes = CLASSES * lines * length * _ITEM, length * _ITEM
+        starts = self.starts(smem_ab[0], warpgroup_idx, cute.size(shape, mode=[1]), tile_m)
         return RegisterFragments(mma, a, b, accumulators, starts)
 
     @cute.jit
@@ -164,6 +170,49 @@ class ClassMainloop(RegisterOperandMainloop):
                         (part * _STEPS + step) * _STEP_BYTES + word % 2 * 8 * ROW_BYTES + word // 2 * 16
                     )
                     words[word] = pair_at(start + stage, odd, offset)
+
+
+    def starts(self, stages: Any, warpgroup_idx: Any, mma_tiles: int, tile_m: int) -> Any:
+        """Return where this lane's elements of the first stage begin, for each wgmma tile."""
+        return lane_words(stages, warpgroup_idx, mma_tiles, tile_m)
+
+
+class MnMajorClassMainloop(ClassMainloop):
+    """As `ClassMainloop`, for an MN-major A: classes of k, one after another in a k-tile, as in B's."""
+
+    def starts(self, stages: Any, warpgroup_idx: Any, mma_tiles: int, tile_m: int) -> Any:
+        """Return where this lane's first element of the first stage is, for each wgmma tile, and the lines' shift."""
+        tid, _, _ = cute.arch.thread_idx()
+        lane, found = tid % 32, []
+        for mma_tile in range(mma_tiles):
+            row = first_row(mma_tile, warpgroup_idx, tile_m // MMA_M // mma_tiles)
+            start = stages.smem.iterator.toint() + lane % 4 * (2 * self.line_bytes) + (row + lane // 4) * _ITEM
+            found.append((Int32(start), stages.shift))
+        return tuple(found)
+
+    @cute.jit
+    def fill(self, fragment: cute.Tensor, starts, stage, part: cutlass.Constexpr[int]):
+        """Read this lane's elements of a part of a k-tile: eight halves of words a wgmma."""
+        for mma_tile in cutlass.range_constexpr(cute.size(fragment, mode=[1])):
+            start, shift = starts[mma_tile]
+            for step in cutlass.range_constexpr(_STEPS):
+                words = cute.recast_tensor(fragment[None, mma_tile, step], Uint32)
+                for word in cutlass.range_constexpr(_WORDS):
+                    number = cutlass.const_expr((part * _STEPS + step) * 2 + word // 2)
+                    address = start + stage + (number * shift & (CLASSES - 1)) * _ITEM
+                    offset = cutlass.const_expr(number * (self.tile_bytes // CLASSES) + word % 2 * 8 * _ITEM)
+                    words[word] = two_lines_at(address, offset, self.line_bytes)
+
+
+@cute.jit
+def two_lines_at(address, offset: cutlass.Constexpr[int], line_bytes: cutlass.Constexpr[int]):
+    """Return an element in shared memory, and the one a line further on."""
+    return cute.arch.inline_ptx(
+        f"{{\n.reg .b16 low, high;\nld.shared.b16 low, [{{$r0}} + {offset}];\n"
+        f"ld.shared.b16 high, [{{$r0}} + {offset + line_bytes}];\nmov.b32 {{$w0}}, {{low, high}};\n}}",
+        write_only_types=[Uint32],
+        read_only_args=[address],
+    )
 
 
 @cute.jit
@@ -182,14 +231,20 @@ def pair_at(address, odd, offset: cutlass.Constexpr[int]):
 def lane_words(stages, warpgroup_idx, mma_tiles: cutlass.Constexpr[int], tile_m: cutlass.Constexpr[int]):
     """Return for each wgmma tile where this lane's first pair of the first stage is: its word, and 1 if it is odd."""
     tid, _, _ = cute.arch.thread_idx()
-    lane, warp = tid % 32, cute.arch.make_warp_uniform(tid % WARPGROUP // 32)
-    found = []
+    lane, found = tid % 32, []
     for mma_tile in cutlass.range_constexpr(mma_tiles):
-        row = (mma_tile * cutlass.const_expr(tile_m // MMA_M // mma_tiles) + warpgroup_idx) * MMA_M + warp * 16
+        row = first_row(mma_tile, warpgroup_idx, cutlass.const_expr(tile_m // MMA_M // mma_tiles))
         shift = class_of(row, tile_m) * stages.shift & (CLASSES - 1)
         word = stages.smem.iterator.toint() + (row + lane // 4) * ROW_BYTES + (lane % 4 + shift // 2) * 4
         found.append((Int32(word), shift & 1))
     return tuple(found)
+
+
+def first_row(mma_tile: int, warpgroup_idx: Any, warpgroups: int) -> Any:
+    """Return the first row of this warp in a wgmma tile, of warpgroups whose tiles alternate."""
+    tid, _, _ = cute.arch.thread_idx()
+    warp = cute.arch.make_warp_uniform(tid % WARPGROUP // 32)
+    return (mma_tile * warpgroups + warpgroup_idx) * MMA_M + warp * 16
 
 
 def class_of(row: Any, tile_m: int) -> Any:
