@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
@@ -22,8 +23,8 @@ from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_p
 from .config import UnalignedAConfig
 
 DTYPES = (BFLOAT16, FLOAT16)
-#: Rows whose numbers are equal modulo it lie a multiple of 16 bytes apart; elements of a row of a TMA box.
-_CLASSES, _BOX_K = 8, 72
+#: Lines whose numbers are equal modulo it lie a multiple of 16 bytes apart; elements of a k-tile along K.
+_CLASSES, TILE_K = 8, 64
 #: Bytes that L2 fetches at once.
 _PROMOTION = 128
 
@@ -98,7 +99,7 @@ def _lines_of(matrix: StridedMatrix) -> StridedMatrix:
 def class_params(operand: str, matrix: StridedMatrix, config: UnalignedAConfig) -> tuple[Param, ...]:
     """Describe the classes of A's rows, each from the multiple of 16 bytes before its first row on."""
     item, lines = matrix.dtype.itemsize, _lines_of(matrix)
-    box = (_BOX_K, config.tile_m // _CLASSES, 1) if lines is matrix else (config.tile_m + 8, _BOX_K // 9, 1)
+    box = (TILE_K + 8, config.tile_m // _CLASSES, 1) if lines is matrix else (config.tile_m + 8, TILE_K // _CLASSES, 1)
     maps: list[Param] = []
     shapes: list[Param] = []
     for first in range(_CLASSES):
@@ -129,9 +130,13 @@ def launch(problem: GemmProblem, config: UnalignedAConfig) -> Launch:
     batch = (1,)
     rows, cols = config.tile_m * config.cluster_m, config.tile_n * config.cluster_n
     tiles = -(-problem.m // rows) * -(-problem.n // cols)
+    b = problem.b.transposed()
+    if not problem.a.has_contiguous_rows:
+        # Whole k-tiles in the order of classes.
+        b = dataclasses.replace(b, cols=-(-b.cols // TILE_K) * TILE_K)
     params = (
         *class_params(first, problem.a, config),
-        *operand_params(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
+        *operand_params(second, b, batch, config.tile_n, config.cluster_m),
         *_result_params(problem, batch),
         *scale_params(problem),
     )
@@ -156,18 +161,20 @@ SPEC = KernelSpec(
     summary="float16 and bfloat16, K-major A of any leading dimension as it lies, B with one of multiples of 16 bytes",
     package=__package__,
     archs=(HOPPER,),
-    configs=(
-        UnalignedAConfig(),
-        UnalignedAConfig(tile_n=192, stages=4, pingpong=0),
-        UnalignedAConfig(tile_n=256, stages=3, pingpong=0),
-        UnalignedAConfig(tile_m=256, stages=3, pingpong=0),
-        UnalignedAConfig(stages=5, pingpong=0),
-        UnalignedAConfig(tile_n=64, stages=7, pingpong=0),
-        UnalignedAConfig(tile_n=64, stages=7),
-        UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_n=2),
-        UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_m=2),
-        UnalignedAConfig(cluster_n=2),
-        UnalignedAConfig(tile_n=192, stages=4, pingpong=0, cluster_n=2),
+    configs=tuple(
+        dataclasses.replace(one, swap_ab=swap)
+        for swap in (0, 1)
+        for one in (
+            UnalignedAConfig(),
+            UnalignedAConfig(pingpong=0),
+            UnalignedAConfig(tile_n=256, stages=3, pingpong=0),
+            UnalignedAConfig(tile_n=192, stages=4, pingpong=0),
+            UnalignedAConfig(tile_n=64, stages=6),
+            UnalignedAConfig(cluster_n=2),
+            UnalignedAConfig(cluster_m=2),
+            UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_n=2),
+            UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_m=2),
+        )
     ),
     signatures=signatures,
     why_not=why_not,
