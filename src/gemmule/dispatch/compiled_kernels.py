@@ -17,6 +17,8 @@ from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as OZAKI_RESIDUES
 from gemmule.kernels.quantize.spec import BY_TENSOR
 from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
 
+from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC as HOPPER_GEMM_UNALIGNED_A
+
 from .registry import EVERY_KERNEL
 
 #: Launches that follow a chosen kernel of emulation.
@@ -27,5 +29,5 @@ _OF_EMULATION: tuple[KernelSpec, ...] = (
     *(guarded for _, guarded in COMPLEX_NATIVE.values()),
 )
 COMPILED_KERNELS: dict[str, KernelSpec] = {
-    spec.name: spec for spec in (*EVERY_KERNEL, *_OF_EMULATION, QUANTIZE, BY_TENSOR)
+    spec.name: spec for spec in (*EVERY_KERNEL, HOPPER_GEMM_UNALIGNED_A, *_OF_EMULATION, QUANTIZE, BY_TENSOR)
 }
