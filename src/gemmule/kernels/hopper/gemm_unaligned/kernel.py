@@ -110,7 +110,7 @@ class HopperGemmUnaligned:
         releases = self.warpgroups_per_tile * WARPGROUP // self.mainloop.releasing * self.scheduler.empty_arrival_ctas
         self.mainloop.prologue(warp, operands, barriers, releases, self.scheduler.cluster_size)
 
-        k_range = self.scheduler.k_range(cute.ceil_div(operands[1].tensor.shape[1], self.tile_k))
+        k_range = self.scheduler.k_range(self.operands.num_k_tiles(operands[1]))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:

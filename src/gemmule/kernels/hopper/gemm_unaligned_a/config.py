@@ -25,8 +25,8 @@ class UnalignedAConfig(UnalignedGemmConfig):
     def _why_not_cluster(self) -> str | None:
         if self.tile_m % _ROWS:
             return f"tile_m must be a multiple of {_ROWS}"
-        if self.swap_ab and self.cluster_k > 1:
-            return "swap_ab and cluster_k > 1 exclude each other"
+        if self.cluster_k > 1:
+            return "cluster_k must be 1"
         return super()._why_not_cluster()
 
     @property

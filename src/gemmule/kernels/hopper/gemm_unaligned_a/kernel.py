@@ -28,7 +28,7 @@ from gemmule.kernels.hopper.epilogues.transposed_rows import TransposedRows, tra
 from gemmule.kernels.hopper.gemm_unaligned.kernel import HopperGemmUnaligned
 from gemmule.kernels.hopper.mainloops.line_classes import (
     CLASSES,
-    ClassMainloop,
+    KMajorClassMainloop,
     ClassOperands,
     MnMajorClassMainloop,
     class_instruction,
@@ -60,7 +60,7 @@ class HopperGemmUnalignedA(HopperGemmUnaligned):
                 self.element, self.tile_m, self.tile_n, self.warpgroups_per_tile, _ROWS_BARRIER_ID, self.reads_c
             )
             self.staged_words = self.transposed_rows.words * CONSUMERS // self.warpgroups_per_tile
-        mainloop = ClassMainloop if given.k_major[0] else MnMajorClassMainloop
+        mainloop = KMajorClassMainloop if given.k_major[0] else MnMajorClassMainloop
         self.mainloop = mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
 
     def make_tiled_mma(self) -> cute.TiledMma:

@@ -99,7 +99,9 @@ def _lines_of(matrix: StridedMatrix) -> StridedMatrix:
 def class_params(operand: str, matrix: StridedMatrix, config: UnalignedAConfig) -> tuple[Param, ...]:
     """Describe the classes of A's rows, each from the multiple of 16 bytes before its first row on."""
     item, lines = matrix.dtype.itemsize, _lines_of(matrix)
-    box = (TILE_K + 8, config.tile_m // _CLASSES, 1) if lines is matrix else (config.tile_m + 8, TILE_K // _CLASSES, 1)
+    k_major = lines is matrix
+    box = (TILE_K, config.tile_m // _CLASSES, 1) if k_major else (config.tile_m + 8, TILE_K // _CLASSES, 1)
+    swizzle = TILE_K * item if k_major else 0
     maps: list[Param] = []
     shapes: list[Param] = []
     for first in range(_CLASSES):
@@ -108,7 +110,7 @@ def class_params(operand: str, matrix: StridedMatrix, config: UnalignedAConfig) 
         extents = (lines.cols + (nbytes - offset) // item, -(-(lines.rows - first) // _CLASSES), 1)
         pitch = _CLASSES * lines.row_stride * item
         pitches = (pitch, pitch * extents[1])
-        maps.append(TensorMapParam(operand, matrix.dtype, extents, pitches, box, 0, _PROMOTION, offset=offset))
+        maps.append(TensorMapParam(operand, matrix.dtype, extents, pitches, box, swizzle, _PROMOTION, offset=offset))
         shapes.append(ExtentsParam(operand, (extents[1], extents[0], 1)))
     return (*maps, *shapes)
 

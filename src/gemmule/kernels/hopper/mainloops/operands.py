@@ -155,6 +155,10 @@ class OperandStages:
         )
         return a, b
 
+    def num_k_tiles(self, operand: TmaTensor) -> Any:
+        """Return how many k-tiles an operand has."""
+        return cute.ceil_div(operand.tensor.shape[1], self.cta_tile_mnk[2])
+
     def stages(self, smem: Any, operands: Any) -> tuple[Any, Any]:
         """Allocate the stages of the operands of a launch."""
         del operands
