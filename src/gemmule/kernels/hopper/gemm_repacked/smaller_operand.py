@@ -12,7 +12,7 @@ from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import NextKernel
 from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC as UNALIGNED_A
-from gemmule.kernels.hopper.gemm_unaligned_a.spec import TILE_K
+from gemmule.kernels.hopper.gemm_unaligned_a.spec import CLASSES, TILE_K
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, is_strided, operand_copy
 from gemmule.kernels.hopper.repack_config import RepackConfig
@@ -65,6 +65,8 @@ def why_not_smaller(problem: GemmProblem, arch: Arch) -> str | None:
         return "there is a batch; one operand is repacked of two matrices only"
     if UNALIGNED_A.refuses_types is not None and (reason := UNALIGNED_A.refuses_types(problem.types, arch)):
         return reason
+    if min(problem.m, problem.n, problem.k) < CLASSES:
+        return f"an extent is less than {CLASSES}, the classes of lines"
     for name, matrix in (("a", problem.a), ("b", problem.b)):
         if is_strided(matrix):
             return f"{name.upper()} has no contiguous lines"

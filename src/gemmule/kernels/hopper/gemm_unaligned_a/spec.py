@@ -24,7 +24,7 @@ from .config import UnalignedAConfig
 
 DTYPES = (BFLOAT16, FLOAT16)
 #: Lines whose numbers are equal modulo it lie a multiple of 16 bytes apart; elements of a k-tile along K.
-_CLASSES, TILE_K = 8, 64
+CLASSES, TILE_K = 8, 64
 #: Bytes that L2 fetches at once.
 _PROMOTION = 128
 
@@ -43,7 +43,11 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
 def why_not(problem: GemmProblem, arch: Arch, config: UnalignedAConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
     del arch
-    return _why_not_orientation(row_result(problem), bool(config.swap_ab))
+    given = row_result(problem)
+    if reason := _why_not_orientation(given, bool(config.swap_ab)):
+        return reason
+    lines = _lines_of(given[0].b.transposed() if config.swap_ab else given[0].a).rows
+    return f"an operand has {lines} lines, of at least {CLASSES}" if lines < CLASSES else None
 
 
 def oriented_as(problem: GemmProblem, config: UnalignedAConfig) -> tuple[GemmProblem, str, str]:
@@ -58,14 +62,10 @@ def _why_not_orientation(given: tuple[GemmProblem, str, str], swap: bool) -> str
     if swap:
         oriented, first, second = oriented.transposed(), second, first
     a, name = oriented.a, first.upper()
-    lines = _lines_of(a)
     if a.alignment % MAP_ALIGNMENT:
         return f"{name} begins at a multiple of {a.alignment} bytes; this kernel needs {MAP_ALIGNMENT}"
-    if lines.rows < _CLASSES or lines.row_stride <= 0:
-        return (
-            f"{name} has {lines.rows} lines, {lines.row_stride} elements apart; this kernel takes {_CLASSES} or more, "
-            "in order"
-        )
+    if (ahead := _lines_of(a).row_stride) <= 0:
+        return f"{name} has lines {ahead} elements apart; this kernel takes them in order"
     return why_not_tma(second, oriented.b, ())
 
 
@@ -100,15 +100,15 @@ def class_params(operand: str, matrix: StridedMatrix, config: UnalignedAConfig) 
     """Describe the classes of A's rows, each from the multiple of 16 bytes before its first row on."""
     item, lines = matrix.dtype.itemsize, _lines_of(matrix)
     k_major = lines is matrix
-    box = (TILE_K, config.tile_m // _CLASSES, 1) if k_major else (config.tile_m + 8, TILE_K // _CLASSES, 1)
+    box = (TILE_K, config.tile_m // CLASSES, 1) if k_major else (config.tile_m + 8, TILE_K // CLASSES, 1)
     swizzle = TILE_K * item if k_major else 0
     maps: list[Param] = []
     shapes: list[Param] = []
-    for first in range(_CLASSES):
+    for first in range(CLASSES):
         nbytes = first * lines.row_stride * item
         offset = nbytes // MAP_ALIGNMENT * MAP_ALIGNMENT
-        extents = (lines.cols + (nbytes - offset) // item, -(-(lines.rows - first) // _CLASSES), 1)
-        pitch = _CLASSES * lines.row_stride * item
+        extents = (lines.cols + (nbytes - offset) // item, -(-(lines.rows - first) // CLASSES), 1)
+        pitch = CLASSES * lines.row_stride * item
         pitches = (pitch, pitch * extents[1])
         maps.append(TensorMapParam(operand, matrix.dtype, extents, pitches, box, swizzle, _PROMOTION, offset=offset))
         shapes.append(ExtentsParam(operand, (extents[1], extents[0], 1)))
@@ -168,14 +168,13 @@ SPEC = KernelSpec(
         for swap in (0, 1)
         for one in (
             UnalignedAConfig(),
-            UnalignedAConfig(pingpong=0),
             UnalignedAConfig(tile_n=256, stages=3, pingpong=0),
             UnalignedAConfig(tile_n=192, stages=4, pingpong=0),
-            UnalignedAConfig(tile_n=64, stages=6),
+            UnalignedAConfig(tile_n=64, stages=7),
             UnalignedAConfig(cluster_n=2),
-            UnalignedAConfig(cluster_m=2),
+            UnalignedAConfig(tile_n=64, stages=7, cluster_n=2),
+            UnalignedAConfig(tile_n=192, stages=4, pingpong=0, cluster_n=2),
             UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_n=2),
-            UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_m=2),
         )
     ),
     signatures=signatures,
