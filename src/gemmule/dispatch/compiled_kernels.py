@@ -14,10 +14,9 @@ from gemmule.kernels.emulation.ozaki_guard.spec import SPEC as OZAKI_GUARD
 from gemmule.kernels.emulation.ozaki_products.spec import SPEC as OZAKI_PRODUCTS
 from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as OZAKI_RECONSTRUCTION
 from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as OZAKI_RESIDUES
+from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC as HOPPER_GEMM_UNALIGNED_A
 from gemmule.kernels.quantize.spec import BY_TENSOR
 from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
-
-from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC as HOPPER_GEMM_UNALIGNED_A
 
 from .registry import EVERY_KERNEL
 

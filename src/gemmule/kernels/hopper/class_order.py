@@ -9,7 +9,7 @@ from cutlass import Uint32, cute
 
 from .repack import PackedLines
 
-_TILE, _CLASSES = 64, 8
+_TILE, _CLASSES, _WORDS = 64, 8, 4
 
 
 def source_k(place: Any) -> Any:
@@ -64,8 +64,24 @@ class ClassOrderInLines(PackedLines):
 
     @cute.jit
     def is_inside(self, gS: cute.Tensor, i, line, offset):
-        """Return that no vector is moved whole."""
-        return i < 0
+        """Return whether the line has the whole k-tile."""
+        del line, offset
+        return i - i % _TILE + _TILE <= gS.shape[0]
+
+    @cute.jit
+    def read(self, gS: cute.Tensor, i, line, offset, words: cute.Tensor):
+        """Read the elements that are written from i on, which are 8 apart."""
+        del offset
+        elements = cute.recast_tensor(words, gS.element_type)
+        first = source_k(i)
+        for e in cutlass.range_constexpr(self.per_vector):
+            elements[e] = gS[first + _CLASSES * e, line]
+
+    def extract(self, loaded: cute.Tensor, offset: Any, words: cute.Tensor) -> None:
+        """Return the elements, which `read` has put in order."""
+        del offset
+        for w in range(_WORDS):
+            words[w] = loaded[w]
 
     @cute.jit
     def read_elements(self, gS: cute.Tensor, i, line, words: cute.Tensor):

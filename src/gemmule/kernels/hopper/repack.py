@@ -121,7 +121,7 @@ class PackedLines:
             if present:
                 words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
                 if inside:
-                    extract(loaded[None, v], offset, words)
+                    self.extract(loaded[None, v], offset, words)
                 else:
                     self.read_elements(gS, i, vector_line, words)
                 self.store(words, element_at(gD, i, vector_line))
@@ -150,6 +150,10 @@ class PackedLines:
         for half in cutlass.range_constexpr(2):
             target = cute.make_tensor(words.iterator + 4 * half, cute.make_layout(4))
             cute.autovec_copy(words_at(start + half * self.per_vector, 4), target)
+
+    def extract(self, loaded: cute.Tensor, offset: Any, words: cute.Tensor) -> None:
+        """Extract the elements of a vector from what `read` has read."""
+        extract(loaded, offset, words)
 
     @cute.jit
     def read_elements(self, gS: cute.Tensor, i, line, words: cute.Tensor):

@@ -48,7 +48,9 @@ def multiply(config, a, b, c=None, ld=None, b_rows=False):
     exact = (a, b)
     if config.swap_ab:
         given, exact = [x.T for x in reversed(given)], (b.T, a.T)
-    d = laid_out(poisoned(BFLOAT16 if a.dtype == BFLOAT16.numpy() else FLOAT16, (n, m) if config.swap_ab else (m, n)), "row", 1)
+    d = laid_out(
+        poisoned(BFLOAT16 if a.dtype == BFLOAT16.numpy() else FLOAT16, (n, m) if config.swap_ab else (m, n)), "row", 1
+    )
     scale = (1.0, 0.0) if c is None else (0.5, 2.0)
     late = None if c is None else laid_out(c, "row", 3)
     problem = problem_of(*given, d, late, *scale)
@@ -92,7 +94,7 @@ def test_the_smaller_operand_is_packed_and_the_larger_one_is_not(shape, layout, 
     problem, choice = problem_of(*moved, d), Choice(REPACKED, PackingConfig(packs=1))
     assert REPACKED.why_not(problem, virtual_arch(), choice.config) is None
     (pack, product), _ = choice.launches(problem)
-    assert [param.operand for param in pack.launch.params][0] == ("b" if m >= n else "a")
+    assert pack.launch.params[0].operand == ("b" if m >= n else "a")
     assert product.spec is SPEC
     run_kernel(problem, choice, {"a": moved[0], "b": moved[1], "d": d}, Options(checks=True))
     assert_product(d, a, b)

@@ -125,5 +125,3 @@ class TransposedRows:
 def transposed(matrix: cute.Tensor) -> cute.Tensor:
     """Return a matrix's transpose."""
     return cute.make_tensor(matrix.iterator, cute.select(matrix.layout, [1, 0]))
-
-

@@ -174,7 +174,7 @@ def _by_fma(problem: GemmProblem) -> bool:
 
 
 def signature(problem: GemmProblem, config: PackingConfig) -> Signature:
-    """Specialise for the element size, the number of operands that are packed, and whether one is gathered, or its order."""
+    """Specialise for the element size, the number of operands, and whether one is gathered, or the order of one."""
     if config.packs == 1:
         return _ordered(smaller_operand.to_pack(problem)[1])
     copies = _to_pack(problem)

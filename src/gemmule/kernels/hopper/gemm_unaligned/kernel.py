@@ -200,7 +200,7 @@ class HopperGemmUnaligned:
             write_rows(slab_d, *part, self.together)
 
     def slabs(self, matrices: Any, m0: Any, row: Any) -> tuple[Any, Any]:
-        """Return matrices of which a warp's 16 rows, from `row` of the tile at `m0` on, are neighbours, and the first."""
+        """Return matrices with a warp's 16 rows from `row` of the tile at `m0` on one after another, and the first."""
         return matrices, m0 + row
 
     @cute.jit

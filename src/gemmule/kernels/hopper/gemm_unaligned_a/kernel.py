@@ -28,8 +28,8 @@ from gemmule.kernels.hopper.epilogues.transposed_rows import TransposedRows, tra
 from gemmule.kernels.hopper.gemm_unaligned.kernel import HopperGemmUnaligned
 from gemmule.kernels.hopper.mainloops.line_classes import (
     CLASSES,
-    KMajorClassMainloop,
     ClassOperands,
+    KMajorClassMainloop,
     MnMajorClassMainloop,
     class_instruction,
     class_of,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, DType
-from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import MAP_ALIGNMENT, ExtentsParam, Launch, Param, TensorMapParam, TensorParam
 from gemmule.core.layout import StridedMatrix
@@ -15,12 +13,12 @@ from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
-from gemmule.kernels.hopper.gemm_unaligned.spec import costs as unaligned_costs
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.tile_config import THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
 
 from .config import UnalignedAConfig
+from .cost import costs
 
 DTYPES = (BFLOAT16, FLOAT16)
 #: Lines whose numbers are equal modulo it lie a multiple of 16 bytes apart; elements of a k-tile along K.
@@ -150,11 +148,6 @@ def launch(problem: GemmProblem, config: UnalignedAConfig) -> Launch:
         params=params,
         overlaps=True,
     )
-
-
-def costs(problem: GemmProblem, configs: Sequence[UnalignedAConfig], gpu: GpuRates) -> list[float]:
-    """Return roughly the times in microseconds."""
-    return unaligned_costs(problem, configs, gpu)
 
 
 SPEC = KernelSpec(

@@ -74,7 +74,7 @@ class ClassLoads:
     def issue(self, coord, stage, full):
         """Issue the loads of the k-tile at (tile, k-tile, batch); the stage's barrier counts their bytes."""
         for number in cutlass.range_constexpr(CLASSES):
-            if cutlass.const_expr(self.share == CLASSES):
+            if cutlass.const_expr(self.share == CLASSES):  # noqa: SIM114, one when compiled
                 self.issue_class(number, coord, stage, full)
             elif self.cta == number // self.share:
                 self.issue_class(number, coord, stage, full)
@@ -88,10 +88,14 @@ class ClassLoads:
         # MN-major boxes overlap: each has a chunk of the next tile.
         line, element = (tile, k_tile) if self.k_major else (k_tile, tile)
         lines, length = self.box
-        begin = cute.domain_offset((line * lines, element * (length if self.k_major else length - _BEYOND), batch), tensor)
+        begin = cute.domain_offset(
+            (line * lines, element * (length if self.k_major else length - _BEYOND), batch), tensor
+        )
         box = cute.local_tile(begin, self.box, (0, 0, 0))
-        smem = self.smem[None, None, number, stage] if not self.k_major else cute.local_tile(
-            self.smem, self.box, (number, 0, stage)
+        smem = (
+            self.smem[None, None, number, stage]
+            if not self.k_major
+            else cute.local_tile(self.smem, self.box, (number, 0, stage))
         )
         target, source = partitioned(atom, smem, box)
         if self.multicast_ctas is None:
@@ -160,9 +164,7 @@ class ClassOperands(OperandStages):
         a = smem.allocate_tensor(self.elements[0], cute.make_layout(shape, stride=strides), 128)
         return ClassStages(a, shift), b
 
-    def load_a(
-        self, a: Any, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0
-    ) -> Any:
+    def load_a(self, a: Any, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0) -> Any:
         """Return this CTA's loads of A's k-tiles: with multicast its share of the classes, to all that share them."""
         del index
         share = CLASSES // self.multicast_size_a
@@ -187,9 +189,9 @@ class ClassMainloop(RegisterOperandMainloop):
     """As `RegisterOperandMainloop`, for classes of rows of 16-bit elements."""
 
     def fragments(
-        self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
+        self, operands: Any, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
     ) -> Any:
-        """Return `RegisterFragments`; parameters as of `Mainloop.fragments`."""
+        """Return `RegisterFragments`; parameters as of `Mainloop.fragments`, with `ClassOperands`."""
         mma = make_tiled_mma()
         tile_m, tile_n, tile_k = operands.cta_tile_mnk
         part = mma.get_slice(warpgroup_idx * WARPGROUP)
@@ -308,7 +310,7 @@ class LaneWords(NamedTuple):
         """Return where a word from the start of a chunk on is, for chunks as of `chunk_of`, with the chunk left out."""
         start = self.line + stage + (word & 3) * 4
         beyond = word >> 2
-        return tuple(start + ((self.group ^ beyond * bits) << 4) for bits in (1, 3, 7))  # type: ignore[return-value]
+        return tuple(start + ((self.group ^ beyond * bits) << 4) for bits in (1, 3, 7))
 
 
 def chunk_of(bases: tuple[Any, Any, Any], chunk: int) -> Any:
