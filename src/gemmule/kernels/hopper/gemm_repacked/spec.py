@@ -216,6 +216,10 @@ _SETTLED, _UNSETTLED = 2.91e6, 8e6
 _HELD, _WRITTEN_BACK = 32e6, 2.4e6
 
 
+#: Extents from which on products that leave the larger operand as it is were timed.
+_LEAST_EXTENT = 200
+
+
 #: Bytes of operands of which TF32 takes as long as predicted, where lines of D begin anywhere, and the power of others
 #: by which it takes longer: of 66 products of record 20261129T210838 from 0.8 at 2 MB to 1.2 at 80 MB.
 _TF32_BYTES, _TF32_POWER, _TF32_RANGE = 10e6, 0.085, (1e6, 100e6)
@@ -265,6 +269,8 @@ def costs(problem: GemmProblem, configs: Sequence[PackingConfig], gpu: GpuRates)
 
 def _smaller_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return the times of packing the smaller operand, by CTAs of few threads and of more, and of the product."""
+    if min(problem.m, problem.n, problem.k) < _LEAST_EXTENT:
+        return [math.inf] * len(_BYTES)
     if smaller_operand.why_not_smaller(problem, HOPPER) is not None:
         return [math.inf] * len(_BYTES)
     nbytes, result = smaller_operand.to_pack(problem)[0].nbytes, problem.d.distinct_bytes(problem.batch)
