@@ -216,10 +216,10 @@ _SETTLED, _UNSETTLED = 2.91e6, 8e6
 _HELD, _WRITTEN_BACK = 32e6, 2.4e6
 
 
-#: Extents from which on products that leave the larger operand as it is were timed.
-_LEAST_EXTENT = 200
-
-
+#: Extents from which on products that leave the larger operand as it is were timed; how many times as large as the
+#: other it is; the share of the time with both packed that these must be predicted to take less than; and how much
+#: longer permuting contiguous K takes.
+_LEAST_EXTENT, _TIMES_LARGER, _SMALLER_MARGIN, _PERMUTING = 200, 6, 0.9, 1.715
 #: Bytes of operands of which TF32 takes as long as predicted, where lines of D begin anywhere, and the power of others
 #: by which it takes longer: of 66 products of record 20261129T210838 from 0.8 at 2 MB to 1.2 at 80 MB.
 _TF32_BYTES, _TF32_POWER, _TF32_RANGE = 10e6, 0.085, (1e6, 100e6)
@@ -261,21 +261,25 @@ def costs(problem: GemmProblem, configs: Sequence[PackingConfig], gpu: GpuRates)
     found = [factor * (product + moved[config.threads > _FEW_THREADS] + _vectors_us(config)) for config in configs]
     if any(one.packs == 1 for one in configs):
         smaller = _smaller_us(problem, gpu)
+        most = _SMALLER_MARGIN * min(found)
         for number, config in enumerate(configs):
             if config.packs == 1:
-                found[number] = smaller[config.threads > _FEW_THREADS] + _vectors_us(config)
+                us = smaller[config.threads > _FEW_THREADS] + _vectors_us(config)
+                found[number] = us if us < most else math.inf
     return found
 
 
 def _smaller_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return the times of packing the smaller operand, by CTAs of few threads and of more, and of the product."""
-    if min(problem.m, problem.n, problem.k) < _LEAST_EXTENT:
+    shorter, longer = sorted((problem.m, problem.n))
+    if min(shorter, problem.k) < _LEAST_EXTENT or longer < _TIMES_LARGER * shorter:
         return [math.inf] * len(_BYTES)
     if smaller_operand.why_not_smaller(problem, HOPPER) is not None:
         return [math.inf] * len(_BYTES)
-    nbytes, result = smaller_operand.to_pack(problem)[0].nbytes, problem.d.distinct_bytes(problem.batch)
+    (copy, order), result = smaller_operand.to_pack(problem), problem.d.distinct_bytes(problem.batch)
+    nbytes, factor = copy.nbytes, _PERMUTING if order == smaller_operand.K_ELEMENTS else 1.0
     product = smaller_operand.product_us(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
-    return [product + written_back_us(nbytes, gpu) + gpu.moved_us(2 * nbytes, rate) for rate in _BYTES]
+    return [product + written_back_us(nbytes, gpu) + factor * gpu.moved_us(2 * nbytes, rate) for rate in _BYTES]
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
