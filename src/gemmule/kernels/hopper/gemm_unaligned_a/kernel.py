@@ -1,16 +1,17 @@
-"""GEMM with a K-major A whose rows begin anywhere: `hopper_gemm_unaligned`, with A as it lies.
+"""GEMM with an A whose lines begin anywhere: `hopper_gemm_unaligned`, with A as it lies.
 
 Idea
-    Of rows whose numbers are equal modulo 8 TMA loads boxes from the multiple of 16 bytes before the first row on: the
-    rows' shift within 16 bytes is the same. Consumers read A's fragments of wgmma from shared memory from that shift
-    on, in words, of which two make one where it is odd.
+    Of lines whose numbers are equal modulo 8 TMA loads boxes from the multiple of 16 bytes before the first one on:
+    their shift within 16 bytes is the same. Consumers read A's fragments of wgmma from shared memory from that shift
+    on: K-major as words, or two joined, MN-major as halves.
 Compared with hopper_gemm_unaligned
-    A is in registers, its tile's rows are in the order of their classes, and each warp writes every 8th row of D.
+    A is in registers. K-major, its tile's rows are in the order of their classes, and each warp writes every 8th row of
+    D; MN-major, the k of a k-tile are, also B's. With swap_ab B is that operand, and D's rows are put together from
+    columns in shared memory.
 Data movement
-    As of `hopper_gemm_unaligned`; 144 bytes instead of 128 of each row of A for a k-tile.
+    As of `hopper_gemm_unaligned`; of an MN-major A 272 bytes of each line instead of 256.
 Limits
-    Shared memory: of a k-tile of 128 x 256, wgmma reads B in 512 cycles, lanes A in 128 or 256, and TMA writes 400, of
-    1,024 in which it is multiplied.
+    Reading fragments: lanes read 128 rows of a k-tile in 128 to 256 cycles, besides what wgmma reads and TMA writes.
 Sources
     NVIDIA, PTX ISA: wgmma with A in registers, cp.async.bulk.tensor.
 """

@@ -1,4 +1,7 @@
-"""hopper_gemm_unaligned_a, for a K-major A whose rows begin anywhere: its limits and launch recipe."""
+"""hopper_gemm_unaligned_a, for an A whose lines begin anywhere: its limits and launch recipe.
+
+Of an MN-major A B's copy has the k of each k-tile in the order of classes: hopper_gemm_repacked writes both.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +156,7 @@ def launch(problem: GemmProblem, config: UnalignedAConfig) -> Launch:
 SPEC = KernelSpec(
     name="hopper_gemm_unaligned_a",
     operation="gemm",
-    summary="float16 and bfloat16, K-major A of any leading dimension as it lies, B with one of multiples of 16 bytes",
+    summary="float16 and bfloat16, A of any leading dimension as it lies, B with one of multiples of 16 bytes",
     package=__package__,
     archs=(HOPPER,),
     configs=tuple(

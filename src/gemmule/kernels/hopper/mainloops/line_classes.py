@@ -1,9 +1,9 @@
-"""A K-major A of 16-bit elements whose rows begin anywhere: TMA loads it as it lies, and wgmma takes it from registers.
+"""An A of 16-bit elements whose lines begin anywhere: TMA loads it as it lies, and wgmma takes it from registers.
 
-Rows whose numbers are equal modulo 8 lie a multiple of 16 bytes apart, so that each class of them has a tensor map,
-from the multiple of 16 bytes before its first row on. A tile has its rows in the order of their classes. A k-tile of a
-row has the elements before it up to that multiple, and as many chunks of 16 bytes as hold its own: 144 bytes, which
-spread what a warp reads at once over all banks. Each lane reads the words of its fragments from its row's shift on.
+Lines whose numbers are equal modulo 8 lie a multiple of 16 bytes apart, so that each class of them has a tensor map,
+from the multiple of 16 bytes before its first line on: its elements are 0 to 7 places further on than in an aligned
+matrix. Each lane reads the elements of its fragments from its line's shift on. Where A is K-major, a tile has its rows
+in the order of their classes; where it is MN-major, a k-tile has its k in that order.
 """
 
 from __future__ import annotations
