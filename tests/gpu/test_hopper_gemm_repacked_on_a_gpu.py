@@ -12,6 +12,7 @@ from gemmule.core.dtype import dtype_named
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.kernels.hopper.gemm_repacked.config import PackingConfig
 from gemmule.runtime.device import get_device
 from gemmule.runtime.driver import call
 from gemmule.runtime.execute import run_kernel
@@ -83,6 +84,15 @@ def test_configs_and_calls_one_after_another(config, rng):
     for _ in range(4):
         a, b = random_matrix(rng, KIND, (m, k)), random_matrix(rng, KIND, (k, n))
         assert_product(multiply(SPEC, a, b, poisoned(KIND, (m, n)), config=config), a, b)
+
+
+@pytest.mark.parametrize("shape", [(515, 389, 1003), (389, 515, 1003), (2049, 263, 513)], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+def test_the_smaller_operand_alone_is_packed(layout, shape, rng):
+    m, n, k = shape
+    a, b = random_matrix(rng, KIND, (m, k)), random_matrix(rng, KIND, (k, n))
+    got = multiply(SPEC, a, b, poisoned(KIND, (m, n)), kinds=(*layout, "row"), config=PackingConfig(packs=1))
+    assert_product(got, a, b)
 
 
 def test_many_calls_without_waiting(rng):

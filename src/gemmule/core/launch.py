@@ -143,7 +143,7 @@ class TensorMapParam:
     promotion: int | None = None
     tf32: bool = False  #: Whether TMA rounds float32 to TF32.
     nan: bool = False  #: Whether floats out of bounds are filled with NaN, not zero.
-    offset: int = 0  #: Bytes from the operand's address to the first element, a multiple of 16.
+    offset: int = 0  #: Bytes from the operand's address to that of the tensor, a multiple of 16.
     alignment: ClassVar[int] = 64
     size: ClassVar[int] = 128
 

@@ -17,6 +17,7 @@ from gemmule.kernels.emulation.ozaki_products.spec import SPEC as OZAKI_PRODUCTS
 from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as OZAKI_RECONSTRUCTION
 from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as OZAKI_RESIDUES
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as HOPPER_GEMM_LINE_CLASSES
+from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC as HOPPER_GEMM_UNALIGNED_A
 from gemmule.kernels.quantize.spec import BY_TENSOR
 from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
 
@@ -28,7 +29,7 @@ _FOLLOWERS: tuple[KernelSpec, ...] = (
     *(SCALES, PAIRS, OZAKI_GUARD, GUARD_DECISION, OZAKI_RESIDUES, OZAKI_PRODUCTS, OZAKI_RECONSTRUCTION),
     *(FLOAT64_GUARDED, NATIVE_LINES),
     *(guarded for _, guarded in COMPLEX_NATIVE.values()),
-    HOPPER_GEMM_LINE_CLASSES,
+    *(HOPPER_GEMM_LINE_CLASSES, HOPPER_GEMM_UNALIGNED_A),
     QUANTIZE,
 )
 COMPILED_KERNELS: dict[str, KernelSpec] = {spec.name: spec for spec in (*EVERY_KERNEL, *_FOLLOWERS, BY_TENSOR)}

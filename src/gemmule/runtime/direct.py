@@ -29,13 +29,12 @@ class Packed:
     function: Any  #: CUfunction. The driver's handle of the kernel.
     config: Callable[[], Any]  #: Makes the driver's launch configuration, a new one at each call.
     params: tuple[bytes, ...]  #: The parameters in order.
-    pointers: tuple[tuple[int, int, int], ...]  #: Parameter, word in it, and operand of each address.
-    #: Parameter, operand and offset in bytes of each tensor map that only the driver can change.
+    #: Parameter, word in it, operand, and bytes beyond the operand's address, of each address.
+    pointers: tuple[tuple[int, int, int, int], ...]
+    #: Parameter, operand and bytes beyond it of each tensor map that only the driver can change.
     maps: tuple[tuple[int, int, int], ...]
     addresses: tuple[int, ...]  #: The operands' addresses in them.
     keepalive: object = None  #: Object. What must live as long as the handles are used.
-    #: Parameter, word in it, operand and offset in bytes of each address that is not an operand's own.
-    beyond: tuple[tuple[int, int, int, int], ...] = ()
     serial: Callable[[], Any] | None = None  #: Builds the configuration of a further dependent launch (PDL).
 
 
@@ -56,16 +55,14 @@ def packed(
     """
     order = {operand: place for place, operand in enumerate(operands)}
     given = dict(zip(operands, addresses, strict=True))
-    params, pointers, beyond, maps = [], [], [], []
+    params, pointers, maps = [], [], []
     for index, param in enumerate(launch.params):
         if isinstance(param, TensorMapParam):
-            params.append(encoded(param, given[param.operand]))
+            params.append(encoded(param, given[param.operand] + param.offset))
             if (word := address_word(param)) is None:
                 maps.append((index, order[param.operand], param.offset))
-            elif param.offset:
-                beyond.append((index, word, order[param.operand], param.offset))
             else:
-                pointers.append((index, word, order[param.operand]))
+                pointers.append((index, word, order[param.operand], param.offset))
             continue
         params.append(param.pack(given))
         # A pointer is the word that follows its operand's address.
@@ -76,11 +73,10 @@ def packed(
                 for operand in operands
                 if _words(param.pack(dict.fromkeys(operands, 0) | {operand: 1 << 40}))[word] != before[word]
             )
-            pointers.append((index, word, order[operand]))
+            pointers.append((index, word, order[operand], 0))
     return Packed(
-        name, ordinal, function, config, tuple(params), tuple(pointers), tuple(maps), tuple(addresses), keepalive,
-        tuple(beyond),
-    )  # fmt: skip
+        name, ordinal, function, config, tuple(params), tuple(pointers), tuple(maps), tuple(addresses), keepalive
+    )
 
 
 def _words(data: bytes) -> tuple[int, ...]:
@@ -104,9 +100,7 @@ class Frame:
         The operands' addresses in the parameters.
     """
 
-    __slots__ = (
-        "addresses", "beyond", "config", "keepalive", "maps", "ordinal", "params", "pointer_places", "stream", "words",
-    )  # fmt: skip
+    __slots__ = ("addresses", "config", "keepalive", "maps", "ordinal", "params", "pointer_places", "stream", "words")
 
     def __init__(self, what: Packed) -> None:
         sizes = [-(-len(param) // 64) * _ALIGNED_WORDS for param in what.params]
@@ -123,17 +117,14 @@ class Frame:
         self.config = what.config()
         self.stream: int | None = None
         self.params = base
-        self.pointer_places = tuple((starts[index] + word, operand) for index, word, operand in what.pointers)
-        self.beyond = tuple((starts[index] + word, *place) for index, word, *place in what.beyond)
-        self.maps = tuple((map_at(base + 8 * starts[index]), *place) for index, *place in what.maps)
+        self.pointer_places = tuple((starts[index] + word, *rest) for index, word, *rest in what.pointers)
+        self.maps = tuple((map_at(base + 8 * starts[index]), *rest) for index, *rest in what.maps)
         self.addresses, self.ordinal = what.addresses, what.ordinal
 
     def point(self, addresses: tuple[int, ...]) -> None:
         """Write the operands' addresses. A frame that fails in the middle is not used again."""
         words, before = self.words, self.addresses
-        for place, operand in self.pointer_places:
-            words[place] = addresses[operand]
-        for place, operand, offset in self.beyond:
+        for place, operand, offset in self.pointer_places:
             words[place] = addresses[operand] + offset
         for tensor_map, operand, offset in self.maps:
             if before[operand] != addresses[operand]:

@@ -152,7 +152,7 @@ class LoadedKernel:
 
 def _packed(param: Param, pointers: Mapping[str, int]) -> bytes:
     if isinstance(param, TensorMapParam):
-        return encoded(param, pointers[param.operand])
+        return encoded(param, pointers[param.operand] + param.offset)
     return param.pack(pointers)
 
 

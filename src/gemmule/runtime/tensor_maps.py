@@ -29,7 +29,7 @@ _PROBES = (0x5555_5555_5500, 0xAAAA_AAAA_AA00)
 
 @functools.lru_cache(maxsize=1024)
 def encoded(param: TensorMapParam, address: int) -> bytes:
-    """Return the 128 bytes that describe a tensor of an operand at an address.
+    """Return the 128 bytes that describe a tensor at an address.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def encoded(param: TensorMapParam, address: int) -> bytes:
         "cuTensorMapEncodeTiled",
         getattr(bindings.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}"),
         rank,
-        address + param.offset,
+        address,
         [bindings.cuuint64_t(extent) for extent in param.extents],
         # The driver wants a place to read pitches from, even where it reads none.
         [bindings.cuuint64_t(pitch) for pitch in param.pitches or (_UNREAD,)],
@@ -74,7 +74,7 @@ def address_word(param: TensorMapParam) -> int | None:
     """
     one, other = (memoryview(encoded(param, probe)).cast("Q") for probe in _PROBES)
     changed = [word for word, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]]
-    if len(changed) == 1 and (one[changed[0]], other[changed[0]]) == tuple(x + param.offset for x in _PROBES):
+    if len(changed) == 1 and (one[changed[0]], other[changed[0]]) == _PROBES:
         return changed[0]
     return None
 

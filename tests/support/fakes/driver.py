@@ -25,7 +25,7 @@ LAUNCH = Launch(
     block=(128, 1, 1),
     params=(
         TensorParam("d", (5, 7), (7,)),
-        TensorMapParam("a", BFLOAT16, (64, 64), (128,), (64, 64), 128),
+        TensorMapParam("a", BFLOAT16, (64, 64), (128,), (64, 64), 128, offset=48),
         ScalarParam("alpha", FLOAT32, 2.5),
         ExtentsParam("a", (64, 64, 1)),
         TensorParam("b", (), ()),
@@ -79,7 +79,7 @@ class FakeDriver(FakeCuda):
 def expected(addresses, stream, derived=False):
     given = dict(zip(OPERANDS, addresses, strict=True))
     values = [
-        map_of(given[param.operand], derived) if isinstance(param, TensorMapParam) else param.pack(given)
+        map_of(given[param.operand] + param.offset, derived) if isinstance(param, TensorMapParam) else param.pack(given)
         for param in LAUNCH.params
     ]
     return stream, values

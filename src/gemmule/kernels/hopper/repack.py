@@ -43,7 +43,11 @@ class PackedLines:
     @cute.jit
     def count(self, mS: cute.Tensor):
         """Return the vectors that are written of a matrix."""
-        return self.per_line(mS) * mS.shape[1]
+        return self.per_line(mS) * self.lines(mS)
+
+    def lines(self, mS: cute.Tensor) -> Any:
+        """Return the lines that are written of a matrix."""
+        return mS.shape[1]
 
     @cute.jit
     def per_line(self, mS: cute.Tensor):
@@ -105,7 +109,7 @@ class PackedLines:
             i = Int32(in_line * self.per_vector)
             offset = self.misalignment(gS, i, Int32(line))
             present = index + v * self.threads < count
-            inside = self.is_inside(gS, i, offset)
+            inside = self.is_inside(gS, i, Int32(line), offset)
             vectors.append((i, Int32(line), offset, present, inside))
             if present and inside:
                 self.read(gS, i, Int32(line), offset, loaded[None, v])
@@ -117,7 +121,7 @@ class PackedLines:
             if present:
                 words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
                 if inside:
-                    extract(loaded[None, v], offset, words)
+                    self.extract(loaded[None, v], offset, words)
                 else:
                     self.read_elements(gS, i, vector_line, words)
                 self.store(words, element_at(gD, i, vector_line))
@@ -133,8 +137,9 @@ class PackedLines:
         return Uint32(element_at(gS, i, line).toint() & (VECTOR - 1))
 
     @cute.jit
-    def is_inside(self, gS: cute.Tensor, i, offset):
+    def is_inside(self, gS: cute.Tensor, i, line, offset):
         """Return whether both vectors around the elements from i on are inside the line."""
+        del line
         before = Int32(offset // self.item)
         return i >= before and i - before + 2 * self.per_vector <= gS.shape[0]
 
@@ -145,6 +150,10 @@ class PackedLines:
         for half in cutlass.range_constexpr(2):
             target = cute.make_tensor(words.iterator + 4 * half, cute.make_layout(4))
             cute.autovec_copy(words_at(start + half * self.per_vector, 4), target)
+
+    def extract(self, loaded: cute.Tensor, offset: Any, words: cute.Tensor) -> None:
+        """Extract the elements of a vector from what `read` has read."""
+        extract(loaded, offset, words)
 
     @cute.jit
     def read_elements(self, gS: cute.Tensor, i, line, words: cute.Tensor):

@@ -20,8 +20,6 @@ from .operand_copies import REPACKED_BYTES, OperandCopy, are_alike, copied_lines
 from .repack_config import RepackConfig
 from .tma_tiles import why_not_tma
 
-#: Repacking of operands that have the required major.
-_PACKING = RepackConfig()
 #: Microseconds on an H200 between one launch and the next.
 _LAUNCH = 1.3
 
@@ -68,7 +66,8 @@ class TransposedOperands:
         takes_one: Callable[[GemmProblem], bool] | None = None,
         predicted: Callable[[GemmProblem, GpuRates], tuple[KernelSpec, Any] | None] = lambda _problem, _gpu: None,
     ) -> None:
-        self._takes_one = takes_one
+        assert isinstance(repacked.default, RepackConfig)
+        self._takes_one, self._packing = takes_one, repacked.default
         self._k_major, self._transpose, self._repacked, self._packing_us = k_major, transpose, repacked, packing_us
         self.transposed = cache_last_call(self._transposed)
         self.packed = cache_last_call(self._packed)
@@ -137,7 +136,7 @@ class TransposedOperands:
             prepared = with_copies(problem, self.transposed(problem))
             found = NextKernel(
                 self._repacked,
-                _PACKING,
+                self._packing,
                 prepared.problem,
                 {**prepared.operands, **operands},
                 found.workspaces,
@@ -150,7 +149,7 @@ class TransposedOperands:
 
     def why_not(self, problem: GemmProblem, config: ByteTileConfig) -> str | None:
         """Say why operands cannot be transposed with `config`, or repacked, or None where they can."""
-        if (packed := self.packed(problem)) and (reason := why_not_copied(packed, _PACKING, "repack")):
+        if (packed := self.packed(problem)) and (reason := why_not_copied(packed, self._packing, "repack")):
             return reason
         for one in self.transposed(problem):
             # No operand has what every config of the transpose refuses.
@@ -197,6 +196,6 @@ class TransposedOperands:
         transposed = self.transposed(problem)
         product = self.product.cost(problem, gpu) + _LAUNCH * gpu.launch * len(transposed) + more
         if packed := self.packed(problem):
-            product += self._packing_us(sum([one.nbytes for one in packed]), 0, _PACKING, gpu)
+            product += self._packing_us(sum([one.nbytes for one in packed]), 0, self._packing, gpu)
         seconds = total_tile_costs([one.problem for one in transposed], configs, gpu)
         return [product + 1e6 * one for one in seconds]

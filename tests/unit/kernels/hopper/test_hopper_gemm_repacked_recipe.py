@@ -16,6 +16,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.rates_table import rates_for
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.dispatch.select import choose
+from gemmule.kernels.hopper.gemm_repacked.config import PackingConfig
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
 from gemmule.kernels.hopper.gemm_unaligned.config import UnalignedGemmConfig
 from gemmule.kernels.hopper.gemm_unaligned.spec import SPEC as RAGGED_RESULT
@@ -124,9 +125,9 @@ def test_reading_c_and_an_epilogue_are_counted():
 
 def test_threads_of_packing_have_few_vectors_where_there_is_little_to_pack():
     few = choose(product(957, 181, 1058, "tt"), HOPPER, multiprocessors=132).config
-    assert few == RepackConfig(threads=256, vectors=1)
+    assert few == PackingConfig(threads=256, vectors=1)
     many = choose(product(2944, 84, 13907, "nt"), HOPPER, multiprocessors=132).config
-    assert many == RepackConfig(threads=128, vectors=2)
+    assert many == PackingConfig(threads=128, vectors=2)
 
 
 def test_packing_is_not_left_to_a_kernel_that_cannot():

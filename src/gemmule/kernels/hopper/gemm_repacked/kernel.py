@@ -21,15 +21,23 @@ from __future__ import annotations
 from cutlass import Int32
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.hopper.class_order import ClassOrderInLines, ClassOrderOfLines
 from gemmule.kernels.hopper.repack import VECTOR, LineCopies, PackedLines, source_lines
 from gemmule.kernels.hopper.repack_config import RepackConfig
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
+
+#: Copies in the order of classes, by the signature.
+_ORDERS = {"k_lines": ClassOrderOfLines, "k_elements": ClassOrderInLines}
 
 
 def buildable(config: RepackConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for that element size and number of operands, with fake arguments."""
     name = types["element"]
     width = cute_type(name).width
+    if "order" in types:
+        pair = source_lines(name, False), major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width)
+        ordered = _ORDERS[types["order"]](width // 8, config.threads, config.vectors)
+        return Buildable(LineCopies([ordered]), ([pair], Int32(1)))
     strided = types.get("strided") == "yes"
     pairs = [
         (source_lines(name, strided), major_tensor(name, 0, batch=1, vector=VECTOR * 8 // width))

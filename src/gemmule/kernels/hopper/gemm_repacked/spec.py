@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,9 @@ from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm.spec import is_small, outdoes, predict_with_copies
+
+from . import smaller_operand
+from .config import PackingConfig
 
 _ITEMSIZES = (1, 2, 4)
 
@@ -112,15 +116,17 @@ def _predicted(problem: GemmProblem, gpu: GpuRates) -> tuple[KernelSpec, Any] | 
 _PRODUCT = NextProduct(_repacked, (*_WGMMA, MMA_SYNC, SIMT_GEMM), _predicted)
 
 
-def next_kernel(problem: GemmProblem, config: RepackConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
+def next_kernel(problem: GemmProblem, config: PackingConfig, gpu: GpuRates = H200_RATES) -> NextKernel:
     """Return the product of the repacked matrices, in the kernel and config that suit it."""
-    del config
+    if config.packs == 1:
+        return smaller_operand.next_kernel(problem, gpu)
     return _PRODUCT.kernel(problem, gpu)
 
 
-def why_not(problem: GemmProblem, arch: Arch, config: RepackConfig) -> str | None:
-    """Say why the kernel cannot take `problem`, or None where it can."""
-    del arch
+def why_not(problem: GemmProblem, arch: Arch, config: PackingConfig) -> str | None:
+    """Say why the kernel cannot take `problem` with `config`, or None where it can."""
+    if config.packs == 1 and (reason := smaller_operand.why_not_smaller(problem, arch)):
+        return reason
     return why_not_copied(_to_pack(inner_problem(problem, SPEC.batch_dims)), config, "repack")
 
 
@@ -167,9 +173,10 @@ def _by_fma(problem: GemmProblem) -> bool:
     return problem.a.dtype == FLOAT32 and problem.precision is Precision.IEEE
 
 
-def signature(problem: GemmProblem, config: RepackConfig) -> Signature:
-    """Specialise for the element size, the number of operands that are packed, and whether one is gathered."""
-    del config
+def signature(problem: GemmProblem, config: PackingConfig) -> Signature:
+    """Specialise for the element size, the number of operands, and whether one is gathered, or the order of one."""
+    if config.packs == 1:
+        return _ordered(smaller_operand.to_pack(problem)[1])
     copies = _to_pack(problem)
     return _signature(problem.a.dtype.itemsize, len(copies), are_strided(copies))
 
@@ -178,16 +185,24 @@ def _signature(itemsize: int, count: int, strided: bool = False) -> Signature:
     return (("element", opaque_dtype(itemsize).name), ("operands", str(count)), *strided_key(strided))
 
 
+def _ordered(order: str) -> Signature:
+    """Return the signature of one operand in an order."""
+    if order == smaller_operand.LINES:
+        return _signature(MN_MAJOR_BYTES, 1)
+    return (("element", opaque_dtype(MN_MAJOR_BYTES).name), ("order", order))
+
+
 def signatures(arch: Arch) -> tuple[Signature, ...]:
-    """Return every combination for one operand and two; gated epilogues have three."""
+    """Return every combination for one operand and two, and every order; gated epilogues have three."""
     del arch
-    return tuple(
-        _signature(size, count, strided) for strided in (False, True) for size in (2, 1, 4) for count in (2, 1)
-    )
+    found = [_signature(size, count, strided) for strided in (False, True) for size in (2, 1, 4) for count in (2, 1)]
+    return tuple(dict.fromkeys((*found, *map(_ordered, smaller_operand.ORDERS))))
 
 
-def launch(problem: GemmProblem, config: RepackConfig) -> Launch:
+def launch(problem: GemmProblem, config: PackingConfig) -> Launch:
     """Return the launch recipe of the copies."""
+    if config.packs == 1:
+        return smaller_operand.launch(problem, config)
     return copy_launch(_to_pack(problem), config)
 
 
@@ -201,6 +216,10 @@ _SETTLED, _UNSETTLED = 2.91e6, 8e6
 _HELD, _WRITTEN_BACK = 32e6, 2.4e6
 
 
+#: Extents from which on products that leave the larger operand as it is were timed; how many times as large as the
+#: other it is; the share of the time with both packed that these must be predicted to take less than; and how much
+#: longer permuting contiguous K takes.
+_LEAST_EXTENT, _TIMES_LARGER, _SMALLER_MARGIN, _PERMUTING = 200, 6, 0.9, 1.715
 #: Bytes of operands of which TF32 takes as long as predicted, where lines of D begin anywhere, and the power of others
 #: by which it takes longer: of 66 products of record 20261129T210838 from 0.8 at 2 MB to 1.2 at 80 MB.
 _TF32_BYTES, _TF32_POWER, _TF32_RANGE = 10e6, 0.085, (1e6, 100e6)
@@ -230,8 +249,8 @@ def _vectors_us(config: RepackConfig) -> float:
     return _VECTOR * (config.vectors - 1) * config.threads / _MANY_THREADS
 
 
-def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) -> list[float]:
-    """Return the times of many configs: the product is the same."""
+def costs(problem: GemmProblem, configs: Sequence[PackingConfig], gpu: GpuRates) -> list[float]:
+    """Return the times of many configs: the product is the same, but where one operand is not packed."""
     copies, result = _to_pack(problem), problem.d.distinct_bytes(problem.batch)
     packed, read = sum(one.nbytes for one in copies), sum(read_bytes(one, one.copy.dtype.itemsize) for one in copies)
     product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
@@ -239,7 +258,28 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
         product += written_back_us(packed, gpu)
     moved = [gpu.moved_us(packed + read, rate) for rate in _BYTES]
     factor = unaligned_tf32_factor(problem)
-    return [factor * (product + moved[config.threads > _FEW_THREADS] + _vectors_us(config)) for config in configs]
+    found = [factor * (product + moved[config.threads > _FEW_THREADS] + _vectors_us(config)) for config in configs]
+    if any(one.packs == 1 for one in configs):
+        smaller = _smaller_us(problem, gpu)
+        most = _SMALLER_MARGIN * min(found)
+        for number, config in enumerate(configs):
+            if config.packs == 1:
+                us = smaller[config.threads > _FEW_THREADS] + _vectors_us(config)
+                found[number] = us if us < most else math.inf
+    return found
+
+
+def _smaller_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
+    """Return the times of packing the smaller operand, by CTAs of few threads and of more, and of the product."""
+    shorter, longer = sorted((problem.m, problem.n))
+    if min(shorter, problem.k) < _LEAST_EXTENT or longer < _TIMES_LARGER * shorter:
+        return [math.inf] * len(_BYTES)
+    if smaller_operand.why_not_smaller(problem, HOPPER) is not None:
+        return [math.inf] * len(_BYTES)
+    (copy, order), result = smaller_operand.to_pack(problem), problem.d.distinct_bytes(problem.batch)
+    nbytes, factor = copy.nbytes, _PERMUTING if order == smaller_operand.K_ELEMENTS else 1.0
+    product = smaller_operand.product_us(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
+    return [product + written_back_us(nbytes, gpu) + factor * gpu.moved_us(2 * nbytes, rate) for rate in _BYTES]
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
@@ -276,7 +316,14 @@ SPEC = KernelSpec(
     summary="any alignment and strides of A and B: copied to lines at multiples of 16 bytes first, for another kernel",
     package=__package__,
     archs=(HOPPER,),
-    configs=(RepackConfig(), RepackConfig(threads=256), RepackConfig(threads=256, vectors=1), RepackConfig(vectors=4)),
+    configs=(
+        PackingConfig(),
+        PackingConfig(threads=256),
+        PackingConfig(threads=256, vectors=1),
+        PackingConfig(vectors=4),
+        PackingConfig(packs=1),
+        PackingConfig(threads=256, vectors=1, packs=1),
+    ),
     signatures=signatures,
     why_not=why_not,
     signature=signature,

@@ -84,6 +84,7 @@ class HopperGemmUnaligned:
         self.columns = config.columns
         # Words of 32 bits from one row of the tile in shared memory to the next.
         self.row_words = self.element.width // 8 * (self.columns + PAD) // 4
+        self.staged_words = CONSUMERS * MMA_M * self.row_words
         # Vectors that a thread writes together, as far as registers besides the accumulators allow.
         self.together = 4 if self.mma_tiles_m * self.columns <= 256 else 1
 
@@ -101,15 +102,15 @@ class HopperGemmUnaligned:
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers, reduce_barriers = self.mainloop.barriers(smem), self.reduction.barriers(smem)
-        smem_ab = self.operands.allocate(smem)
-        rows = smem.allocate_tensor(Uint32, cute.make_layout(CONSUMERS * MMA_M * self.row_words), 16).iterator
+        smem_ab = self.operands.stages(smem, operands)
+        rows = smem.allocate_tensor(Uint32, cute.make_layout(self.staged_words), 16).iterator
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         if cutlass.const_expr(self.reduction.cluster_k > 1):
             self.init_reduction(warp, reduce_barriers)
-        releases = self.warpgroups_per_tile * self.scheduler.empty_arrival_ctas
+        releases = self.warpgroups_per_tile * WARPGROUP // self.mainloop.releasing * self.scheduler.empty_arrival_ctas
         self.mainloop.prologue(warp, operands, barriers, releases, self.scheduler.cluster_size)
 
-        k_range = self.scheduler.k_range(cute.ceil_div(operands[0].tensor.shape[1], self.tile_k))
+        k_range = self.scheduler.k_range(self.operands.num_k_tiles(operands[1]))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
@@ -143,17 +144,20 @@ class HopperGemmUnaligned:
         if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
 
+    def make_tiled_mma(self) -> cute.TiledMma:
+        """Return the instruction, for the warpgroups that share a tile."""
+        shape, warpgroups = (MMA_M, self.tile_n), self.warpgroups_per_tile
+        return tiled_mma(self.operands.elements[0], self.operands.k_major, cutlass.Float32, warpgroups, shape)
+
     @cute.jit
     def consume(self, result, smem_ab, barriers, k_tiles, own):
         """Multiply the k-tiles of this warpgroup's tiles as they arrive, and write the tiles."""
         (mC, mD, scale), warpgroup_idx = result, own.index
-        shape, idx_in_tile = (MMA_M, self.tile_n), 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
-        mma = tiled_mma(
-            self.operands.elements[0], self.operands.k_major, cutlass.Float32, self.warpgroups_per_tile, shape
-        )
-        fragments = self.operands.fragments(mma, smem_ab, idx_in_tile, cutlass.Float32)
+        idx_in_tile = 0 if cutlass.const_expr(self.pingpong) else warpgroup_idx
+        fragments = self.mainloop.fragments(self.operands, self.make_tiled_mma, smem_ab, idx_in_tile, cutlass.Float32)
         state, start, stride, end = self.mainloop.consumer_start(self.scheduler, mD, k_tiles, warpgroup_idx)
-        release, reduce_phase = functools.partial(release_cluster, self.scheduler), Int32(0)
+        release = functools.partial(release_cluster, self.scheduler, threads=self.mainloop.releasing)
+        reduce_phase = Int32(0)
         for tile_index in cutlass.range(start, end, stride):
             i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             state = self.mainloop.multiply(fragments, barriers, state, k_tiles, warpgroup_idx, release)
@@ -172,27 +176,32 @@ class HopperGemmUnaligned:
     @cute.jit
     def write(self, matrices, origin, rows, accumulators, warpgroup_idx, scale):
         """Write a CTA's part of a tile, 16 rows of each warp at a time, through shared memory; add what C has there."""
-        (gC, gD), (m0, n0) = matrices, origin
+        m0, n0 = origin
         tid, _, _ = cute.arch.thread_idx()
         warp = tid % WARPGROUP // 32
         own = rows + (warpgroup_idx * MMA_M + warp * 16) * self.row_words
-        cols = cutlass.min(gD.shape[1] - n0, self.columns)
+        cols = cutlass.min(matrices[1].shape[1] - n0, self.columns)
         for mma_tile in cutlass.range_constexpr(self.mma_tiles_m):
             # Warpgroups that share a tile have alternate wgmma tiles of 64 rows.
-            m = m0 + (mma_tile if self.pingpong else warpgroup_idx + CONSUMERS * mma_tile) * MMA_M + warp * 16
-            count = cutlass.min(gD.shape[0] - m, 16)
+            row = (mma_tile if self.pingpong else warpgroup_idx + CONSUMERS * mma_tile) * MMA_M + warp * 16
+            (slab_c, slab_d), m = self.slabs(matrices, m0, row)
+            count = cutlass.min(slab_d.shape[0] - m, 16)
             if cutlass.const_expr(self.scheduler.cluster_size > 1):
                 # The part may begin beyond the last column.
                 count = count if cols > 0 else Int32(0)
             cute.arch.sync_warp()
             part = (m, n0), own, self.row_words, (count, cols), self.columns
             if cutlass.const_expr(self.reads_c):
-                read_rows(gC, *part, gD)
+                read_rows(slab_c, *part, slab_d)
                 cute.arch.sync_warp()
-            starts = [words_before(gD, m + tid % 32 // 4 + 8 * half, n0) for half in range(2)]
+            starts = [words_before(slab_d, m + tid % 32 // 4 + 8 * half, n0) for half in range(2)]
             self.store(own, starts, accumulators, mma_tile, scale)
             cute.arch.sync_warp()
-            write_rows(gD, *part, self.together)
+            write_rows(slab_d, *part, self.together)
+
+    def slabs(self, matrices: Any, m0: Any, row: Any) -> tuple[Any, Any]:
+        """Return matrices with a warp's 16 rows from `row` of the tile at `m0` on one after another, and the first."""
+        return matrices, m0 + row
 
     @cute.jit
     def store(self, own, starts, accumulators, mma_tile: cutlass.Constexpr[int], scale):

@@ -192,6 +192,15 @@ class OperandStages:
         )
         return (a, b), base + nbytes
 
+    def num_k_tiles(self, operand: TmaTensor) -> Any:
+        """Return how many k-tiles an operand has."""
+        return cute.ceil_div(operand.tensor.shape[1], self.cta_tile_mnk[2])
+
+    def stages(self, smem: Any, operands: Any) -> tuple[Any, Any]:
+        """Allocate the stages of the operands of a launch."""
+        del operands
+        return self.allocate(smem)
+
     def load_a(
         self, a: TmaTensor, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0
     ) -> TmaLoad:

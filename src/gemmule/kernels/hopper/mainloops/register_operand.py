@@ -43,6 +43,8 @@ class RegisterOperandMainloop(Mainloop):
     """As `Mainloop`, for MN-major A of 32-bit elements."""
 
     calls_during = False
+    #: Parts of a k-tile in their order.
+    order: tuple[int, ...] = (0, 1)
     # Every warp reads A by itself.
     releasing = 32
 
@@ -72,14 +74,15 @@ class RegisterOperandMainloop(Mainloop):
         for k in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
-            for part in cutlass.range_constexpr(_PARTS):
+            for turn in cutlass.range_constexpr(_PARTS):
+                part = cutlass.const_expr(self.order[turn])
                 # The products that read these registers are complete; one group may be in flight.
                 warpgroup.wait_group(1)
                 self.fill(a[part], starts, stage * self.tile_bytes, part)
-                issue_group(part_mmas(mma, a[part], b, k, part, stage), accumulators)
+                issue_group(part_mmas(mma, a[part], b, k if turn == 0 else None, part, stage), accumulators)
                 # ACCUMULATE is loop-carried state, which the DSL tracks only if the loop body sets it.
                 mma.set(warpgroup.Field.ACCUMULATE, True)
-                if cutlass.const_expr(part == 0):
+                if cutlass.const_expr(turn == 0):
                     # All of the k-tile before this one but its last products is complete.
                     warpgroup.wait_group(1)
                     cute.arch.sync_warp()
@@ -108,11 +111,11 @@ class RegisterOperandMainloop(Mainloop):
                     )
 
 
-def part_mmas(mma: Any, a: Any, b: Any, k: Any, part: int, stage: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the wgmma of a part of k-tile `k`, as `issue_group` takes them."""
+def part_mmas(mma: Any, a: Any, b: Any, k: Any | None, part: int, stage: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the wgmma of a part of a k-tile, of its number `k` in the first turn, as `issue_group` takes them."""
     for step in range(_STEPS):
         # The first wgmma overwrites the accumulators.
-        mma.set(warpgroup.Field.ACCUMULATE, k > 0 if part + step == 0 else True)
+        mma.set(warpgroup.Field.ACCUMULATE, k > 0 if k is not None and step == 0 else True)
         yield mma, a[None, None, step], b[None, None, part * _STEPS + step, stage]
 
 
