@@ -6,7 +6,13 @@ import itertools
 
 import pytest
 
+from gemmule.compiler.cache import artifact_for
+from gemmule.core.dtype import FLOAT32
 from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.gemm.spec import SPEC
+from gemmule.vgpu.arch import virtual_arch
+from support.oracle import poisoned, random_matrix
+from support.vgpu.kernel_products import problem_of
 from support.vgpu.simt_products import counted_product
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")

@@ -123,15 +123,15 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
 
 
 def _is_timed(problem: GemmProblem) -> bool:
-    """Return whether products of so many rows and of such lines were measured to be faster."""
+    """Return whether products of so many rows, of such a K and such lines were measured to be faster."""
     large = problem.a if _keeps_a(problem) else problem.b
     ld = large.row_stride if large.has_contiguous_rows else large.col_stride
-    return min(problem.m, problem.n) <= _MOST_ROWS and ld % 2 == 1
+    return min(problem.m, problem.n) <= _MOST_ROWS and problem.k >= _LEAST_K and ld % 2 == 1
 
 
-#: Share of the predicted times of other kernels that this one's must be less than, and the most rows of products of
-#: which times were measured to be less.
-_MARGIN, _MOST_ROWS = 0.9, 512
+#: Share of the predicted times of other kernels that this one's must be less than; the most rows and the least K of
+#: products of which times were measured to be less.
+_MARGIN, _MOST_ROWS, _LEAST_K = 0.9, 512, 512
 
 SPEC = KernelSpec(
     name="hopper_gemm_small_repacked",
