@@ -119,7 +119,7 @@ def test_options_narrow_what_is_tried():
 def test_a_kernel_that_packs_is_tried_beside_one_that_does_not():
     problem = gemm_problem(127, 127, 127, "bfloat16", "bfloat16", "nn")
     names = {choice.spec.name for choice in candidates(problem, HOPPER, REGISTRY, H200_RATES)}
-    assert names == {"hopper_gemm_repacked", "mma_sync_gemm"}
+    assert names == {"hopper_gemm_repacked", "hopper_gemm_small_repacked", "mma_sync_gemm"}
 
 
 def test_further_configs_fit_and_are_not_registered():
