@@ -117,6 +117,7 @@ def test_what_it_refuses():
     assert reason(64, 129, 64) is None
     assert reason(64, 130, 3) is None
     assert "elements apart" in reason(64, 136, 64)
+    assert "one element" in reason(64, 1, 1)
     assert "K-major" in reason(64, 129, 65, a_kind="row", b_kind="col")
     with pytest.raises(ArgumentError, match="room for the partial sums"):
         LineClassConfig(tile_m=128, tile_n=256, stages=2, cluster_k=2)
