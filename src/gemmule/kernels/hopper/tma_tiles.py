@@ -76,6 +76,7 @@ def operand_params(
     multicast_size: int = 1,
     promotion: int | None = None,
     parts: int = 1,
+    k_major: bool | None = None,
 ) -> tuple[Param, Param]:
     """Describe A, or B as (N, K), of which TMA loads k-tiles.
 
@@ -93,10 +94,12 @@ def operand_params(
         As of `TensorMapParam`.
     parts : int
         Parts of a tile that MN-major rows in shared memory do not cross.
+    k_major : bool, optional
+        Whether the kernel has it K-major, which of a single element its strides do not tell.
     """
     item = matrix.dtype.itemsize
     depth = K_BYTES // item
-    if matrix.has_contiguous_rows:
+    if matrix.has_contiguous_rows if k_major is None else k_major:
         described = _tensor_map(operand, matrix, batch, (depth, tile // multicast_size), promotion)
     else:
         # The K-major box above is 128 bytes of K by rows of M or N; an MN-major one is up to 128 bytes of M or N by K.

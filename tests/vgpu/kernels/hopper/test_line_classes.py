@@ -17,6 +17,7 @@ from support.vgpu.kernel_products import laid_out, problem_of, run_product
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 ALONE = LineClassConfig(tile_m=64, tile_n=64, stages=6)
+WIDE = LineClassConfig(tile_m=128, tile_n=128, stages=2)
 SPLIT = LineClassConfig(tile_m=64, tile_n=64, stages=6, cluster_k=4)
 
 
@@ -74,6 +75,19 @@ def test_shortest_lines(ld, lines, rng):
     assert_product(multiply(SPEC, ALONE, a, b, poisoned(FLOAT16, (9, ld))), a, b)
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 5), (1, 1, 5), (3, 1, 9), (1, 9, 1), (1, 11, 14)], ids=str)
+@pytest.mark.parametrize("lines", ["of k", "along k"])
+def test_extents_of_one(lines, shape, rng):
+    """Classes of a single element: which way they are contiguous, their strides do not tell."""
+    m, n, k = shape
+    a, b = aligned(random_matrix(rng, BFLOAT16, (k, m))).T, random_matrix(rng, BFLOAT16, (k, n))
+    ld = 18 if lines == "of k" else 19
+    storage = np.full((k, ld) if lines == "of k" else (n, ld), np.nan, BFLOAT16.numpy())
+    given = storage[:, :n] if lines == "of k" else storage[:, :k].T
+    given[...] = b
+    assert_product(multiply(SPEC, WIDE, a, given, poisoned(BFLOAT16, (m, n))), a, b)
+
+
 @pytest.mark.parametrize("layout", ["row-row", "row-col", "col-row", "col-col"])
 def test_the_small_operand_is_repacked(layout, rng):
     for m, n, k in ((33, 129, 131), (131, 33, 77)):
@@ -103,6 +117,7 @@ def test_what_it_refuses():
     assert reason(64, 129, 64) is None
     assert reason(64, 130, 3) is None
     assert "elements apart" in reason(64, 136, 64)
+    assert "one element" in reason(64, 1, 1)
     assert "K-major" in reason(64, 129, 65, a_kind="row", b_kind="col")
     with pytest.raises(ArgumentError, match="room for the partial sums"):
         LineClassConfig(tile_m=128, tile_n=256, stages=2, cluster_k=2)

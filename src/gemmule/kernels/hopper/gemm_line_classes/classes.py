@@ -44,6 +44,8 @@ def line_classes(ld: int) -> list[LineClass]:
 def why_not_classes(name: str, matrix: StridedMatrix) -> str | None:
     """Say why the lines of a row- or column-major matrix have no such classes, or None where they have."""
     _, ld = _lines(matrix)
+    if matrix.rows * matrix.cols == 1:
+        return f"{name} has one element"
     if matrix.dtype.itemsize != _ITEM or matrix.alignment % MAP_ALIGNMENT:
         return f"{name} must have elements of {8 * _ITEM} bits and begin at a multiple of {MAP_ALIGNMENT} bytes"
     if ld % CLASSES == 0 or not 0 < ld < _MOST_LD:
@@ -72,7 +74,7 @@ def b_params(name: str, b: StridedMatrix, tile_n: int, ctas: int) -> list[Param]
             if b.has_contiguous_rows
             else dataclasses.replace(b, rows=b.rows + shift, cols=count, col_stride=CLASSES * ld)
         )
-        found += _params(name, changed, first * ld - shift, tile_n, ctas)
+        found += _params(name, changed, first * ld - shift, tile_n, ctas, k_major=b.has_contiguous_rows)
     return found
 
 
@@ -95,7 +97,10 @@ def _read(one: LineClass, lines: int) -> tuple[LineClass, int]:
     return one, -(-(lines - one.first) // CLASSES)
 
 
-def _params(name: str, matrix: StridedMatrix, offset: int, tile: int, ctas: int = 1) -> list[Param]:
-    described, extents = operand_params(name, matrix, (), tile, ctas)
+def _params(
+    name: str, matrix: StridedMatrix, offset: int, tile: int, ctas: int = 1, *, k_major: bool = False
+) -> list[Param]:
+    # Of a line of one element there may be one in a class: the matrix that it was a part of tells its major.
+    described, extents = operand_params(name, matrix, (), tile, ctas, k_major=k_major)
     assert isinstance(described, TensorMapParam)
     return [dataclasses.replace(described, offset=offset * _ITEM), extents]

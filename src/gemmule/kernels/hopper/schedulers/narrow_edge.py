@@ -56,7 +56,8 @@ class NarrowEdgeScheduler(DividedScheduler):
     def divisors(self, mD: Any) -> tuple[Any, ...]:
         """Return the numbers by which the coordinates of many tiles are cheap."""
         tiles_m, tiles_n = self.whole_tiles(mD)
-        return raster_divisors(tiles_m, tiles_n, self.group), self.whole_waves(mD)
+        # Of narrow tiles alone nobody reads them, but to divide by 0 is undefined.
+        return raster_divisors(tiles_m, cutlass.max(tiles_n, 1), self.group), self.whole_waves(mD)
 
     def work_tile(self, mD: Any, work_index: Any, k_range: Any, divisors: Any = None, whole: Any = None) -> WorkTile:
         """Return a work tile; `divisors` and `whole` are what `divisors` returned, if anything."""
