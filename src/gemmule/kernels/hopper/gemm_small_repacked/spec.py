@@ -14,7 +14,7 @@ from gemmule.kernels.hopper.gemm_line_classes.classes import why_not_classes
 from gemmule.kernels.hopper.gemm_line_classes.spec import DTYPES
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
-from gemmule.kernels.hopper.gemm_repacked.spec import defers_to
+from gemmule.kernels.hopper.gemm_repacked.spec import defers_to as repacked_defers_to
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
 from gemmule.kernels.hopper.operand_copies import (
     OperandCopy,
@@ -113,6 +113,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
+    # Batches of many launches come here without `_defers_to`.
     if not REPACKED.is_refused(problem, HOPPER) and (
         not _is_timed(problem) or REPACKED.least_cost(problem, gpu) * _MARGIN < cost
     ):
@@ -120,6 +121,13 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+
+
+def _defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+    """Return the kernel that repacks operands, or what that one defers to, where this one was not measured faster."""
+    if not _is_timed(problem) and not REPACKED.is_refused(problem, HOPPER):
+        return REPACKED.name
+    return repacked_defers_to(problem, gpu)
 
 
 def _is_timed(problem: GemmProblem) -> bool:
@@ -151,5 +159,5 @@ SPEC = KernelSpec(
     cost_in_us=True,
     next_kernel=next_kernel,
     faster_alternative=faster_alternative,
-    defers_to=defers_to,
+    defers_to=_defers_to,
 )
