@@ -73,8 +73,10 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem, or None where that depends on the config."""
-    if reason := refuse_hopper(problem, arch, "ab", batch_dims=0):
+    if reason := refuse_hopper(problem, arch, "ab"):
         return reason
+    if problem.batch:
+        return "there is a batch; one operand is copied of two matrices only"
     reason = None if _keeps_a(problem) else why_not_classes("B", problem.b)
     return reason or _copy(problem).why_not() or _PRODUCT.why_not(problem)
 
@@ -113,10 +115,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
-    # Batches of many launches come here without `_defers_to`.
-    if not REPACKED.is_refused(problem, HOPPER) and (
-        not _is_timed(problem) or REPACKED.least_cost(problem, gpu) * _MARGIN < cost
-    ):
+    if not REPACKED.is_refused(problem, HOPPER) and REPACKED.least_cost(problem, gpu) * _MARGIN < cost:
         return REPACKED.name
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
@@ -152,7 +151,6 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    batch_dims=0,
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,
