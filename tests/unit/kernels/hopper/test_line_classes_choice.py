@@ -9,6 +9,7 @@ import pytest
 
 import gemmule as gm
 from gemmule.core.arch import Arch
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
@@ -48,6 +49,8 @@ def test_a_large_operand_beside_a_small_one_is_loaded_as_it_is(large, layout):
 @pytest.mark.parametrize("shape", [(2047, 2047, 2047), (301, 77, 401), (1001, 3001, 79), (77, 6002, 5002)])
 def test_other_products_are_not(shape):
     assert choose(product(*shape, "nn"), HOPPER, multiprocessors=132, tuned=False).spec is not SPEC
+    # No times are predicted for them.
+    assert SPEC.defers_to(product(*shape, "nn"), H200_RATES) is not None
 
 
 def test_aligned_lines_have_no_classes():
