@@ -17,6 +17,7 @@ from gemmule.kernels.emulation.ozaki_products.spec import SPEC as OZAKI_PRODUCTS
 from gemmule.kernels.emulation.ozaki_reconstruction.spec import SPEC as OZAKI_RECONSTRUCTION
 from gemmule.kernels.emulation.ozaki_residues.spec import SPEC as OZAKI_RESIDUES
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as HOPPER_GEMM_LINE_CLASSES
+from gemmule.kernels.hopper.gemm_small_repacked.spec import SPEC as HOPPER_GEMM_SMALL_REPACKED
 from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC as HOPPER_GEMM_UNALIGNED_A
 from gemmule.kernels.quantize.spec import BY_TENSOR
 from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
@@ -43,4 +44,5 @@ def with_followers(specs: Mapping[str, KernelSpec]) -> tuple[dict[str, KernelSpe
     followed = [name for name, spec in specs.items() if spec.next_kernel is not None]
     found = {spec.name: spec for spec in _FOLLOWERS} if followed else {}
     complete = (BY_TENSOR.package, "gemmule.kernels.emulation.")
-    return {**specs, **found}, [name for name in followed if not specs[name].package.startswith(complete)]
+    prepares = [name for name in followed if not specs[name].package.startswith(complete)]
+    return {**specs, **found}, [name for name in prepares if name != HOPPER_GEMM_SMALL_REPACKED.name]

@@ -100,7 +100,9 @@ class Frame:
         The operands' addresses in the parameters.
     """
 
-    __slots__ = ("addresses", "config", "keepalive", "maps", "ordinal", "params", "pointer_places", "stream", "words")
+    __slots__ = (
+        "addresses", "beyond", "config", "keepalive", "maps", "ordinal", "params", "pointer_places", "stream", "words",
+    )  # fmt: skip
 
     def __init__(self, what: Packed) -> None:
         sizes = [-(-len(param) // 64) * _ALIGNED_WORDS for param in what.params]
@@ -117,14 +119,19 @@ class Frame:
         self.config = what.config()
         self.stream: int | None = None
         self.params = base
-        self.pointer_places = tuple((starts[index] + word, *rest) for index, word, *rest in what.pointers)
+        places = [(starts[index] + word, operand, offset) for index, word, operand, offset in what.pointers]
+        # Nearly all are operands' own: they are written without an addition.
+        self.pointer_places = tuple((place, operand) for place, operand, offset in places if not offset)
+        self.beyond = tuple(one for one in places if one[2])
         self.maps = tuple((map_at(base + 8 * starts[index]), *rest) for index, *rest in what.maps)
         self.addresses, self.ordinal = what.addresses, what.ordinal
 
     def point(self, addresses: tuple[int, ...]) -> None:
         """Write the operands' addresses. A frame that fails in the middle is not used again."""
         words, before = self.words, self.addresses
-        for place, operand, offset in self.pointer_places:
+        for place, operand in self.pointer_places:
+            words[place] = addresses[operand]
+        for place, operand, offset in self.beyond:
             words[place] = addresses[operand] + offset
         for tensor_map, operand, offset in self.maps:
             if before[operand] != addresses[operand]:

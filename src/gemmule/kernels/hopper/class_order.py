@@ -7,20 +7,21 @@ from typing import Any
 import cutlass
 from cutlass import Uint32, cute
 
+from .gemm_line_classes.config import CLASSES, TILE_K
 from .repack import PackedLines
 
-_TILE, _CLASSES, _WORDS = 64, 8, 4
+_WORDS = 4
 
 
 def source_k(place: Any) -> Any:
     """Return which k is at a place."""
-    within = place % _TILE
-    return place - within + within % _CLASSES * _CLASSES + within // _CLASSES
+    within = place % TILE_K
+    return place - within + within % CLASSES * CLASSES + within // CLASSES
 
 
 def whole_tiles(extent: Any) -> Any:
     """Return an extent, rounded up to whole k-tiles."""
-    return cute.ceil_div(extent, _TILE) * _TILE
+    return cute.ceil_div(extent, TILE_K) * TILE_K
 
 
 class ClassOrderOfLines(PackedLines):
@@ -66,7 +67,7 @@ class ClassOrderInLines(PackedLines):
     def is_inside(self, gS: cute.Tensor, i, line, offset):
         """Return whether the line has the whole k-tile."""
         del line, offset
-        return i - i % _TILE + _TILE <= gS.shape[0]
+        return i - i % TILE_K + TILE_K <= gS.shape[0]
 
     @cute.jit
     def read(self, gS: cute.Tensor, i, line, offset, words: cute.Tensor):
@@ -75,7 +76,7 @@ class ClassOrderInLines(PackedLines):
         elements = cute.recast_tensor(words, gS.element_type)
         first = source_k(i)
         for e in cutlass.range_constexpr(self.per_vector):
-            elements[e] = gS[first + _CLASSES * e, line]
+            elements[e] = gS[first + CLASSES * e, line]
 
     def extract(self, loaded: cute.Tensor, offset: Any, words: cute.Tensor) -> None:
         """Return the elements, which `read` has put in order."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
+import gemmule as gm
 from gemmule.core.arch import Arch
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
@@ -46,6 +49,8 @@ def test_a_large_operand_beside_a_small_one_is_loaded_as_it_is(large, layout):
 @pytest.mark.parametrize("shape", [(2047, 2047, 2047), (301, 77, 401), (1001, 3001, 79), (77, 6002, 5002)])
 def test_other_products_are_not(shape):
     assert choose(product(*shape, "nn"), HOPPER, multiprocessors=132, tuned=False).spec is not SPEC
+    # No times are predicted for them.
+    assert SPEC.defers_to(product(*shape, "nn"), H200_RATES) is not None
 
 
 def test_aligned_lines_have_no_classes():
@@ -59,3 +64,17 @@ def test_aligned_lines_have_no_classes():
     late = (dataclasses.replace(x, alignment=2) for x in (odd.a, odd.b))
     odd = dataclasses.replace(odd, **dict(zip("ab", late, strict=True)))
     assert "multiple of 16 bytes" in SPEC.why_not(odd, HOPPER, SPEC.default)
+
+
+@pytest.mark.parametrize("sides", [(101, 33, 1501), (5481, 55, 4291)])
+@pytest.mark.parametrize("count", [3, 20])
+def test_batches_are_not(sides, count):
+    """Each matrix would take two launches, and no kernel that takes all of them was compared."""
+    m, n, k = sides
+    a, b = np.broadcast_to(np.empty((m, k), np.float16), (count, m, k)), np.empty((count, k, n), np.float16)
+    assert gm.matmul.plan(a, b, chip="h200").kernel != SPEC.name
+    # Batches of one matrix, and rows of many of them that follow each other, are one product.
+    assert (
+        gm.matmul.plan(np.empty((1, 77, 5003), np.float16), np.empty((5003, 6001), np.float16), chip="h200").kernel
+        == SPEC.name
+    )

@@ -64,14 +64,11 @@ from .config import HopperGemmConfig
 # Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, or 3 of a third consumer's
 # epilogue, one for the prologue, one for the absolute maximum, one for consumers that have read all stages.
 _EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID, _MAXIMUM_BARRIER_ID, _READ_BARRIER_ID = 1, 3, 5, 6, 7
-# The producers' warp that raises the absolute maximum.
-_MAXIMUM_WARP = 3
-# Bytes of an accumulator.
-_ACC_BYTES = 4
-# Elements of a tile whose k-tiles take long enough to load C meanwhile.
-_LARGE_TILE = 128 * 112
-# Elements of a tile whose first loads divisions would delay: few rows, whose weights come from memory.
-_SMALL_TILE = 64 * 64
+# The producers' warp that raises the absolute maximum; bytes of an accumulator.
+_MAXIMUM_WARP, _ACC_BYTES = 3, 4
+# Elements of a tile whose k-tiles take long enough to load C meanwhile; of one whose first loads divisions would delay:
+# few rows, whose weights come from memory.
+_LARGE_TILE, _SMALL_TILE = 128 * 112, 64 * 64
 
 
 class HopperGemm:
@@ -175,11 +172,9 @@ class HopperGemm:
     ):
         """Launch the kernel; `b_up`: a gated activation's second B or A; `offsets` of groups, `scales` by blocks."""
         self.kernel(tma, scale, aux_args, workspaces, b_up, offsets, scales).launch(
-            grid=(grid, 1, 1),
-            block=(self.threads, 1, 1),
-            cluster=(self.scheduler.cluster_size, 1, 1),
+            grid=(grid, 1, 1), block=(self.threads, 1, 1), cluster=(self.scheduler.cluster_size, 1, 1),
             min_blocks_per_mp=1,
-        )
+        )  # fmt: skip
 
     @cute.kernel
     def kernel(self, tma, scale, aux_args, workspaces, b_up, offsets, scales):

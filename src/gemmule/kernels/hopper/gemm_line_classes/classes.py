@@ -43,7 +43,7 @@ def line_classes(ld: int) -> list[LineClass]:
 
 def why_not_classes(name: str, matrix: StridedMatrix) -> str | None:
     """Say why the lines of a row- or column-major matrix have no such classes, or None where they have."""
-    _, ld = _lines(matrix)
+    ld = matrix.row_stride if matrix.has_contiguous_rows else matrix.col_stride
     if matrix.rows * matrix.cols == 1:
         return f"{name} has one element"
     if matrix.dtype.itemsize != _ITEM or matrix.alignment % MAP_ALIGNMENT:
@@ -53,28 +53,16 @@ def why_not_classes(name: str, matrix: StridedMatrix) -> str | None:
     return None
 
 
-def _lines(matrix: StridedMatrix) -> tuple[int, int]:
-    """Return how many lines a matrix has, and the elements from one to the next."""
-    if matrix.has_contiguous_rows:
-        return matrix.rows, matrix.row_stride
-    return matrix.cols, matrix.col_stride
-
-
 def b_params(name: str, b: StridedMatrix, tile_n: int, ctas: int) -> list[Param]:
     """Describe the classes of lines of B (K, N) as (N, K), from the multiple of 16 bytes before each line on.
 
     `ctas` of a cluster share a tile of so many columns.
     """
-    b, found = b.transposed(), list[Param]()
-    lines, ld = _lines(b)
-    for one in line_classes(ld):
-        (shift, first), count = _read(one, lines)
-        changed = (
-            dataclasses.replace(b, rows=count, cols=b.cols + shift, row_stride=CLASSES * ld)
-            if b.has_contiguous_rows
-            else dataclasses.replace(b, rows=b.rows + shift, cols=count, col_stride=CLASSES * ld)
-        )
-        found += _params(name, changed, first * ld - shift, tile_n, ctas, k_major=b.has_contiguous_rows)
+    k_major, found = b.has_contiguous_cols, list[Param]()
+    lines = b.transposed() if k_major else b
+    for one in line_classes(lines.row_stride):
+        some, ahead = class_lines(lines, _read(one, lines.rows))
+        found += _params(name, some if k_major else some.transposed(), ahead, tile_n, ctas, k_major=k_major)
     return found
 
 
@@ -85,16 +73,28 @@ def a_params(problem: GemmProblem, name: str, tile_m: int) -> list[Param]:
         return _params(name, a, 0, tile_m)
     found = list[Param]()
     for one in line_classes(b.row_stride):
-        (_, first), count = _read(one, problem.k)
-        some = dataclasses.replace(a, cols=count, col_stride=CLASSES * a.col_stride)
+        first = _read(one, problem.k)
+        some = dataclasses.replace(a, cols=_count(problem.k, first), col_stride=CLASSES * a.col_stride)
         found += _params(name, some, first * a.col_stride, tile_m)
     return found
 
 
-def _read(one: LineClass, lines: int) -> tuple[LineClass, int]:
-    """Return a class and how many lines it has; instead of one without lines the first, of which no tile is read."""
-    one = one if one.first < lines else LineClass(0, 0)
-    return one, -(-(lines - one.first) // CLASSES)
+def class_lines(lines: StridedMatrix, first: int) -> tuple[StridedMatrix, int]:
+    """Return the rows of a class, from the multiple of 16 bytes before the first one on, and the elements up to it."""
+    ahead = first * lines.row_stride
+    shift = ahead % CLASSES
+    rows, cols = _count(lines.rows, first), lines.cols + shift
+    return dataclasses.replace(lines, rows=rows, cols=cols, row_stride=CLASSES * lines.row_stride), ahead - shift
+
+
+def _count(lines: int, first: int) -> int:
+    """Return how many lines the class of a first one has."""
+    return -(-(lines - first) // CLASSES)
+
+
+def _read(one: LineClass, lines: int) -> int:
+    """Return the first line of a class; instead of one without lines the first class's, of which no tile is read."""
+    return one.first if one.first < lines else 0
 
 
 def _params(

@@ -6,8 +6,9 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, THREADS, HopperConfig
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
-#: Classes of lines: lines of one class lie a multiple of 16 bytes apart, whatever the leading dimension.
-CLASSES = 8
+#: Classes of lines of 16-bit elements, of all kernels that load such lines as they are: lines of one class lie a
+#: multiple of 16 bytes apart, whatever the leading dimension. Elements of a k-tile along K.
+CLASSES, TILE_K = 8, K_BYTES // 2
 _WARP = 32
 #: Most CTAs of a cluster.
 _MOST_CTAS = 8

@@ -11,9 +11,9 @@ from gemmule.kernels.hopper.tile_config import MMA_M
 from gemmule.kernels.parts.clusters_at_once import clusters_at_once
 from gemmule.kernels.parts.hopper_facts import SMS
 
-from .config import CLASSES, LineClassConfig
+from .config import CLASSES, TILE_K, LineClassConfig
 
-_TILE_K, _ITEM = 64, 2
+_ITEM = 2
 #: Factor on the times of tiles of 64 rows for more, and of others for fewer, which nobody timed.
 _UNTIMED = 2.0
 
@@ -44,7 +44,7 @@ def times(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRate
     k_major, power, found = problem.b.has_contiguous_cols, rates.power, []
     # With K-major B a tile has lines of one class, else a k-tile.
     depth = k + CLASSES // 2 if k_major else -(-k // CLASSES)
-    per_class, lines = -(-depth // _TILE_K), -(-n // CLASSES)
+    per_class, lines = -(-depth // TILE_K), -(-n // CLASSES)
     memory = gpu.moved_us((m + n) * k * _ITEM, rates.memory)
     scattered = m * n / rates.scattered if k_major and problem.d.is_row_major else 0.0
     least = memory**power + (gpu.l2 * scattered) ** power
@@ -58,14 +58,14 @@ def times(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRate
         clusters = tiles * -(-m // (one.tile_m * one.cluster_m))
         at_once = max(clusters_at_once(one.cluster_size, 1) * gpu.multiprocessors // SMS, 1)
         rows = min(one.tile_m, m)
-        filled = (rows + one.tile_n) * _TILE_K * _ITEM
+        filled = (rows + one.tile_n) * TILE_K * _ITEM
         fill, multiply = gpu.load * filled / rates.fill, gpu.multiply * rates.multiply * one.tile_elements / 2**14
         k_tile = ((gpu.load * rates.latency / one.stages) ** power + fill**power + multiply**power) ** (1 / power)
         end = moves * rates.move * one.tile_n / 100 + rates.write * one.columns * one.tile_m / 12800
         if one.cluster_k > 1:
             end += rates.cluster + rates.exchange * one.tile_elements / 4096 * (1 - 1 / one.cluster_k)
         body = -(-clusters // at_once) * (k_tiles * k_tile + gpu.load * end)
-        read = clusters * one.cluster_size * k_tiles * _TILE_K * _ITEM * (rows + one.tile_n / one.cluster_m)
+        read = clusters * one.cluster_size * k_tiles * TILE_K * _ITEM * (rows + one.tile_n / one.cluster_m)
         l2 = gpu.l2 * read / rates.l2
         factor = _UNTIMED if (one.tile_m == MMA_M) != (m <= MMA_M) else 1.0
         found.append(factor * (gpu.launch * rates.launch + (body**power + l2**power + least) ** (1 / power)))

@@ -32,18 +32,17 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, TmaTensor, 
 from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import issue_group, k_block_mmas, tiled_mma
-from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, REGISTERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import KTileRange, PersistentScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, strided_tensor
 from gemmule.kernels.parts.words import words_at
 
-from .config import CLASSES, LineClassConfig
+from .config import CLASSES, TILE_K, LineClassConfig
 
 #: Named barriers: two of all consumers, and those of the warpgroups' reduce-scatters.
 _ZEROED_BARRIER_ID, _STAGED_BARRIER_ID, _REDUCE_BARRIER_ID = 1, 2, 3
 #: Elements of K of a k-tile.
-_TILE_K = K_BYTES // 2
 
 
 class Place(NamedTuple):
@@ -68,7 +67,7 @@ class HopperGemmLineClasses:
         self.d_rows = types["d_major"] == "n"
         self.tile_m, self.tile_n = config.tile_m, config.tile_n
         self.operands = OperandStages(
-            (self.tile_m, self.tile_n, _TILE_K), (self.element,) * 2, (False, self.k_major), config.stages,
+            (self.tile_m, self.tile_n, TILE_K), (self.element,) * 2, (False, self.k_major), config.stages,
             multicast_size_b=config.cluster_m,
         )  # fmt: skip
         self.mainloop = Mainloop(config.stages, self.operands.stage_bytes)
@@ -137,9 +136,9 @@ class HopperGemmLineClasses:
             own, j, classes = j % CLASSES, j // CLASSES, 1
             shift = own // residues[0] * residues[0]
             # B's map of the first class has lines as long as K.
-            per_class = cute.ceil_div(b[0].tensor.shape[1] + shift, _TILE_K)
+            per_class = cute.ceil_div(b[0].tensor.shape[1] + shift, TILE_K)
         else:
-            per_class = cute.ceil_div(a[0].tensor.shape[1], _TILE_K)
+            per_class = cute.ceil_div(a[0].tensor.shape[1], TILE_K)
         k_tiles = per_class * classes
         first, last = k_tiles * part // self.cluster_k, k_tiles * (part + 1) // self.cluster_k
         return Place(i, j * self.step_n, own, shift, first, last, per_class)

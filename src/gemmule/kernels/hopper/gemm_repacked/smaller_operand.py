@@ -11,7 +11,7 @@ from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.core.spec import NextKernel
-from gemmule.kernels.hopper.gemm_unaligned_a.spec import CLASSES, TILE_K
+from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES, TILE_K
 from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC as UNALIGNED_A
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
 from gemmule.kernels.hopper.operand_copies import OperandCopy, is_strided, operand_copy

@@ -14,7 +14,7 @@ from gemmule.kernels.hopper.gemm_line_classes.classes import why_not_classes
 from gemmule.kernels.hopper.gemm_line_classes.spec import DTYPES
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
-from gemmule.kernels.hopper.gemm_repacked.spec import defers_to
+from gemmule.kernels.hopper.gemm_repacked.spec import defers_to as repacked_defers_to
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
 from gemmule.kernels.hopper.operand_copies import (
     OperandCopy,
@@ -73,8 +73,10 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 @cache_last_call
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes a problem, or None where that depends on the config."""
-    if reason := refuse_hopper(problem, arch, "ab", batch_dims=0):
+    if reason := refuse_hopper(problem, arch, "ab"):
         return reason
+    if problem.batch:
+        return "there is a batch; one operand is copied of two matrices only"
     reason = None if _keeps_a(problem) else why_not_classes("B", problem.b)
     return reason or _copy(problem).why_not() or _PRODUCT.why_not(problem)
 
@@ -113,13 +115,18 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
-    if not REPACKED.is_refused(problem, HOPPER) and (
-        not _is_timed(problem) or REPACKED.least_cost(problem, gpu) * _MARGIN < cost
-    ):
+    if not REPACKED.is_refused(problem, HOPPER) and REPACKED.least_cost(problem, gpu) * _MARGIN < cost:
         return REPACKED.name
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+
+
+def _defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
+    """Return the kernel that repacks operands, or what that one defers to, where this one was not measured faster."""
+    if not _is_timed(problem) and not REPACKED.is_refused(problem, HOPPER):
+        return REPACKED.name
+    return repacked_defers_to(problem, gpu)
 
 
 def _is_timed(problem: GemmProblem) -> bool:
@@ -144,12 +151,11 @@ SPEC = KernelSpec(
     why_not=why_not,
     signature=signature,
     launch=launch,
-    batch_dims=0,
     refuses=refuses,
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
     next_kernel=next_kernel,
     faster_alternative=faster_alternative,
-    defers_to=defers_to,
+    defers_to=_defers_to,
 )

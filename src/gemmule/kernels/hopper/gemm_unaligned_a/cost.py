@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.problem import GemmProblem
+from gemmule.kernels.hopper.gemm_line_classes.config import TILE_K
 
 from .config import UnalignedAConfig
 
-#: Elements of a k-tile along K.
-_TILE_K = 64
 #: Microseconds on an H200, fitted to 240 times of 30 odd products (bfloat16, interleaved, not recorded): a launch;
 #: multiplying 128 x 128 of a k-tile, and columns that each wgmma costs more.
 _LAUNCH, _MULTIPLY, _MORE_COLUMNS = 2.257, 0.219, 3.58
@@ -39,7 +38,7 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedAConfig], gpu: GpuRat
     for one in configs:
         rows, cols, kept = (n, m, b) if one.swap_ab else (m, n, a)
         k_major = kept.has_contiguous_rows
-        k_tiles = -(-(problem.k + 7 * k_major) // _TILE_K)
+        k_tiles = -(-(problem.k + 7 * k_major) // TILE_K)
         tiles = -(-rows // (one.tile_m * one.cluster_m)) * -(-cols // (one.tile_n * one.cluster_n))
         clusters = max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1)
         load_a = _LOAD_A[not k_major] * one.tile_m / 128 * _shared(one.cluster_n)

@@ -26,9 +26,9 @@ from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.transposed_rows import TransposedRows, transposed
+from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES
 from gemmule.kernels.hopper.gemm_unaligned.kernel import HopperGemmUnaligned
 from gemmule.kernels.hopper.mainloops.line_classes import (
-    CLASSES,
     ClassOperands,
     KMajorClassMainloop,
     MnMajorClassMainloop,

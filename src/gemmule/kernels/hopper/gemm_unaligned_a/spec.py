@@ -16,6 +16,8 @@ from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper.gemm_line_classes.classes import class_lines
+from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES, TILE_K
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.tile_config import THREADS
 from gemmule.kernels.hopper.tma_tiles import operand_params, row_params, scale_params, why_not_tma
@@ -24,8 +26,6 @@ from .config import UnalignedAConfig
 from .cost import costs
 
 DTYPES = (BFLOAT16, FLOAT16)
-#: Lines whose numbers are equal modulo it lie a multiple of 16 bytes apart; elements of a k-tile along K.
-CLASSES, TILE_K = 8, 64
 #: Bytes that L2 fetches at once.
 _PROMOTION = 128
 
@@ -106,13 +106,11 @@ def class_params(operand: str, matrix: StridedMatrix, config: UnalignedAConfig) 
     maps: list[Param] = []
     shapes: list[Param] = []
     for first in range(CLASSES):
-        nbytes = first * lines.row_stride * item
-        offset = nbytes // MAP_ALIGNMENT * MAP_ALIGNMENT
-        extents = (lines.cols + (nbytes - offset) // item, -(-(lines.rows - first) // CLASSES), 1)
-        pitch = CLASSES * lines.row_stride * item
-        pitches = (pitch, pitch * extents[1])
+        some, ahead = class_lines(lines, first)
+        extents, pitch = (some.cols, some.rows, 1), some.row_stride * item
+        pitches, offset = (pitch, pitch * some.rows), ahead * item
         maps.append(TensorMapParam(operand, matrix.dtype, extents, pitches, box, swizzle, _PROMOTION, offset=offset))
-        shapes.append(ExtentsParam(operand, (extents[1], extents[0], 1)))
+        shapes.append(ExtentsParam(operand, (some.rows, some.cols, 1)))
     return (*maps, *shapes)
 
 

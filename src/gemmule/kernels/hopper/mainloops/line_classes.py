@@ -17,14 +17,15 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from cutlass.utils import hopper_helpers
 
 from gemmule.core.dataclass import dataclass
+from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .operands import OperandStages, TmaTensor, partitioned
 from .register_operand import RegisterFragments, RegisterOperandMainloop
 
-#: Classes of lines; elements of a line that a k-tile has beyond its own; bytes of an element.
-CLASSES, _BEYOND, _ITEM = 8, 8, 2
+#: Elements of a line that a k-tile has beyond its own; bytes of an element.
+_BEYOND, _ITEM = 8, 2
 #: Chunks of a row of a K-major k-tile, and bytes of one.
 _CHUNKS, _CHUNK = 8, 16
 #: Parts of a k-tile that are read together, wgmma of each, and words of one.
