@@ -40,7 +40,9 @@ def test_the_command_packs_what_follows_a_chosen_kernel(tmp_path, monkeypatch):
     assert set(json.loads(done.output)["kernels"]) == keys
 
 
-@pytest.mark.parametrize("name", ["ozaki_gemm", "ozaki_complex", "bf16x6_gemm", "quantize_tensor"])
+@pytest.mark.parametrize(
+    "name", ["ozaki_gemm", "ozaki_complex", "bf16x6_gemm", "quantize_tensor", "hopper_gemm_small_repacked"]
+)
 def test_named_kernels_bring_what_only_follows_them(name, tmp_path, monkeypatch):
     monkeypatch.setenv("GEMMULE_CACHE", str(tmp_path / "cache"))
     hopper = Arch.parse("sm_90a")
