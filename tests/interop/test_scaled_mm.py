@@ -290,7 +290,7 @@ def test_other_layers_with_8_bit_weights_stay(other):
     [
         (torch.nn.GELU(), None, "the model has no torch.nn.Linear"),
         (torch.nn.Linear(16, 24), None, "layer '' has 16 x 24 features; both must be multiples of 16"),
-        (torch.nn.Linear(16, 16).double(), None, "layer '' is of torch.float64; its type must be torch.float32 or "
+        (torch.nn.Linear(16, 16).double(), None, "layer '' is of torch.float64; its type must be torch.float32, "
          "torch.float16 or torch.bfloat16"),
         (torch.nn.LazyLinear(16), None, "layer '' is a LazyLinear, a subclass of torch.nn.Linear, .*"),
         (torch.nn.Sequential(torch.nn.Linear(3, 16), *(torch.nn.Linear(4, 16) for _ in range(4))), None,

@@ -25,7 +25,7 @@ from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
 from .registry import EVERY_KERNEL
 
 #: Kernels that only follow others, most of them those of emulation.
-_FOLLOWERS: tuple[KernelSpec, ...] = (
+FOLLOWERS: tuple[KernelSpec, ...] = (
     *(SIMT_GUARDED, BF16X6_PRODUCTS),
     *(SCALES, PAIRS, OZAKI_GUARD, GUARD_DECISION, OZAKI_RESIDUES, OZAKI_PRODUCTS, OZAKI_RECONSTRUCTION),
     *(FLOAT64_GUARDED, NATIVE_LINES),
@@ -33,7 +33,9 @@ _FOLLOWERS: tuple[KernelSpec, ...] = (
     *(HOPPER_GEMM_LINE_CLASSES, HOPPER_GEMM_UNALIGNED_A),
     QUANTIZE,
 )
-COMPILED_KERNELS: dict[str, KernelSpec] = {spec.name: spec for spec in (*EVERY_KERNEL, *_FOLLOWERS, BY_TENSOR)}
+#: Kernels besides those of emulation that only kernels of `FOLLOWERS` follow.
+_COMPLETE = (BY_TENSOR.name, HOPPER_GEMM_SMALL_REPACKED.name)
+COMPILED_KERNELS: dict[str, KernelSpec] = {spec.name: spec for spec in (*EVERY_KERNEL, *FOLLOWERS, BY_TENSOR)}
 
 
 def with_followers(specs: Mapping[str, KernelSpec]) -> tuple[dict[str, KernelSpec], list[str]]:
@@ -42,7 +44,7 @@ def with_followers(specs: Mapping[str, KernelSpec]) -> tuple[dict[str, KernelSpe
     The latter prepare operands of a product by a kernel that is chosen by itself, too.
     """
     followed = [name for name, spec in specs.items() if spec.next_kernel is not None]
-    found = {spec.name: spec for spec in _FOLLOWERS} if followed else {}
-    complete = (BY_TENSOR.package, "gemmule.kernels.emulation.")
-    prepares = [name for name in followed if not specs[name].package.startswith(complete)]
-    return {**specs, **found}, [name for name in prepares if name != HOPPER_GEMM_SMALL_REPACKED.name]
+    found = {spec.name: spec for spec in FOLLOWERS} if followed else {}
+    emulation = "gemmule.kernels.emulation."
+    complete = {name for name in followed if name in _COMPLETE or specs[name].package.startswith(emulation)}
+    return {**specs, **found}, [name for name in followed if name not in complete]

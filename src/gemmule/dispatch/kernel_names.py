@@ -142,6 +142,12 @@ def unknown_kernel(name: str, known: Collection[str]) -> ArgumentError:
         return ArgumentError(
             f"kernel {name!r} computes {_COMPUTES.get(operation, operation)}; give one of the call's own"
         )
+    from .compiled_kernels import FOLLOWERS
+
+    if name in {spec.name for spec in FOLLOWERS}:
+        return ArgumentError(
+            f"kernel {name!r} runs only after others; give the one whose plan lists it under `followed by:`"
+        )
     # Pages call h01 so, a kernel that had that number.
     if not similar_names(name, known) and (near := similar_names(name, former)):
         suggested = did_you_mean(list(dict.fromkeys(former[one] for one in near)))

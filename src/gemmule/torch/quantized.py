@@ -180,7 +180,8 @@ def _why_not(module: Any, kind: str) -> str | None:
         return f"is a {name} without scales of {BLOCK} x {BLOCK} weights, or with scales of its inputs"
     dtype, types = module.weight.dtype, (_FLOAT8,) if loaded else _INPUTS
     if dtype not in types:
-        return f"is of {dtype}; its type must be {' or '.join(str(one) for one in types)}"
+        *others, last = map(str, types)
+        return f"is of {dtype}; its type must be {', '.join(others)}{' or ' if others else ''}{last}"
     if module.in_features % _MULTIPLE or module.out_features % _MULTIPLE:
         return f"has {module.in_features} x {module.out_features} features; both must be multiples of {_MULTIPLE}"
     return None

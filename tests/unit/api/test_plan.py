@@ -159,7 +159,7 @@ def test_a_plan_says_what_chose_and_what_is_expected():
     assert plan.chosen_by == "single"
     why = "the first kernel that takes it; chip='h100' chooses as on an H100"
     assert f"chosen by: single ({why})" in str(plan).splitlines()
-    assert "chosen by: single (nothing to compare)" in str(dataclasses.replace(plan, executor="gpu")).splitlines()
+    assert "chosen by: single (the kernel's only config)" in str(dataclasses.replace(plan, executor="gpu")).splitlines()
     tuned = dataclasses.replace(plan, chosen_by="tuned", chosen_from="tuned.json: H200, today", predicted_us=9.04)
     assert "chosen by: tuned (tuned.json: H200, today)" in str(tuned).splitlines()
     assert str(tuned).splitlines()[0].endswith(f"; expected 9.0 us, {2 * 16**3 / 9.04:.4g} MFLOP/s")

@@ -135,6 +135,7 @@ def test_words_mix_and_nothing_comes_twice():
         ("", "does not name kernels"),
         ("g7", "kernel 'g7' is not known; did you mean g07_cp_async"),
         ("G1_naive_x", "did you mean g01_naive"),
+        ("hopper_gemm_line_classes", "runs only after others; give the one whose plan lists it"),
         ("ladder[1]", "'ladder' takes no config"),
         ("all[*]", "'all' takes no config"),
     ],

@@ -195,7 +195,7 @@ class Plan:
             source = self.chosen_from
             if not source and self.chosen_by == "single":
                 virtual = self.executor == "vgpu"
-                source = _VIRTUAL if virtual else "nothing to compare"
+                source = _VIRTUAL if virtual else "the kernel's only config"
             lines.append(f"chosen by: {self.chosen_by}{source and f' ({source})'}")
         if self.config:
             lines.append(f"config: {' '.join(f'{name}={value}' for name, value in self.config.items())}")

@@ -46,8 +46,8 @@ _UNEXPLAINED = {
 EXPLAINED = tuple(spec for spec in REGISTRY if spec.name not in _UNEXPLAINED)
 #: Rungs are numbered; production kernels are not, though a ladder ends with one.
 _RUNG = re.compile(r"[a-z]\d\d_")
-# A size that no kernel refuses for its edges.
-_FRIENDLY = (4096, 4096, 4096)
+# Sizes of which every kernel supports one: aligned, and skinny with rows that TMA cannot load.
+_FRIENDLY = ((4096, 4096, 4096), (4097, 65, 4097))
 # Without a given type, float32 is tried first; with Hopper's kernels last, since they are for tensor cores.
 _ITEMSIZES = (4, 1, 2, 8, 16)
 _DTYPES = ("float32", *(dtype for dtype in MEASURED_DTYPES if dtype != "float32"))
@@ -145,7 +145,7 @@ def problem_of(
     # If it supports none, the error gives the reason of the first that it would support at another size or on a chip of
     # its own, if there is one.
     ways = list(itertools.product(outputs, dtypes, layouts))
-    for on, size in itertools.product((arch, *spec.archs), ((m, n, k), _FRIENDLY)):
+    for on, size in itertools.product((arch, *spec.archs), ((m, n, k), *_FRIENDLY)):
         for way in ways:
             if spec.why_not(problem(size, *way), on, config) is None:
                 return problem((m, n, k), *way)

@@ -280,6 +280,7 @@ def run(*arguments):
         (["g04_register_tile", "--shape", "64,64,64", "--layout", "tt"], "or explain simt_gemm, which calls take"),
         (["mma_sync_gemm[0]", "--shape", "777,1001,333"], "explain 'mma_sync_gemm[4]', which takes it (tile_m=128"),
         (["hopper_gemm", "--shape", "4095,4095,4095"], "or explain hopper_gemm_repacked, which calls take for it"),
+        (["hopper_gemm_small_repacked", "--shape", "5480,56,4288"], "take this problem: B has lines 56 elements"),
         (["mma_sync_gemm", "--dtype", "float64", "--shape", "4096,4096,4096"], "or explain float64_gemm,"),
         (["h03_stages", "--shape", "64,64,64", "--chip", "a100"], "give a --chip of sm_90a (this one is sm_80)"),
         (["hopper_gemm", "--shape", "64,64,64", "--chip", "a100"], "an instruction of sm_90a, which sm_80 lacks"),
