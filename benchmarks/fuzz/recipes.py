@@ -230,8 +230,6 @@ RECIPES: dict[str, Recipe] = {
     "transpose_whole_rows": Recipe(
         sides=((60, 110), (20_000, 40_000)), operation="transpose", sizes=(1, 2), edges=0.0, elements=2**23
     ),
-    "transpose_whole_matrices": Recipe(sides=((32, 250),) * 2, operation="transpose", sizes=(1,), edges=0.0),
-    "hopper_gemm_small_repacked": Recipe(_of(HALF), ((20, 120), (5000, 8000), (2600, 4000)), edges=0.0),
 }  # fmt: skip
 #: What problems are drawn for, each kernel once at least; products five times for each three of transposes.
 KINDS: tuple[str, ...] = tuple(RECIPES)

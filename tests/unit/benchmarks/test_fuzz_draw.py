@@ -24,6 +24,8 @@ RUNGS = {
 }  # fmt: skip
 #: Kernels that dispatch does not choose on Hopper: `simt_gemm` takes all products of the first.
 UNCHOSEN = {"g07_cp_async", "gemm_upcast"}
+#: Kernels that random problems of a campaign's memory hardly ever run; tests of their own multiply and move with them.
+RARE = {"hopper_gemm_small_repacked", "transpose_whole_matrices"}
 HERE = Setting(seed=3, target=Target())
 
 
@@ -40,7 +42,7 @@ def kernels():
 
 def test_every_kernel_but_rungs_is_drawn():
     every = {spec.name for spec in (*EVERY_KERNEL, SPEC, BY_TENSOR)}
-    assert set(KERNELS) == {name for name in every if name.split("_")[0] not in RUNGS} - UNCHOSEN
+    assert set(KERNELS) == {name for name in every if name.split("_")[0] not in RUNGS} - UNCHOSEN - RARE
 
 
 @pytest.mark.parametrize("kind", KINDS)
