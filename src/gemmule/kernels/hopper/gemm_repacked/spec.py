@@ -194,9 +194,9 @@ def _ordered(order: str) -> Signature:
 
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return every combination for one operand and two, and every order; gated epilogues have three."""
-    del arch
     found = [_signature(size, count, strided) for strided in (False, True) for size in (2, 1, 4) for count in (2, 1)]
-    return tuple(dict.fromkeys((*found, *map(_ordered, smaller_operand.ORDERS))))
+    orders = smaller_operand.ORDERS if arch == HOPPER else ()
+    return tuple(dict.fromkeys((*found, *map(_ordered, orders))))
 
 
 def launch(problem: GemmProblem, config: PackingConfig) -> Launch:
