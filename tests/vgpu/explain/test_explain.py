@@ -164,7 +164,9 @@ EVERY = [
 @pytest.mark.parametrize("spec", EVERY)
 def test_every_kernel_is_explained(spec):
     # Unaligned rows, or short ones, for the kernels that take no others.
-    shapes = {"transpose_whole_sectors": "101,67", "transpose_skinny": "500,7"}
+    shapes = dict.fromkeys(("transpose_whole_sectors", "transpose_whole_matrices"), "101,67") | {
+        "transpose_skinny": "500,7"
+    }
     transposed = "100,100" if spec.in_place else shapes.get(spec.name, "100,68")
     # Pitches of whole 16 bytes, or none of them for what packs operands first.
     product = "104,72,96" if all(arch.specific for arch in spec.archs) and spec.next_kernel is None else "100,70,90"
