@@ -149,11 +149,7 @@ class HopperConfig(Config):
     @property
     def stages_bytes(self) -> int:
         """Shared memory of a CTA for barriers and stages."""
-        return self.ring_bytes()
-
-    def ring_bytes(self, spare_stages: int = 0) -> int:
-        """Return `stages_bytes` with so many further stages."""
-        return BARRIER_BYTES + (self.tile_m + self.tile_n) * K_BYTES * (self.stages + spare_stages)
+        return BARRIER_BYTES + (self.tile_m + self.tile_n) * K_BYTES * self.stages
 
     def partial_sums_bytes(self, cluster_k: int) -> int:
         """Return the shared memory of a CTA for partial sums, where so many CTAs of a cluster split a tile's K."""

@@ -112,18 +112,6 @@ class EpiTileLayout:
         order = LayoutEnum.COL_MAJOR if self.column_major != transposed else LayoutEnum.ROW_MAJOR
         return hopper_helpers.make_smem_layout_epi(self.element, order, self.shape, self.smem_tiles)
 
-    @property
-    def smem_bytes(self) -> int:
-        """Bytes of all warpgroups' epilogue tiles in shared memory."""
-        return self.smem_tiles * self.nbytes
-
-    def placed(self, smem: Any, place: Any) -> Any:
-        """Return all warpgroups' epilogue tiles in a place in shared memory, or, where that is None, allocate them."""
-        if place is None:
-            return self.allocate(smem)
-        layout = self.smem_layout()
-        return cute.make_tensor(cute.recast_ptr(place, layout.inner, dtype=self.element), layout.outer)
-
     def allocate(self, smem: Any) -> Any:
         """Allocate all warpgroups' epilogue tiles."""
         layout = self.smem_layout()

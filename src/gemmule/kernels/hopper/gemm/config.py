@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -11,7 +10,6 @@ from typing import ClassVar
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.hopper.tile_config import (
-    BARRIER_BYTES,
     CONSUMERS,
     EPI_TILE_M,
     K_BYTES,
@@ -35,8 +33,6 @@ _LEAST_STAGES, _MOST_STAGES = 3, 16
 _WIDE = 96
 #: Columns of epilogue tiles up to which they are written in batches: of wider ones that took as long or longer.
 _NARROW = 16
-#: Fewest narrow epilogue tiles of a warpgroup in shared memory for which a stage more pays.
-_LEAST_NARROW = 4
 #: Most epilogue tiles of a batch with a function, which are computed without waiting in between.
 _FUSED_BATCH = 4
 #: Bytes that rows of epilogue tiles are a multiple of.
@@ -188,8 +184,7 @@ class HopperGemmConfig(WarpScheduleConfig):
         stages = _stages_of(count // (self.cluster_k * num_b * width))
         # Stages of k-tiles come first: results of 32 bits, or three consumers, may leave too little shared memory.
         nbytes = self.consumers * stages * EPI_TILE_M * width * itemsize
-        comes_first = self.consumers > CONSUMERS or itemsize > SIDE_BY_SIDE_BYTES
-        lacking = comes_first and self.bytes_without_epi_tiles + nbytes > MAX_SHARED_BYTES
+        lacking = self.consumers > CONSUMERS and self.bytes_without_epi_tiles + nbytes > MAX_SHARED_BYTES
         return 1 if lacking or (self.side_by_side and itemsize > SIDE_BY_SIDE_BYTES) else stages
 
     def epi_batches(
@@ -225,16 +220,6 @@ class HopperGemmConfig(WarpScheduleConfig):
         stage_bytes = EPI_TILE_M * self.epi_tile_n(itemsize, num_b) * itemsize
         stages = self.consumers * self.epi_batches(itemsize, num_b, reads_c=reads_c, fused=fused)[0]
         return max(self.shared_bytes, self.bytes_without_epi_tiles + stages * stage_bytes)
-
-    def filled(self) -> HopperGemmConfig:
-        """Return the config with the stages that shared memory holds beside its epilogue tiles of 16-bit results."""
-        return _filled(self)
-
-    @property
-    def spare_stages(self) -> int:
-        """Further stages that shared memory holds in place of epilogue tiles."""
-        most = (MAX_SHARED_BYTES - BARRIER_BYTES) // ((self.tile_m + self.tile_n) * K_BYTES)
-        return max(min(most, _MOST_STAGES) - self.stages, 0)
 
     def why_not_gated(self, itemsize: int, mn_major: bool) -> str | None:
         """Say why a tile cannot hold the columns of two B side by side, or None where it can.
@@ -285,16 +270,6 @@ class HopperGemmConfig(WarpScheduleConfig):
 def _stages_of(count: int) -> int:
     """Return the fewest stages, but for one, that divide so many epilogue tiles, or 1."""
     return next((stages for stages in (2, 3, 4, 5) if count % stages == 0), 1)
-
-
-@functools.cache
-def _filled(config: HopperGemmConfig) -> HopperGemmConfig:
-    width, tiles = config.epi_tile_n(2), config.epi_stages(2)
-    if width <= _NARROW:
-        tiles = max(tiles, _LEAST_NARROW)
-    left = MAX_SHARED_BYTES - config.bytes_without_epi_tiles - config.consumers * tiles * EPI_TILE_M * width * 2
-    more = min(left // ((config.tile_m + config.tile_n) * K_BYTES), _MOST_STAGES - config.stages)
-    return dataclasses.replace(config, stages=config.stages + more) if more > 0 else config
 
 
 @functools.cache

@@ -58,12 +58,11 @@ from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.schedulers.split_k import SplitKScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
 
-from .all_stages import ALL_STAGES
 from .config import HopperGemmConfig
 
 # Named barriers: 1 and 2 of the consumers' epilogues, 3 and 4 for their order in ping-pong, or 3 of a third consumer's
-# epilogue, one for the prologue, one for the absolute maximum, one for consumers that have read all stages.
-_EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID, _MAXIMUM_BARRIER_ID, _READ_BARRIER_ID = 1, 3, 5, 6, 7
+# epilogue, one for the prologue, one for the absolute maximum.
+_EPILOGUE_BARRIER_ID, _ORDER_BARRIER_ID, _PROLOGUE_BARRIER_ID, _MAXIMUM_BARRIER_ID = 1, 3, 5, 6
 # The producers' warp that raises the absolute maximum; bytes of an accumulator.
 _MAXIMUM_WARP, _ACC_BYTES = 3, 4
 # Elements of a tile whose k-tiles take long enough to load C meanwhile; of one whose first loads divisions would delay:
@@ -88,7 +87,7 @@ class HopperGemm:
     #: Whether lanes share the inputs of an epilogue of 8-bit floats that vary by column only.
     shares_inputs = True
 
-    def __init__(self, config: HopperGemmConfig, types: dict[str, str], *, spare_stages: int = 0) -> None:
+    def __init__(self, config: HopperGemmConfig, types: dict[str, str]) -> None:
         self.acc, d_element = cute_type(types["acc"]), cute_type(types["d"])
         # TMA rounds float32 to TF32.
         elements = tuple(cutlass.TFloat32 if types[x] == "float32" else cute_type(types[x]) for x in "ab")
@@ -120,7 +119,7 @@ class HopperGemm:
             (self.rows, self.columns, self.tile_k), (elements[0], elements[1]),
             (types["a_major"] == "k", types["b_major"] == "k"), config.stages,
             multicast_size_a=config.cluster_n, multicast_size_b=config.cluster_m, num_b=self.num_b,
-            num_a=self.num_a, parts_b=config.warpgroups_n, spare_stages=spare_stages,
+            num_a=self.num_a, parts_b=config.warpgroups_n,
         )  # fmt: skip
         # FP8 wgmma accumulates with about 13 fraction bits: promote to float32 per k-tile.
         tile = {"tile_m": self.rows, "tile_n": self.columns}
@@ -131,7 +130,6 @@ class HopperGemm:
             mainloop = functools.partial(ScaledMainloop, lines=lines, narrow_n=narrow_n, **tile)
         stage_bytes = self.operands.stage_bytes
         self.mainloop = mainloop(config.stages, stage_bytes, pingpong=self.pingpong, order_barrier=_ORDER_BARRIER_ID)
-        self.mainloop.spare_stages = spare_stages
         mma_tiles_m = config.mma_tiles_m
         accumulator_bytes = MMA_M * mma_tiles_m * self.mma_n * _ACC_BYTES
         stride = config.cluster_m * config.cluster_n
@@ -191,8 +189,7 @@ class HopperGemm:
             maxima = self.maximum.allocate(smem)
             if cutlass.const_expr(self.maximum.clears):
                 workspaces, flags = workspaces[:-1], workspaces[-1]
-        smem_ab, epi_place = self.operands.allocate_ring(smem, self.epi_layout.smem_bytes)
-        epi_smem = self.epi_layout.placed(smem, epi_place)
+        smem_ab, epi_smem = self.operands.allocate(smem), self.epi_layout.allocate(smem)
         reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
         divisors = ()
         if cutlass.const_expr(self.precomputes_divisors):
@@ -217,8 +214,6 @@ class HopperGemm:
 
         schedule = self.scheduler.schedule(tma, offsets, table)
         k_range = self.scheduler.k_range(cute.ceil_div(tma.a.tensor.shape[1], self.tile_k))
-        if cutlass.const_expr(self.operands.spare_stages):
-            self.mainloop.add_spare(self.scheduler.has_one_tile(schedule))
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(self.registers.producer)
             if cutlass.const_expr(flags is not None):  # noqa: SIM102, one when compiled
@@ -337,8 +332,6 @@ class HopperGemm:
                 # The other warpgroup consumes the k-tiles of the next work tile.
                 skipped_k_tiles = self.scheduler.k_tile_count(schedule, work_index + stride // CONSUMERS, num_k_tiles)
                 state = self.mainloop.advance_by(state, skipped_k_tiles)
-            if cutlass.const_expr(self.operands.spare_stages and not self.pingpong):
-                cute.arch.barrier(barrier_id=_READ_BARRIER_ID, number_of_threads=self.threads - WARPGROUP)
             accumulators = flat(fragments.accumulators)
             if cutlass.const_expr(self.reduction.cluster_k > 1):
                 if work_index == start:
@@ -382,14 +375,15 @@ class HopperGemm:
 
 def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those layouts, with fake arguments."""
-    contiguous_modes = (int(types["a_major"] == "k"), int(types["b_major"] == "k"), *(1 - config.swap_ab,) * 2)
+    d_mode = 0 if config.swap_ab else 1
+    contiguous_modes = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0, d_mode, d_mode)
 
     def tensor(operand: str) -> Any:
         mode, vector = contiguous_modes["abcd".index(operand)], 128 // cute_type(types[operand]).width
         return major_tensor(types[operand], mode, batch=1, vector=vector)
 
-    config = config.filled() if ALL_STAGES in types else config
-    kernel = HopperGemm(config, types, spare_stages=config.spare_stages if ALL_STAGES in types else 0)
+    kernel = HopperGemm(config, types)
+    # Integers that become floats are scaled in float32.
     scale = kernel.acc if cute_type(types["d"]).is_integer else cutlass.Float32
     aux_args = None if kernel.fusion is None else kernel.fusion.fake_args()
     workspaces: tuple[Any, ...] | None = (tensor_1d(types["acc"]), tensor_1d("uint64")) if config.split_k else None
@@ -397,4 +391,5 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
         workspaces = (*(workspaces or ()), tensor_1d("uint64"))
     b_up = tensor("a") if kernel.num_a > 1 else tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
-    return Buildable(kernel, (matrices, Int32(1), (scale(1), scale(0)), aux_args, workspaces, b_up, fake_scales(types)))
+    scales = fake_scales(types)
+    return Buildable(kernel, (matrices, Int32(1), (scale(1), scale(0)), aux_args, workspaces, b_up, scales))

@@ -61,7 +61,6 @@ from gemmule.kernels.mma_sync.small.spec import is_faster as is_faster_small
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC
 from gemmule.kernels.parts.schedulers.stream_k_workspaces import FLAG_BYTES, stream_k_workspaces
 
-from .all_stages import ALL_STAGES, takes_all_stages
 from .columns import why_not_columns
 from .config import HopperGemmConfig, search_space
 from .config_lists import CONFIGS
@@ -206,8 +205,6 @@ def signature(problem: GemmProblem, config: HopperGemmConfig) -> Signature:
     k_major_a, k_major_b = _k_major(problem, config)
     majors = "k" if k_major_a else "m", "k" if k_major_b else "n"
     plain = _signature((a.dtype, b.dtype), problem.d.dtype, majors, problem.c is not None)
-    if takes_all_stages(problem, config, (k_major_a, k_major_b)):
-        return (*plain, (ALL_STAGES, "yes"))
     return (*plain, *epilogue_signature(_epilogue(problem, config), clears=_clears(problem, config)))
 
 
@@ -249,10 +246,6 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     """Return the launch recipe: clusters for all tiles, as many as run at once, and the operands' tensor maps."""
-    spare_stages = 0
-    if takes_all_stages(problem, config, _k_major(problem, config)):
-        config = config.filled()
-        spare_stages = config.spare_stages
     name_a, a, name_b, b = _operands(problem, config)
     epilogue = _epilogue(problem, config)
     problem, _, _ = row_result(problem)
@@ -299,7 +292,7 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
     return Launch(
         grid=(clusters * config.cluster_size, parts, 1),
         block=(config.threads, 1, 1),
-        shared_bytes=max(_shared_bytes(problem, config), config.ring_bytes(spare_stages)),
+        shared_bytes=_shared_bytes(problem, config),
         cluster=(config.cluster_size, 1, 1),
         # PDL does not wait for a memset.
         overlaps=(clears or not absmax) and uses_pdl(problem, tiles, clusters * parts, config),

@@ -103,8 +103,6 @@ class OperandStages:
     #: GEMM), each with half of the columns, or rows.
     num_b: int = 1
     num_a: int = 1
-    #: Stages beyond `num_stages`, in shared memory that epilogue tiles use later: stages follow each other then.
-    spare_stages: int = 0
     parts_b: int = 1  #: Parts of B's columns that are whole swizzle atoms each, for warpgroups side by side.
 
     @property
@@ -128,30 +126,17 @@ class OperandStages:
         """Return the shared-memory layout of all stages of A, or of their part for one of `num_a`."""
         m, n, k = self.cta_tile_mnk
         tile = (m // num_a, n, k)
-        stages = self.num_stages + self.spare_stages
-        layout = hopper_helpers.make_smem_layout_a(_order(self.k_major[0]), tile, self.elements[0], stages)
-        return self._whole_stages(layout)
+        return hopper_helpers.make_smem_layout_a(_order(self.k_major[0]), tile, self.elements[0], self.num_stages)
 
     def layout_b(self, num_b: int = 1) -> Any:
         """Return the shared-memory layout of all stages of B, or of their part for one of `num_b`."""
         m, n, k = self.cta_tile_mnk
-        order, element, stages = _order(self.k_major[1]), self.elements[1], self.num_stages + self.spare_stages
+        order, element = _order(self.k_major[1]), self.elements[1]
         if self.k_major[1] or self.parts_b == 1:
-            layout = hopper_helpers.make_smem_layout_b(order, (m, n // num_b, k), element, stages)
-            return self._whole_stages(layout)
+            return hopper_helpers.make_smem_layout_b(order, (m, n // num_b, k), element, self.num_stages)
         kind = hopper_helpers.get_smem_layout_atom(order, element, n // self.parts_b)
         atom = cute.nvgpu.warpgroup.make_smem_layout_atom(kind, element)
-        return self._whole_stages(cute.tile_to_shape(atom, (n, k, stages), order=(1, 0, 2)))
-
-    def _whole_stages(self, layout: Any) -> Any:
-        """Return an operand's layout; with spare stages, a stage of both operands lies between those of one."""
-        if not self.spare_stages:
-            return layout
-        stride: Any = self.stage_bytes * 8 // self.elements[0].width
-        *strides, last = layout.outer.stride
-        stride = (0, stride) if isinstance(last, tuple) else stride
-        outer = cute.make_layout(layout.outer.shape, stride=(*strides, stride))
-        return cute.make_composed_layout(layout.inner, 0, outer)
+        return cute.tile_to_shape(atom, (n, k, self.num_stages), order=(1, 0, 2))
 
     def tma_a(self, mA: Any) -> TmaTensor:
         """Return the TMA load of the k-tiles of A, or of one of two."""
@@ -169,28 +154,6 @@ class OperandStages:
             for element, layout in zip(self.elements, layouts, strict=True)
         )
         return a, b
-
-    def allocate_ring(self, smem: Any, epi_bytes: int) -> tuple[tuple[Any, Any], Any]:
-        """Allocate the stages as `allocate`, with spare ones, and so many bytes for epilogue tiles.
-
-        Returns
-        -------
-        smem_ab : tuple of Tensor
-            sA and sB.
-        place : Pointer or None
-            The epilogue tiles, in the memory of spare stages; without these, they have memory of their own.
-        """
-        if not self.spare_stages:
-            return self.allocate(smem), None
-        nbytes = self.num_stages * self.stage_bytes
-        base = smem.allocate(nbytes + max(self.spare_stages * self.stage_bytes, epi_bytes), 1024)
-        rows, _, k = self.cta_tile_mnk
-        places = base, base + rows * k * self.elements[0].width // 8
-        a, b = (
-            cute.make_tensor(cute.recast_ptr(place, layout.inner, dtype=element), layout.outer)
-            for place, layout, element in zip(places, (self.layout_a(), self.layout_b()), self.elements, strict=True)
-        )
-        return (a, b), base + nbytes
 
     def num_k_tiles(self, operand: TmaTensor) -> Any:
         """Return how many k-tiles an operand has."""

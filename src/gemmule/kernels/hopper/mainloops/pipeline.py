@@ -36,38 +36,19 @@ class Pipeline:
     ----------
     num_stages : int
         Stages of the ring.
-    spare_stages : int
-        Further stages, which are in the ring where `add_spare` says so.
     """
 
-    #: Stages in the ring at run time; None is `num_stages`.
-    ring: Any = None
-
-    def __init__(self, num_stages: int, spare_stages: int = 0) -> None:
-        self.num_stages, self.spare_stages = num_stages, spare_stages
-
-    @cute.jit
-    def add_spare(self, condition):
-        """Add the spare stages to the ring if a condition holds, by all threads of the cluster."""
-        ring = Int32(self.num_stages)
-        if condition:
-            ring = ring + self.spare_stages
-        self.ring = ring
-
-    @property
-    def ring_stages(self) -> Any:
-        """Stages in the ring."""
-        return self.num_stages if self.ring is None else self.ring
+    def __init__(self, num_stages: int) -> None:
+        self.num_stages = num_stages
 
     def barriers(self, smem: Any) -> Barriers:
         """Allocate the full and the empty barriers of all stages."""
-        count = self.num_stages + self.spare_stages
-        return Barriers(*(smem.allocate_array(cutlass.Int64, count) for _ in range(2)))
+        return Barriers(*(smem.allocate_array(cutlass.Int64, self.num_stages) for _ in range(2)))
 
     @cute.jit
     def init(self, barriers, producer_arrivals: cutlass.Constexpr[int], consumer_arrivals: cutlass.Constexpr[int]):
         """Initialise the barriers, by one thread: full ones for producer, empty ones for consumer arrivals."""
-        for s in cutlass.range_constexpr(self.num_stages + self.spare_stages):
+        for s in cutlass.range_constexpr(self.num_stages):
             cute.arch.mbarrier_init(barriers.full + s, producer_arrivals)
             cute.arch.mbarrier_init(barriers.empty + s, consumer_arrivals)
 
@@ -84,12 +65,12 @@ class Pipeline:
         """Return the next pipeline state."""
         stage, phase = state
         stage = stage + 1
-        if stage == self.ring_stages:
+        if stage == self.num_stages:
             stage = Int32(0)
             phase = phase ^ 1
         return PipelineState(stage, phase)
 
     def advance_by(self, state: PipelineState, num_k_tiles: Any) -> PipelineState:
-        """Return the pipeline state after `num_k_tiles` k-tiles that others consume, without spare stages."""
+        """Return the pipeline state after `num_k_tiles` k-tiles that others consume."""
         position = state.stage + num_k_tiles
         return PipelineState(position % self.num_stages, (state.phase + position // self.num_stages) % 2)

@@ -114,7 +114,7 @@ class Mainloop(Pipeline):
     @cute.jit
     def producer_tail(self, barriers, state):
         """Stay resident until every remote arrival on this CTA's empty barriers is in."""
-        for _ in cutlass.range(self.ring_stages):
+        for _ in cutlass.range(self.num_stages):
             cute.arch.mbarrier_wait(barriers.empty + state.stage, state.phase)
             state = self.advance(state)
 

@@ -165,12 +165,6 @@ class PersistentScheduler:
         return tiles_m * tiles_n * _batch(mD)
 
     @cute.jit
-    def has_one_tile(self, mD: cute.Tensor):
-        """Return whether each CTA has one tile at most: it loads nothing while it writes."""
-        _, num_clusters, num_tiles = self.tile_range(mD)
-        return num_tiles <= num_clusters
-
-    @cute.jit
     def tile_coord(self, mD: cute.Tensor, tile_index):
         """Return this CTA's tile along M, along N, and, where D has a batch, the matrix of it."""
         tiles_m, tiles_n = self.tiles(mD)
