@@ -114,6 +114,6 @@ def _deadlocks(batch: RunningBatch, blocks: Sequence[BoundBlock]) -> Iterator[Fi
     for block, parts in batch.scheduler.ready.items():
         index = merged(parts).index
         for warp in np.unique(batch.warp_of_lane[index]):
-            message = "polls for a word that no running thread writes"
+            message = "polls for a word that no running thread writes, or a lock that none releases"
             instruction = blocks[block].block.instructions[0]
             yield batch.finding("deadlock", message, instruction, index[batch.warp_of_lane[index] == warp])
