@@ -53,10 +53,14 @@ THREADS, CTAS = 64, 3
 
 def told(lanes=16384, schedule="late", **parts):
     """Run it, in batches of so many lanes; the threads' numbers come out."""
+    run_told(TELL, RIGHT | parts, lanes, schedule)
+
+
+def run_told(text, parts, lanes=16384, schedule="late"):
     out = np.zeros((CTAS, THREADS), np.uint32)
     arrays = {"data": np.zeros(THREADS, np.uint32), "flag": np.zeros(1, np.uint32), "out": out}
     options = Options(checks=True, batch_lanes=lanes, schedule=schedule)
-    run(TELL.format(**RIGHT | parts), arrays, THREADS, CTAS, options=options)
+    run(text.format(**parts), arrays, THREADS, CTAS, options=options)
     assert (out[1:] == np.arange(THREADS)).all()
 
 
@@ -74,6 +78,18 @@ def told(lanes=16384, schedule="late", **parts):
 )  # fmt: skip
 def test_a_flag_orders(parts, schedule, lanes):
     told(lanes, schedule, **parts)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_warp_may_come_to_a_barrier_lane_by_lane(schedule):
+    """One lane polls, as `if (threadIdx.x == 0) while (!flag); __syncthreads();` is compiled."""
+    text = TELL.replace("bar.warp.sync 0xffffffff;", "")
+    run_told(text, RIGHT, schedule=schedule)
+    elsewhere = text.replace("{early}", "{early}\n@%p2 bra AGAIN;\nbar.sync 0;\nbra READ_IT;").replace(
+        "ld.global.b32 %r2", "READ_IT:\nld.global.b32 %r2"
+    )
+    with pytest.raises(CheckError, match="lanes 0 arrive .* instead, but the instruction is for whole warps"):
+        run_told(elsewhere, RIGHT, schedule=schedule)
 
 
 @pytest.mark.parametrize("lanes", [16384, THREADS], ids=["together", "one after another"])
