@@ -167,7 +167,7 @@ def _type(name: str, value: Any) -> str:
         return "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
     if isinstance(value, numbers.Real):
         return "fp32"
-    raise ArgumentError(f"argument {name} is a {type(value).__name__}; pass an array or a number")
+    raise ArgumentError(f"argument {name} is of type {type(value).__name__}; pass an array or a number")
 
 
 def _is_array(value: Any) -> bool:

@@ -49,7 +49,7 @@ def test_a_product_with_its_first_config_and_heuristics(rng, kernels):
     [
         ((), "scaled_sum is called without x, y"),
         ((1,) * 8, "takes 7 arguments, not 8"),
-        (("x", 1, 1, 1, 1, 0, 32), "argument x is a str; pass an array or a number"),
+        (("x", 1, 1, 1, 1, 0, 32), "argument x is of type str; pass an array or a number"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(kernels, arguments, message):
