@@ -149,6 +149,10 @@ def _compiled(kernel: Any, values: Mapping[str, Any], settings: Mapping[str, Any
         compiled = triton.compile(ASTSource(kernel, signature, constants, attributes), target, dict(settings))
     except (triton.CompilationError, KeyError, ValueError) as error:
         raise KernelFailedError(f"{kernel.__name__} does not compile: {error}") from error
+    if unknown := [name for name in settings if not hasattr(compiled.metadata, name)]:
+        raise ArgumentError(
+            f"{kernel.__name__} has no parameter {unknown[0]}, and Triton no option of that name; leave it out"
+        )
     return compiled, {name: values[name] for name, kind in signature.items() if kind != "constexpr"}
 
 

@@ -57,6 +57,12 @@ def test_arguments_that_do_not_fit_are_refused(kernels, arguments, message):
         vgpu.run_triton(kernels.scaled_sum, 1, *arguments)
 
 
+def test_an_option_that_triton_does_not_have_is_refused(kernels):
+    x = np.ones(32, np.float32)
+    with pytest.raises(ArgumentError, match="has no parameter SIZE, and Triton no option of that name"):
+        vgpu.run_triton(kernels.scaled_sum, 1, x, x, x, 1, 1, 0, 32, SIZE=3)
+
+
 def test_what_is_no_kernel_is_refused():
     with pytest.raises(ArgumentError, match=r"is not a @triton\.jit kernel"):
         vgpu.run_triton(print, 1)

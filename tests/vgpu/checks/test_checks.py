@@ -338,6 +338,8 @@ def test_memory_may_be_written_through_one_of_two_operands(order):
 def test_elements_that_memory_cannot_hold():
     with pytest.raises(DTypeError, match="elements of 3 bytes"):
         run("mov.u32 %r1, 1;", {"out": np.zeros(4, "S3")})
+    with pytest.raises(DTypeError, match="operand out is >f4, in the byte order of other machines"):
+        run("", {"out": np.zeros(4, ">f4")})
 
 
 def test_a_launch_without_operands():
