@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gemmule.core.dataclass import dataclass
 
@@ -69,13 +69,14 @@ class ScalarParam:
     value: float | int  #: Value.
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dtype, DType):
-            if self.dtype not in _SCALARS:
+        given: Any = self.dtype
+        if not isinstance(given, DType):
+            if str(given) not in _SCALARS:
                 raise ArgumentError(
-                    f"{self.name}: dtype={self.dtype!r} is none of {', '.join(_SCALARS)}; "
+                    f"{self.name}: dtype={given!r} is none of {', '.join(_SCALARS)}; "
                     f"pass other numbers as BytesParam, such as numpy.int64({self.value}).tobytes()"
                 )
-            object.__setattr__(self, "dtype", _SCALARS[self.dtype])
+            object.__setattr__(self, "dtype", _SCALARS[str(given)])
 
     @property
     def size(self) -> int:

@@ -88,7 +88,7 @@ def test_a_warp_may_come_to_a_barrier_lane_by_lane(schedule):
     elsewhere = text.replace("{early}", "{early}\n@%p2 bra AGAIN;\nbar.sync 0;\nbra READ_IT;").replace(
         "ld.global.b32 %r2", "READ_IT:\nld.global.b32 %r2"
     )
-    with pytest.raises(CheckError, match="lanes 0 arrive .* instead, but the instruction is for whole warps"):
+    with pytest.raises(CheckError, match=r"lanes 0 arrive .* instead, but the instruction is for whole warps"):
         run_told(elsewhere, RIGHT, schedule=schedule)
 
 

@@ -58,6 +58,7 @@ class BarrierUse(Check):
         self._waited = {operand.value if isinstance(operand, Immediate) else None for operand in waits}
 
     def batch_begins(self, batch: Batch) -> None:
+        del batch
         self._parted: dict[int, _Parted] = {}
 
     def barrier_arrived(self, batch: Batch, instruction: Instruction, lanes: Lanes, barrier: Array) -> None:
@@ -94,7 +95,7 @@ class BarrierUse(Check):
                 self._report(batch, parted, "are elsewhere when it completes")
 
     def _beyond(self, batch: Batch, instruction: Instruction) -> Array:
-        """Return the lanes that are about to run later code, other than to poll or end: they cannot be meant to come."""
+        """Return the lanes that are about to run later code, other than to poll or end: they will not come."""
         assert isinstance(batch, RunningBatch)
         flow, scheduler = flow_of(batch.kernel), batch.scheduler
         own = flow.block_at[instruction.index]
