@@ -37,6 +37,7 @@ WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
         ("GEMMULE_EXECUTOR='x' and my_out_dtype=3", "GEMMULE_EXECUTOR='x' and my_out_dtype=3"),
         ("runs/beta=3/a.npy and out_dtype.npy", "runs/beta=3/a.npy and out_dtype.npy"),
         ("give c=..., or leave", "give --c, or leave"),
+        ("output='C.npy' exists", "--output C.npy exists"),
         ("the memory of the device", "the memory of the device"),
     ],
 )
