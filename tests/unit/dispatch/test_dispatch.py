@@ -26,7 +26,7 @@ from gemmule.dispatch.registry import EVERY_KERNEL, LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.lab.products import gemm_problem, own_product
-from gemmule.lab.transposes import problem_for
+from gemmule.lab.transposes import problem_for, transpose_of
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -181,7 +181,7 @@ def _taken(spec):
     """Return a problem that a kernel takes in its default config."""
     if spec.operation == "transpose":
         sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1), (255, 257, 1), (3, 4096, 4), (77, 3001, 1))
-        problems = [problem_for(spec, spec.default, HOPPER, m, n, itemsize) for m, n, itemsize in sizes]
+        problems = [problem_for(spec, spec.default, HOPPER, transpose_of(*size)) for size in sizes]
         # The first two axes of three change places, and rows stay whole.
         shape = (64, 48, 32)
         problems.append(transpose_problem(shape, (32, 64 * 32, 1), compact_strides(shape), 4))

@@ -18,7 +18,7 @@ from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose
 
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
-from ..transposes import itemsize_of, problem_for
+from ..transposes import itemsize_of, problem_for, transpose_of
 
 _HALF = "it computes half of a result, and its counts are not in proportion to tiles"
 _PERMUTATION = (
@@ -127,7 +127,7 @@ def problem_of(
             )
         m, n = _sides(shape, "M,N", spec.name)
         sizes = (itemsize_of(dtype),) if dtype is not None else _ITEMSIZES
-        every = [problem_for(spec, config, arch, m, n, size) for size in sizes]
+        every = [problem_for(spec, config, arch, transpose_of(m, n, size)) for size in sizes]
         found = next((one for one in every if spec.why_not(one, arch, config) is None), every[0])
         return dataclasses.replace(found, in_place=True) if spec.in_place else found
     m, n, k = _sides(shape, "M,N,K", spec.name)
