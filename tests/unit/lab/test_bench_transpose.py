@@ -273,7 +273,9 @@ def test_random_bits_depend_on_the_seed_only(monkeypatch):
 def test_plots_and_tables_of_records():
     device = Device(SECONDS)
     records = [{"record": "experiment", "gpu": "NVIDIA H100 80GB HBM3"}]
-    records += measured(device, "transpose_tiled", "t04_naive_col", sizes=[(64, 64), (128, 128), (256, 256), (2, 32, 32)])
+    records += measured(
+        device, "transpose_tiled", "t04_naive_col", sizes=[(64, 64), (128, 128), (256, 256), (2, 32, 32)]
+    )
     configs = SPECS["t04_naive_col"].configs
     plan = BenchPlan(
         (transpose_of(64, 64, 4),), tuple(Choice(SPECS["t04_naive_col"], c) for c in configs), seconds=0.01
