@@ -22,6 +22,7 @@ from gemmule.core.layout import StridedMatrix, compact_strides, contiguous
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, contiguous_gemm, split_batch
 from gemmule.core.row_major import MAX_GRID
+from gemmule.dispatch.choices.candidates import supported_name
 from gemmule.dispatch.registry import EVERY_KERNEL, LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
@@ -127,6 +128,11 @@ def test_large_matrices_whose_batch_does_not_merge_have_a_launch_each(side, name
     spread = dataclasses.replace(matrix, batch_strides=(40 * side * side, side * side))
     problem = GemmProblem(side, side, side, (17, 17), spread, spread, None, matrix)
     assert choose(problem, HOPPER, multiprocessors=132).spec.name == name
+
+
+def test_a_kernel_is_supported_up_to_the_most_launches():
+    found = [supported_name("simt_gemm", _spread_batch(first), HOPPER, _kernels()) for first in (16, 17)]
+    assert found == ["simt_gemm", None]
 
 
 def test_a_product_of_too_many_launches_says_so():
