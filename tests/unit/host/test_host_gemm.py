@@ -108,13 +108,13 @@ def test_many_blocks_give_what_one_gives(rng, dtype, size, monkeypatch):
     """Blocks of a few elements instead of millions; small integers, so that every order of adding is exact."""
     shrink_blocks(monkeypatch, K_STEP=16, PANEL=512, SLAB=64, _FEWEST_ROWS=3, _MOST_COLUMNS=20, _LOOKUP=100, PIECE=37)
     m, n, k = size
-    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((3, m, k), (1, k, n)))
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((2, 1, m, k), (3, k, n)))
     expected = a.astype("i8") @ b.astype("i8")
     for out_dtype, alpha, beta in itertools.product(
         ("f", "d") if dtype in "efd" else ("i4", "i8", "d"), (1, 3), (0, 2)
     ):
         for view in (slice(None), slice(None, None, -1)):
-            out = poisoned((3, m, n), np.dtype(out_dtype))[:, view]
+            out = poisoned((2, 3, m, n), np.dtype(out_dtype))[..., view, :]
             out[...] = 5 if beta else out
             gemm(a, b, out, alpha=alpha, beta=beta, c=out)
             np.testing.assert_array_equal(out, alpha * expected + 5 * beta)
