@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
+from gemmule.host.arithmetic import choose_arithmetic
 from gemmule.host.gemm import checked_gemm, gemm
+from gemmule.host.product import needs_no_copy
 from support.gemm_arrays import (
     BFLOAT16,
     DTYPES,
@@ -65,6 +67,13 @@ def test_mixed_layouts(rng, layouts):
     a, b, out = (laid_out(x, layout) for x, layout in zip((a, b, poisoned((2, 9, 10), a.dtype)), layouts, strict=True))
     gemm(a, b, out)
     assert_close(out, a, b)
+
+
+@pytest.mark.parametrize("skipped", ["", "a", "b"])
+def test_an_operand_that_blas_cannot_read_is_copied(skipped):
+    """NumPy would copy all of it, beyond the memory that was promised."""
+    a, b = (np.ones((8, 12))[:, :: 2 if name == skipped else 1] for name in "ab")
+    assert needs_no_copy(a, b, choose_arithmetic(a.dtype, b.dtype, a.dtype)) == (not skipped)
 
 
 def test_zero_strides(rng):
