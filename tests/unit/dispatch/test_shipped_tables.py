@@ -23,7 +23,7 @@ SPECS = {spec.name: spec for spec in REGISTRY}
 
 
 def test_each_table_in_the_package_is_read():
-    assert TABLES == sorted(Path(tuned_table.__file__).parent.rglob("*.json"))
+    assert sorted(Path(tuned_table.__file__).parent.rglob("*.json")) == TABLES
     assert {table.stem for table in TABLES} == {"h100-sxm-80-gb", "h200-sxm-141-gb"}
 
 
