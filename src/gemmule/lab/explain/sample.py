@@ -182,14 +182,12 @@ def tile_of(spec: KernelSpec, config: Config, problem: Problem) -> tuple[int | N
 
 
 def _tiles(spec: KernelSpec, config: Config, problem: Problem) -> tuple[_Tile | None, ...]:
-    whole, matrices, has_k = extents(problem), len(problem.batch), isinstance(problem, GemmProblem)
+    whole, has_k = extents(problem), isinstance(problem, GemmProblem)
     square = isinstance(problem, TransposeProblem) and problem.in_place
 
     def ctas_along(axis: int) -> Callable[[int], int]:
         def ctas(extent: int) -> int:
-            # How many matrices a CTA takes may depend on their extents.
-            rest = whole if axis < matrices else (1,) * len(whole)
-            sides = tuple(extent if square or axis == other else rest[other] for other in range(len(whole)))
+            sides = tuple(extent if square or axis == other else 1 for other in range(len(whole)))
             return math.prod(spec.launch(resized(problem, sides), config).grid)
 
         return ctas
