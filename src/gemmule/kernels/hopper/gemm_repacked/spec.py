@@ -159,8 +159,6 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for one in _to_pack(problem):
         if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not():
             return reason
-        if problem.batch and one.matrices < problem.batch[0] and not (gathered or _by_fma(problem)):
-            return f"{one.operand.upper()} is one matrix for all of the batch, which TMA cannot load again"
     # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones; bytes at any
     # address it copies slowly.
     by_mma = gathered or problem.a.dtype.itemsize == 1
