@@ -164,7 +164,7 @@ class TransposedOperands:
         """Say why no config prepares a problem of at most one batch dimension, or None where that depends on it."""
         if not are_alike(problem):
             return "the two B of the gated activation have different strides"
-        if not (transposed := self.transposed(problem)):
+        if not self.transposed(problem):
             return f"A and B are {'K' if self._k_major else 'MN'}-major"
         for copy in self.packed(problem):
             if reason := copy.why_not():
