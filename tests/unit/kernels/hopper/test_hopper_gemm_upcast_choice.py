@@ -169,7 +169,7 @@ def test_products_by_mma_sync_take_the_time_that_it_predicts():
         contiguous(FLOAT8_E4M3, 512, 4096),
         contiguous(FLOAT8_E4M3, 4096, 511),
         None,
-        contiguous(FLOAT32, 512, 511),
+        contiguous(FLOAT8_E4M3, 512, 511),
     )
     problem = GemmProblem(512, 511, 4096, (), *operands)
     then = SPEC.next_kernel(problem, SPEC.default)
