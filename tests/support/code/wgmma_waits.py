@@ -39,7 +39,7 @@ def early(ptx):
     return found
 
 
-#: The last 12 bits of instructions of 128 that wait or arrive, told apart by a bit, and of those that multiply, of which
+#: The last 12 bits of instructions of 128 that wait or arrive, told apart by a bit, and of those that multiply, where
 #: a bit says that A is in registers.
 _WARPGROUP, _DEPBAR_BIT, _PRODUCTS, _FROM_REGISTERS = 0x9C5, 47, range(0x9F0, 0x9F4), 0x400
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT32, Precision
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, Precision
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
