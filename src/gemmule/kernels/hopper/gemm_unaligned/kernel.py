@@ -46,6 +46,8 @@ from .config import PAD, UnalignedGemmConfig
 
 #: Named barriers: 1 and 2 for the warpgroups' order in ping-pong, 3 and 4 of their reduce-scatters.
 _REDUCE_BARRIER_ID = 3
+#: Pairs of elements whose inputs of a fused epilogue are loaded together.
+_LOADED = 8
 
 
 class Warpgroup(NamedTuple):
@@ -234,6 +236,9 @@ class HopperGemmUnaligned:
                 out.store(values.load().to(self.out))
                 for w in cutlass.range_constexpr(words):
                     smem_words[w][0] = out_words[w]
+                if cutlass.const_expr(self.fused is not None and n % _LOADED == _LOADED - 1):
+                    # No inputs of later elements are loaded before this, into registers that there are not.
+                    cute.arch.sync_warp()
 
     def values(self, pair: Any, addend: Any, scale: Any, at: Any, mD: Any) -> Any:
         """Return a pair's values in registers, of accumulators and elements of C."""
