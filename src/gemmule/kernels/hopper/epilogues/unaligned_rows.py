@@ -264,7 +264,7 @@ def _vector_before(mX: cute.Tensor, row, e, cols):
 
 @cute.jit
 def _read_ends(mX: cute.Tensor, origin, staged: cute.Pointer, stride: cutlass.Constexpr[int], inside, mD: cute.Tensor):
-    """Read, by a warp, elements of vectors that are not inside with the next: of each row the first and the last two."""
+    """Read, by a warp, elements of vectors that are not inside with the next: each row's first and last two."""
     width, together = cutlass.const_expr(mX.element_type.width), 4
     per_vector, bits = cutlass.const_expr(_VECTOR * 8 // width), Uint16 if cutlass.const_expr(width == 16) else Uint32
     lane, cols = cute.arch.thread_idx()[0] % 32, inside[1]
