@@ -27,6 +27,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction
+from gemmule.kernels.hopper.epilogues.fused_fragments import FragmentFusion
 from gemmule.kernels.hopper.epilogues.unaligned_rows import (
     read_rows,
     words_before,
@@ -36,18 +37,18 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, THREADS
+from gemmule.kernels.parts.epilogue import pair_operations
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
-from gemmule.kernels.parts.vector_epilogue import VectorEpilogue
 from gemmule.kernels.parts.words import words_at
 
 from .config import PAD, UnalignedGemmConfig
 
 #: Named barriers: 1 and 2 for the warpgroups' order in ping-pong, 3 and 4 of their reduce-scatters.
 _REDUCE_BARRIER_ID = 3
-#: Pairs of elements whose inputs of a fused epilogue are loaded together.
-_LOADED = 8
+#: Columns whose inputs of a fused epilogue are loaded together.
+_FUSED_COLUMNS = 32
 
 
 class Warpgroup(NamedTuple):
@@ -64,7 +65,7 @@ class HopperGemmUnaligned:
     def __init__(self, config: UnalignedGemmConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
         self.out = cute_type(types["d"]) if "d" in types else self.element
-        self.fused: Any = VectorEpilogue(types) if "epilogue" in types else None
+        self.fused: Any = FragmentFusion(types) if "epilogue" in types else None
         # TMA rounds float32 to TF32.
         operand = cutlass.TFloat32 if types["element"] == "float32" else self.element
         self.reads_c = types["adds"] == "yes"
@@ -176,12 +177,10 @@ class HopperGemmUnaligned:
                 accumulators = self.reduction.reduce(accumulators, own.reduce_buffer, reduce_phase, barrier, has_next)
                 reduce_phase = reduce_phase ^ 1
                 n0 = n0 + self.scheduler.cta_k_in_cluster() * self.columns
-            self.write(matrices, (m0, n0), own.rows, accumulators, warpgroup_idx, self.scalars(scale, batch))
-
-    def scalars(self, given: Any, batch: Any) -> tuple[Any, ...]:
-        """Return alpha and beta, and the inputs of a fused epilogue for one matrix of the batch."""
-        scale, extras = given
-        return tuple(scale) if self.fused is None else (*scale, self.fused.of_batch(extras, batch))
+            (alpha, beta), extras = scale
+            # Of a fused epilogue, its inputs and the matrix of the batch, too.
+            scalars = (alpha, beta) if cutlass.const_expr(self.fused is None) else (alpha, beta, extras, batch)
+            self.write(matrices, (m0, n0), own.rows, accumulators, warpgroup_idx, scalars)
 
     @cute.jit
     def write(self, matrices, origin, rows, accumulators, warpgroup_idx, scale):
@@ -219,39 +218,53 @@ class HopperGemmUnaligned:
         mD, m, n0 = at
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % 32
-        for half in cutlass.range_constexpr(2):
-            words = cutlass.const_expr(self.out.width // 16)
-            row = own + ((lane // 4 + 8 * half) * self.row_words + starts[half] + lane % 4 * words)
-            for n in cutlass.range_constexpr(self.columns // 8):
-                smem_words = [words_at(row + (4 * words * n + w), 1) for w in range(words)]
-                pair = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)
-                for v in cutlass.range_constexpr(2):
-                    pair[v] = accumulators[mma_tile * self.columns // 2 + 4 * n + 2 * half + v]
-                out = cute.make_rmem_tensor(cute.make_layout(2), self.out)
-                out_words = cute.recast_tensor(out, Uint32)
-                if cutlass.const_expr(self.reads_c):
+        words = cutlass.const_expr(self.out.width // 16)
+        width = cutlass.const_expr(self.columns if self.fused is None else _FUSED_COLUMNS)
+        for first in cutlass.range_constexpr(0, self.columns, width):
+            blocks = cutlass.const_expr(min(width, self.columns - first) // 8)
+            inputs = None
+            if cutlass.const_expr(self.fused is not None):
+                # No inputs of later columns are loaded before this, into registers that there are not.
+                cute.arch.sync_warp()
+                col = _again(n0 + first, mma_tile)
+                inputs = self.fused.load(scale[2], mD, m, col, scale[3], 8 * blocks)
+            for half in cutlass.range_constexpr(2):
+                row = own + ((lane // 4 + 8 * half) * self.row_words + starts[half] + lane % 4 * words)
+                for block in cutlass.range_constexpr(blocks):
+                    n = cutlass.const_expr(first // 8 + block)
+                    smem_words = [words_at(row + (4 * words * n + w), 1) for w in range(words)]
+                    pair = [accumulators[mma_tile * self.columns // 2 + 4 * n + 2 * half + v] for v in range(2)]
+                    out = cute.make_rmem_tensor(cute.make_layout(2), self.out)
+                    out_words = cute.recast_tensor(out, Uint32)
+                    if cutlass.const_expr(self.reads_c):
+                        for w in cutlass.range_constexpr(words):
+                            out_words[w] = smem_words[w][0]
+                    values = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)
+                    found = self.values(pair, out, scale, inputs, 4 * block + 2 * half)
+                    for v in cutlass.range_constexpr(2):
+                        values[v] = found[v]
+                    out.store(values.load().to(self.out))
                     for w in cutlass.range_constexpr(words):
-                        out_words[w] = smem_words[w][0]
-                values = self.values(pair, out, scale, (m + lane // 4 + 8 * half, n0 + lane % 4 * 2 + 8 * n), mD)
-                out.store(values.load().to(self.out))
-                for w in cutlass.range_constexpr(words):
-                    smem_words[w][0] = out_words[w]
-                if cutlass.const_expr(self.fused is not None and n % _LOADED == _LOADED - 1):
-                    # No inputs of later elements are loaded before this, into registers that there are not.
-                    cute.arch.sync_warp()
+                        smem_words[w][0] = out_words[w]
 
-    def values(self, pair: Any, addend: Any, scale: Any, at: Any, mD: Any) -> Any:
-        """Return a pair's values in registers, of accumulators and elements of C."""
+    def values(self, pair: Any, addends: Any, scale: Any, inputs: Any, number: int) -> Any:
+        """Return two values, of accumulators and elements of C; `number` is that of the first among `inputs`."""
         alpha, beta = scale[:2]
-        if self.fused is not None:
-            if not self.reads_c:
-                addend.fill(self.out(0))
-            return self.fused.values(pair, None, addend, scale[2], at, mD, alpha, beta)
-        for v in range(2):
-            pair[v] = pair[v] * alpha
-            if self.reads_c:
-                pair[v] = pair[v] + beta * addend[v].to(cutlass.Float32)
-        return pair
+        acc = tuple(one * alpha for one in pair)
+        c = tuple(addends[v].to(cutlass.Float32) for v in range(2)) if self.reads_c else (None, None)
+        if self.reads_c and not (self.fused is not None and self.fused.expression.names_c):
+            acc = tuple(acc[v] + beta * c[v] for v in range(2))
+        if self.fused is None:
+            return acc
+        products = tuple((acc[v], None, c[v]) for v in range(2))
+        return self.fused.pair(products, inputs, scale[2], number, pair_operations(self.out))
+
+
+def _again(col: Any, turn: int) -> Any:
+    """Return a column that is unlike those of other turns to the compiler, which else holds the addresses of all."""
+    return Int32(
+        cute.arch.inline_ptx(f"mov.b32 {{$w0}}, {{$r0}}; // {turn}", write_only_types=[Int32], read_only_args=[col])
+    )
 
 
 def buildable(config: UnalignedGemmConfig, types: dict[str, str]) -> Buildable:
