@@ -53,7 +53,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: UnalignedGemmConfig) -> st
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     if types.a == FLOAT32 and types.precision is not Precision.TF32:
         return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
-    if types.d in DTYPES and (types.c is None or types.c == types.d):
+    if types.a != FLOAT32 and types.d in DTYPES and (types.c is None or types.c == types.d):
         types = types._replace(c=None, d=types.a)
     return refuse_types(DTYPES, types, arch)
 
@@ -208,13 +208,14 @@ def _shared(ctas: int) -> float:
     return (1 + _MULTICAST * (ctas - 1)) / ctas
 
 
-#: Share of the predicted time that `mma_sync_small` must take less than: assumed.
-_MARGIN = 0.9
+#: Shares of the predicted time that `mma_sync_small` must take less than, and CTAs of mma.sync with tiles of their own,
+#: as in batches of small matrices: assumed.
+_MARGIN, _MUCH_FASTER = 0.9, 0.7
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that splits K, or that of small products, where that pays."""
-    if is_faster(problem, cost, gpu, split=True):
+    if is_faster(problem, cost, gpu, split=True) or is_faster(problem, cost * _MUCH_FASTER, gpu):
         return MMA_SYNC.name
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
 
