@@ -149,10 +149,14 @@ def test_one_matrix_for_all_of_a_batch_is_copied_once():
     assert SPEC.launch(problem, SPEC.default).grid[2] == 1
 
 
-def test_emulated_precisions_keep_their_kernels():
-    problem = contiguous_gemm(256, 256, 256, ("float64",) * 3, precision=Precision.OZAKI_15)
-    strided = dataclasses.replace(problem, a=StridedMatrix(problem.a.dtype, 256, 256, 512, 2))
-    assert "kernels of its own" in SPEC.why_not(strided, HOPPER, SPEC.default)
+def test_strided_operands_with_an_emulated_precision_are_copied_for_native_kernels():
+    for precision in (Precision.OZAKI_15, Precision.OZAKI):
+        problem = contiguous_gemm(2000, 2000, 2000, ("float64",) * 3, precision=precision)
+        assert "nothing is to be copied" in SPEC.why_not(problem, HOPPER, SPEC.default)
+        strided = dataclasses.replace(problem, a=StridedMatrix(problem.a.dtype, 2000, 2000, 4000, 2))
+        choice = choose(strided, HOPPER, multiprocessors=132)
+        assert choice.spec is SPEC
+        assert choice.next_kernel(strided).spec.name == "float64_gemm"
 
 
 def test_the_cheapest_config_multiplies():
