@@ -20,6 +20,8 @@ from .repack_config import PAIR, RepackConfig
 REPACKED_BYTES = 128
 #: Bytes that memory reads at once.
 _SECTOR = 32
+#: CTAs of the other operands that have nothing to copy, at most, for each that copies lines across matrices.
+_IDLE = 8
 _MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
 
 
@@ -107,10 +109,10 @@ def in_order(copies: Sequence[OperandCopy]) -> tuple[OperandCopy, ...]:
         nearest = one.matrices > 1 and abs(one.strides[1]) < min(abs(one.step), abs(one.strides[0]))
         return nearest and one.lines <= _MAX_BATCH
 
-    # CTAs of the other operands that have nothing to copy are no more than those that have.
     others = sum(one.lines * one.vectors for one in copies if not is_across(one))
     return tuple(
-        one.across_matrices() if is_across(one) and others <= one.vectors * one.matrices else one for one in copies
+        one.across_matrices() if is_across(one) and others <= _IDLE * one.vectors * one.matrices else one
+        for one in copies
     )
 
 
