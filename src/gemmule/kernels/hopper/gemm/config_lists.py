@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .config import HopperGemmConfig
+from .width_configs import FOR_WIDTHS
 
 #: Configs whose epilogue tiles are all in shared memory at once, since K has no more k-tiles than they have stages: for
 #: products of 16 bits with C or a function.
@@ -392,6 +393,7 @@ CONFIGS = (
     *FOR_H200,
     *FOR_MN_MAJOR_A,
     *FOR_THREE_CONSUMERS,
+    *FOR_WIDTHS,
     *FOR_LONG_K,
     *FOR_SHORT_K,
     *FOR_FLOAT8,
