@@ -18,6 +18,8 @@ _LAUNCH, _MULTIPLY, _MORE_COLUMNS = 2.257, 0.219, 3.58
 _LOAD_A, _LOAD_B, _MULTICAST = (0.304, 0.277), 0.297, 0.901
 #: The next tile; writing 128 x 128 of it, by one warpgroup, and the share of it that two take.
 _NEXT, _WRITE, _SHARED = 0.56, 1.682, 0.831
+#: The start of a cluster that splits K; exchanging partial sums, and 64 x 64 of them: as of hopper_gemm_unaligned.
+_CLUSTER, _EXCHANGE, _SUMS = 0.136, 0.139, 0.851
 #: Reading C, a share of what writing D takes.
 _READ_C = 4.0
 #: Bytes of a result that are written in one.
@@ -45,8 +47,12 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedAConfig], gpu: GpuRat
         load_b = _LOAD_B * one.tile_n / 256 * _shared(one.cluster_m)
         multiply = gpu.multiply * _MULTIPLY * one.tile_m * (one.tile_n + _MORE_COLUMNS) / 2**14
         k_tile = (multiply**_OVERLAP + (gpu.load * (load_a + load_b)) ** _OVERLAP) ** (1 / _OVERLAP)
-        products, share = k_tile * k_tiles, one.tile_elements / 2**14
-        write = gpu.load * share * (_WRITE + (_READ_C if problem.c is not None else 0))
+        # Of a K-major operand a part of K has one more, for what is carried.
+        carried = k_major and one.cluster_k > 1
+        products, share = k_tile * (-(-k_tiles // one.cluster_k) + carried), one.tile_elements / 2**14
+        if one.cluster_k > 1:
+            products += gpu.load * (_CLUSTER + _EXCHANGE + _SUMS * 4 * share * (1 - 1 / one.cluster_k))
+        write = gpu.load * share / one.cluster_k * (_WRITE + (_READ_C if problem.c is not None else 0))
         waves, following = -(-tiles // clusters), gpu.load * _NEXT
         if one.pingpong:
             tile = (products**_OVERLAP + ((products + write + following) / 2) ** _OVERLAP) ** (1 / _OVERLAP)

@@ -25,6 +25,7 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.hopper.epilogues.cluster_reduction import ReduceBuffer
 from gemmule.kernels.hopper.epilogues.transposed_rows import TransposedRows, transposed
 from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES
 from gemmule.kernels.hopper.gemm_unaligned.kernel import HopperGemmUnaligned
@@ -37,6 +38,7 @@ from gemmule.kernels.hopper.mainloops.line_classes import (
     first_row,
 )
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M
+from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
 from .config import UnalignedAConfig
@@ -58,11 +60,24 @@ class HopperGemmUnalignedA(HopperGemmUnaligned):
         self.transposed_rows: Any = None
         if config.swap_ab:
             self.transposed_rows = TransposedRows(
-                self.element, self.tile_m, self.tile_n, self.warpgroups_per_tile, _ROWS_BARRIER_ID, self.reads_c
+                self.element, self.tile_m, self.columns, self.warpgroups_per_tile, _ROWS_BARRIER_ID, self.reads_c
             )
             self.staged_words = self.transposed_rows.words * CONSUMERS // self.warpgroups_per_tile
         mainloop = KMajorClassMainloop if given.k_major[0] else MnMajorClassMainloop
         self.mainloop = mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
+        self.reduces_in_stages = config.cluster_k > 1
+        # The part of K before this CTA's has what is carried to its first k-tile.
+        self.mainloop.starts_carried = self.reduces_in_stages and given.k_major[0]
+
+    def reduce_buffer(self, smem: Any, smem_ab: Any, barriers: Any) -> Any:
+        """Return where partial sums are received: in the stages."""
+        del smem
+        return ReduceBuffer(self.operands.begin(smem_ab), *barriers) if self.reduces_in_stages else None
+
+    def k_range(self, operands: Any) -> Any:
+        """Return the k-tiles that this CTA loads: of a K-major A also the one before its part, for what is carried."""
+        start, count = super().k_range(operands)
+        return KTileRange(start - 1, count + 1) if self.mainloop.starts_carried else KTileRange(start, count)
 
     def make_tiled_mma(self) -> cute.TiledMma:
         """Return the instruction, for the warpgroups that share a tile."""

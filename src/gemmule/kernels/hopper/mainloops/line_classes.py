@@ -165,6 +165,11 @@ class ClassOperands(OperandStages):
         a = smem.allocate_tensor(self.elements[0], cute.make_layout(shape, stride=strides), 128)
         return ClassStages(a, shift), b
 
+    def begin(self, stages: tuple[Any, Any]) -> Any:
+        """Return where the stages of both operands begin."""
+        a, b = stages
+        return a.smem.iterator if self.k_major[0] else b.iterator
+
     def load_a(self, a: Any, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0) -> Any:
         """Return this CTA's loads of A's k-tiles: with multicast its share of the classes, to all that share them."""
         del index
@@ -272,9 +277,21 @@ class KMajorClassMainloop(ClassMainloop):
     @cute.jit
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
         """Multiply k-tiles as `RegisterOperandMainloop.multiply` does, the first one without any beyond it."""
-        for words in fragments.starts:
-            words.carried.fill(Uint32(0))
+        for lane in fragments.starts:
+            lane.carried.fill(Uint32(0))
         return super().multiply(fragments, barriers, state, num_k_tiles, warpgroup_idx, release)
+
+    def read_carried(self, starts: tuple[Any, ...], stage: Any) -> None:
+        """Read what the first chunk of a k-tile has of the last pairs of the one before."""
+        for lane in starts:
+            self.carry(lane, stage)
+
+    @cute.jit
+    def carry(self, lane, stage):
+        """Read what a wgmma tile's rows have there."""
+        first = lane.line + stage + lane.group * _CHUNK
+        for half in cutlass.range_constexpr(2):
+            lane.carried[half] = carried_from(first, lane, cutlass.const_expr(half * 8 * K_BYTES))
 
     @cute.jit
     def fill(self, fragment: cute.Tensor, starts, stage, part: cutlass.Constexpr[int]):
@@ -293,9 +310,7 @@ class KMajorClassMainloop(ClassMainloop):
                     else:
                         words[word] = last_pair_at(*places, lane, lane.carried[word % 2], offset)
             if cutlass.const_expr(part == 0):
-                first = lane.line + stage + lane.group * _CHUNK
-                for half in cutlass.range_constexpr(2):
-                    lane.carried[half] = carried_from(first, lane, cutlass.const_expr(half * 8 * K_BYTES))
+                self.carry(lane, stage)
 
 
 class LaneWords(NamedTuple):

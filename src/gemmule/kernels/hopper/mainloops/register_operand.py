@@ -47,6 +47,8 @@ class RegisterOperandMainloop(Mainloop):
     order: tuple[int, ...] = (0, 1)
     # Every warp reads A by itself.
     releasing = 32
+    #: Whether of the first k-tile only what the next one needs of it is read.
+    starts_carried = False
 
     def fragments(
         self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
@@ -71,6 +73,10 @@ class RegisterOperandMainloop(Mainloop):
         mma, a, b, accumulators, starts = fragments
         self.order_barrier_wait(warpgroup_idx)
         release_stage = state.stage
+        if cutlass.const_expr(self.starts_carried):
+            cute.arch.mbarrier_wait(barriers.full + release_stage, state.phase)
+            self.read_carried(starts, release_stage * self.tile_bytes)
+            state, num_k_tiles = self.advance(state), num_k_tiles - 1
         for k in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
@@ -86,7 +92,9 @@ class RegisterOperandMainloop(Mainloop):
                     # All of the k-tile before this one but its last products is complete.
                     warpgroup.wait_group(1)
                     cute.arch.sync_warp()
-                    if k > 0:
+                    if cutlass.const_expr(self.starts_carried):
+                        release(barriers.empty, release_stage)
+                    elif k > 0:
                         release(barriers.empty, release_stage)
             release_stage = stage
             state = self.advance(state)
@@ -95,6 +103,10 @@ class RegisterOperandMainloop(Mainloop):
         cute.arch.sync_warp()
         release(barriers.empty, release_stage)
         return state
+
+    def read_carried(self, starts: tuple[Any, ...], stage: Any) -> None:
+        """Read what is carried from a k-tile, where something is."""
+        raise NotImplementedError
 
     @cute.jit
     def fill(self, fragment: cute.Tensor, starts, stage, part: cutlass.Constexpr[int]):
