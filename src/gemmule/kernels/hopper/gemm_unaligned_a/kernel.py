@@ -65,14 +65,14 @@ class HopperGemmUnalignedA(HopperGemmUnaligned):
             self.staged_words = self.transposed_rows.words * CONSUMERS // self.warpgroups_per_tile
         mainloop = KMajorClassMainloop if given.k_major[0] else MnMajorClassMainloop
         self.mainloop = mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
-        self.reduces_in_stages = config.cluster_k > 1
+        self.one_tile = config.cluster_k > 1
         # The part of K before this CTA's has what is carried to its first k-tile.
-        self.mainloop.starts_carried = self.reduces_in_stages and given.k_major[0]
+        self.mainloop.starts_carried = self.one_tile and given.k_major[0]
 
     def reduce_buffer(self, smem: Any, smem_ab: Any, barriers: Any) -> Any:
         """Return where partial sums are received: in the stages."""
         del smem
-        return ReduceBuffer(self.operands.begin(smem_ab), *barriers) if self.reduces_in_stages else None
+        return ReduceBuffer(self.operands.begin(smem_ab), *barriers) if self.one_tile else None
 
     def k_range(self, operands: Any) -> Any:
         """Return the k-tiles that this CTA loads: of a K-major A also the one before its part, for what is carried."""

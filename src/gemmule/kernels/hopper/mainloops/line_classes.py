@@ -20,6 +20,8 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.pdl import overlap_predecessor
+from gemmule.kernels.parts.schedulers.persistent import KTileRange
 
 from .operands import OperandStages, TmaTensor, partitioned
 from .register_operand import RegisterFragments, RegisterOperandMainloop
@@ -213,6 +215,25 @@ class ClassMainloop(RegisterOperandMainloop):
     def starts(self, stages: Any, warpgroup_idx: Any, mma_tiles: int, tile_m: int) -> Any:
         """Return where this lane's elements of the first stage are, for each wgmma tile."""
         raise NotImplementedError
+
+
+    @cute.jit
+    def load_ahead(self, loads, batch, barriers, state, k_range):
+        """Issue the loads of a CTA's first k-tiles as `load` does, A's before the wait for the predecessor grid.
+
+        That one has written B only. The parameters are those of `load`.
+        """
+        ((load_a, i), (load_b, j)), (start, num_k_tiles) = loads, k_range
+        ahead = cutlass.min(num_k_tiles, self.num_stages)
+        for k in cutlass.range(ahead):
+            with cute.arch.elect_one():
+                cute.arch.mbarrier_arrive_and_expect_tx(barriers.full + k, self.stage_bytes)
+            load_a.issue((i, start + k, *batch), k, barriers.full)
+        overlap_predecessor()
+        for k in cutlass.range(ahead):
+            load_b.issue((j, start + k, *batch), k, barriers.full)
+            state = self.advance(state)
+        return self.load(loads, batch, barriers, state, KTileRange(start + ahead, num_k_tiles - ahead))
 
 
 class MnMajorClassMainloop(ClassMainloop):
