@@ -103,31 +103,28 @@ class PackedLines:
         in_line = Uint32(index) - line * per_line
         stride_lines = Uint32(self.threads) // per_line
         stride_in_line = Uint32(self.threads) - stride_lines * per_line
-        ahead = cutlass.const_expr(self.vectors if self.vectors <= 4 else 2)
-        slots = cutlass.const_expr(min(self.vectors, ahead + 1))
-        loaded = cute.make_rmem_tensor(cute.make_layout((8, slots)), Uint32)
+        loaded = cute.make_rmem_tensor(cute.make_layout((8, self.vectors)), Uint32)
         vectors = []
-        for v in cutlass.range_constexpr(self.vectors + ahead):
-            if cutlass.const_expr(v < self.vectors):
-                i = Int32(in_line * self.per_vector)
-                offset = self.misalignment(gS, i, Int32(line))
-                present = index + v * self.threads < count
-                inside = self.is_inside(gS, i, Int32(line), offset)
-                vectors.append((i, Int32(line), offset, present, inside))
-                if present and inside:
-                    self.read(gS, i, Int32(line), offset, loaded[None, v % slots])
-                line, in_line = line + stride_lines, in_line + stride_in_line
-                if in_line >= per_line:
-                    line, in_line = line + 1, in_line - per_line
-            if cutlass.const_expr(v >= ahead):
-                i, vector_line, offset, present, inside = vectors[v - ahead]
-                if present:
-                    words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
-                    if inside:
-                        self.extract(loaded[None, (v - ahead) % slots], offset, words)
-                    else:
-                        self.read_elements(gS, i, vector_line, words)
-                    self.store(words, element_at(gD, i, vector_line))
+        for v in cutlass.range_constexpr(self.vectors):
+            i = Int32(in_line * self.per_vector)
+            offset = self.misalignment(gS, i, Int32(line))
+            present = index + v * self.threads < count
+            inside = self.is_inside(gS, i, Int32(line), offset)
+            vectors.append((i, Int32(line), offset, present, inside))
+            if present and inside:
+                self.read(gS, i, Int32(line), offset, loaded[None, v])
+            line, in_line = line + stride_lines, in_line + stride_in_line
+            if in_line >= per_line:
+                line, in_line = line + 1, in_line - per_line
+        for v in cutlass.range_constexpr(self.vectors):
+            i, vector_line, offset, present, inside = vectors[v]
+            if present:
+                words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+                if inside:
+                    self.extract(loaded[None, v], offset, words)
+                else:
+                    self.read_elements(gS, i, vector_line, words)
+                self.store(words, element_at(gD, i, vector_line))
 
     @cute.jit
     def store(self, words: cute.Tensor, target: cute.Pointer):

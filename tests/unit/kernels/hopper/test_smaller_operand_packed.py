@@ -105,9 +105,9 @@ def test_configs():
         PackingConfig(packs=3)
     with pytest.raises(ArgumentError, match="tile_m must be a multiple of 128"):
         UnalignedAConfig(tile_m=64)
-    with pytest.raises(ArgumentError, match="where cluster_k is more than 1, pingpong must be 0 and cluster_n 1"):
+    with pytest.raises(ArgumentError, match="where cluster_k is more than 1, pingpong must be 0, and cluster_m and cluster_n 1"):
         UnalignedAConfig(cluster_k=2)
-    with pytest.raises(ArgumentError, match="where cluster_k is more than 1, pingpong must be 0 and cluster_n 1"):
+    with pytest.raises(ArgumentError, match="where cluster_k is more than 1, pingpong must be 0, and cluster_m and cluster_n 1"):
         UnalignedAConfig(cluster_k=2, pingpong=0, cluster_n=2)
     with pytest.raises(ArgumentError, match="tile_n / cluster_k must be a multiple of 16"):
         UnalignedAConfig(tile_n=64, cluster_k=8, pingpong=0)

@@ -33,7 +33,6 @@ CLUSTERS = (
 SPLITS = (
     UnalignedAConfig(tile_n=64, stages=4, pingpong=0, cluster_k=4),
     UnalignedAConfig(tile_n=96, stages=3, pingpong=0, cluster_k=3),
-    UnalignedAConfig(tile_n=64, stages=4, pingpong=0, cluster_m=2, cluster_k=2),
 )
 
 

@@ -115,8 +115,11 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
-    if not REPACKED.is_refused(problem, HOPPER) and REPACKED.least_cost(problem, gpu) * _MARGIN < cost:
-        return REPACKED.name
+    if not REPACKED.is_refused(problem, HOPPER) and (found := REPACKED.cheapest(problem, HOPPER, gpu)) is not None:
+        # With the larger operand as it lies, too, where that is predicted to be as much faster.
+        config, repacked = found
+        if repacked < cost * (_MARGIN if config.packs == 1 else 1 / _MARGIN):
+            return REPACKED.name
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None

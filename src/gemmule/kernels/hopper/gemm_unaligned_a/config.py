@@ -30,8 +30,8 @@ class UnalignedAConfig(UnalignedGemmConfig):
     def _why_not_cluster(self) -> str | None:
         if self.tile_m % _ROWS:
             return f"tile_m must be a multiple of {_ROWS}"
-        if self.cluster_k > 1 and (self.pingpong or self.cluster_n > 1):
-            return "where cluster_k is more than 1, pingpong must be 0 and cluster_n 1"
+        if self.cluster_k > 1 and (self.pingpong or self.cluster_size > self.cluster_k):
+            return "where cluster_k is more than 1, pingpong must be 0, and cluster_m and cluster_n 1"
         if self.columns % (_ROWS // MMA_M * _COLUMNS):
             return f"tile_n / cluster_k must be a multiple of {_ROWS // MMA_M * _COLUMNS}"
         if self.cluster_k > 1 and self.tile_elements * 4 > (self.tile_m + self.tile_n) * K_BYTES * self.stages:

@@ -174,6 +174,13 @@ SPEC = KernelSpec(
             UnalignedAConfig(tile_n=64, stages=7, cluster_n=2),
             UnalignedAConfig(tile_n=192, stages=4, pingpong=0, cluster_n=2),
             UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_n=2),
+            # Clusters that split K, those that were fastest of 19.
+            UnalignedAConfig(tile_n=64, stages=8, pingpong=0, cluster_k=4),
+            UnalignedAConfig(tile_n=80, stages=7, pingpong=0, cluster_k=5),
+            UnalignedAConfig(tile_n=96, stages=7, pingpong=0, cluster_k=3),
+            *(UnalignedAConfig(stages=6, pingpong=0, cluster_k=k) for k in (2, 8)),
+            UnalignedAConfig(tile_n=144, stages=5, pingpong=0, cluster_k=3),
+            UnalignedAConfig(tile_n=192, stages=4, pingpong=0, cluster_k=2),
         )
     ),
     signatures=signatures,
