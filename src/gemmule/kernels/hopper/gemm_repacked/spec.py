@@ -216,9 +216,9 @@ _SETTLED, _UNSETTLED = 2.91e6, 8e6
 _HELD, _WRITTEN_BACK = 32e6, 2.4e6
 
 
-#: Products that leave the larger operand as it is and were timed: least extents, that of K the second, how many times as
-#: large as the other it is, and the most elements that it has.
-_TIMED = (200, 200, 6, math.inf), (64, 700, 3, 40e6)
+#: Products that leave the larger operand as it is and were timed: least and largest extent of the other one, least K, how
+#: many times as large it is, and the most elements that it has.
+_TIMED = (200, math.inf, 200, 6, math.inf), (64, 420, 700, 3, 40e6)
 #: Share of the time with both packed that these must be predicted to take less than; and how much longer permuting
 #: contiguous K takes.
 _SMALLER_MARGIN, _PERMUTING = 0.9, 1.715
@@ -275,8 +275,8 @@ def _smaller_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return the times of packing the smaller operand, by CTAs of few threads and of more, and of the product."""
     (shorter, longer), k = sorted((problem.m, problem.n)), problem.k
     if not any(
-        shorter >= extent and k >= least_k and longer >= times * shorter and longer * k <= most
-        for extent, least_k, times, most in _TIMED
+        least <= shorter <= largest and k >= least_k and longer >= times * shorter and longer * k <= most
+        for least, largest, least_k, times, most in _TIMED
     ):
         return [math.inf] * len(_BYTES)
     if smaller_operand.why_not_smaller(problem, HOPPER) is not None:

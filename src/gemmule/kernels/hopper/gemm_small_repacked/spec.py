@@ -116,9 +116,9 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
     if not REPACKED.is_refused(problem, HOPPER) and (found := REPACKED.cheapest(problem, HOPPER, gpu)) is not None:
-        # With the larger operand as it lies, too, where that is predicted to be as much faster.
+        # Its times with the larger operand as it lies are predicted as well as this one's.
         config, repacked = found
-        if repacked < cost * (_MARGIN if config.packs == 1 else 1 / _MARGIN):
+        if repacked < (cost if config.packs == 1 else cost / _MARGIN):
             return REPACKED.name
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
