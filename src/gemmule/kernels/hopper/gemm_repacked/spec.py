@@ -216,8 +216,8 @@ _SETTLED, _UNSETTLED = 2.91e6, 8e6
 _HELD, _WRITTEN_BACK = 32e6, 2.4e6
 
 
-#: Products that leave the larger operand as it is and were timed: least and largest extent of the other one, least K, how
-#: many times as large it is, and the most elements that it has.
+#: Products that leave the larger operand as it is and were timed: least and largest extent of the other one, least K,
+#: how many times as large it is, and the most elements that it has.
 _TIMED = (200, math.inf, 200, 6, math.inf), (64, 420, 700, 3, 40e6)
 #: Share of the time with both packed that these must be predicted to take less than; and how much longer permuting
 #: contiguous K takes.

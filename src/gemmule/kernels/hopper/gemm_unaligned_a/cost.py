@@ -53,9 +53,10 @@ def _split_us(problem: GemmProblem, one: UnalignedAConfig, gpu: GpuRates, rates:
     keeps_b = row_major == bool(one.swap_ab)
     kept, copy = (problem.b.transposed(), problem.a) if keeps_b else (problem.a, problem.b.transposed())
     k_major, whole = kept.has_contiguous_rows, copy.has_contiguous_rows or one.tile_n % MMA_M == 0
+    k_tiles, columns = -(-(problem.k + 7 * k_major) // TILE_K), -(-copy.rows // one.tile_n)
     # Of a K-major operand a part of K has one k-tile more, for what is carried.
-    k_tiles = -(-(-(-(problem.k + 7 * k_major) // TILE_K)) // one.cluster_k) + k_major
-    columns = -(-copy.rows // one.tile_n)
+    k_tiles = -(-k_tiles // one.cluster_k) + k_major
+    tiles = -(-kept.rows // one.tile_m) * columns
     clusters = max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1)
     load = rates.load_a + rates.load_b * one.tile_n / 256 * (1 if whole else rates.narrow)
     multiply = gpu.multiply * rates.multiply * (one.tile_n + _MORE_COLUMNS) / 128
@@ -64,7 +65,7 @@ def _split_us(problem: GemmProblem, one: UnalignedAConfig, gpu: GpuRates, rates:
     share, k = one.tile_n / 128, one.cluster_k
     write = rates.write * (1 if problem.c is None else 2) * share / k
     end = gpu.load * (rates.end + rates.exchange * 4 * share * (1 - 1 / k) + write)
-    body = -(-(-(-kept.rows // one.tile_m)) * columns // clusters) * (k_tiles * k_tile + end)
+    body = -(-tiles // clusters) * (k_tiles * k_tile + end)
     nbytes = kept.distinct_bytes(()) * columns * (rates.unaligned + min(one.tile_n, copy.rows) / 128)
     return gpu.launch * rates.launch + (body**_OVERLAP + (gpu.l2 * nbytes / rates.l2) ** _OVERLAP) ** (1 / _OVERLAP)
 

@@ -7,7 +7,8 @@ Idea
 Compared with hopper_gemm_unaligned
     A is in registers. K-major, its tile's rows are in the order of their classes, and each warp writes every 8th row of
     D; MN-major, the k of a k-tile are, also B's. With swap_ab B is that operand, and D's rows are put together from
-    columns in shared memory.
+    columns in shared memory. Where a cluster splits K, a CTA has one tile, receives partial sums where the stages were,
+    and loads A before the wait for the predecessor, which writes B.
 Data movement
     As of `hopper_gemm_unaligned`; of an MN-major A 272 bytes of each line instead of 256.
 Limits

@@ -92,9 +92,7 @@ class RegisterOperandMainloop(Mainloop):
                     # All of the k-tile before this one but its last products is complete.
                     warpgroup.wait_group(1)
                     cute.arch.sync_warp()
-                    if cutlass.const_expr(self.starts_carried):
-                        release(barriers.empty, release_stage)
-                    elif k > 0:
+                    if cutlass.const_expr(self.starts_carried) or k > 0:
                         release(barriers.empty, release_stage)
             release_stage = stage
             state = self.advance(state)
