@@ -13,6 +13,7 @@ from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm_line_classes.classes import why_not_classes
 from gemmule.kernels.hopper.gemm_line_classes.spec import DTYPES
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
+from gemmule.kernels.hopper.gemm_repacked.config import PackingConfig
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_repacked.spec import defers_to as repacked_defers_to
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
@@ -118,7 +119,8 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
     if not REPACKED.is_refused(problem, HOPPER) and (found := REPACKED.cheapest(problem, HOPPER, gpu)) is not None:
         # Its times with the larger operand as it lies are predicted as well as this one's.
         config, repacked = found
-        if repacked < (cost if config.packs == 1 else cost / _MARGIN):
+        one = isinstance(config, PackingConfig) and config.packs == 1
+        if repacked < (cost if one else cost / _MARGIN):
             return REPACKED.name
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name

@@ -67,7 +67,9 @@ def _split_us(problem: GemmProblem, one: UnalignedAConfig, gpu: GpuRates, rates:
     end = gpu.load * (rates.end + rates.exchange * 4 * share * (1 - 1 / k) + write)
     body = -(-tiles // clusters) * (k_tiles * k_tile + end)
     nbytes = kept.distinct_bytes(()) * columns * (rates.unaligned + min(one.tile_n, copy.rows) / 128)
-    return gpu.launch * rates.launch + (body**_OVERLAP + (gpu.l2 * nbytes / rates.l2) ** _OVERLAP) ** (1 / _OVERLAP)
+    read = gpu.l2 * nbytes / rates.l2
+    us: float = gpu.launch * rates.launch + (body**_OVERLAP + read**_OVERLAP) ** (1 / _OVERLAP)
+    return us
 
 
 def costs(problem: GemmProblem, configs: Sequence[UnalignedAConfig], gpu: GpuRates) -> list[float]:

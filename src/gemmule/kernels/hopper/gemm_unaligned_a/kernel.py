@@ -54,7 +54,7 @@ class HopperGemmUnalignedA(HopperGemmUnaligned):
     def __init__(self, config: UnalignedAConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         given = self.operands
-        self.operands = ClassOperands(
+        self.operands = self.class_operands = ClassOperands(
             given.cta_tile_mnk, given.elements, given.k_major, given.num_stages,
             multicast_size_a=given.multicast_size_a, multicast_size_b=given.multicast_size_b,
         )  # fmt: skip
@@ -68,17 +68,17 @@ class HopperGemmUnalignedA(HopperGemmUnaligned):
         self.mainloop = mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
         self.one_tile = config.cluster_k > 1
         # The part of K before this CTA's has what is carried to its first k-tile.
-        self.mainloop.starts_carried = self.one_tile and given.k_major[0]
+        self.starts_carried = self.mainloop.starts_carried = self.one_tile and given.k_major[0]
 
     def reduce_buffer(self, smem: Any, smem_ab: Any, barriers: Any) -> Any:
         """Return where partial sums are received: in the stages."""
         del smem
-        return ReduceBuffer(self.operands.begin(smem_ab), *barriers) if self.one_tile else None
+        return ReduceBuffer(self.class_operands.begin(smem_ab), *barriers) if self.one_tile else None
 
     def k_range(self, operands: Any) -> Any:
         """Return the k-tiles that this CTA loads: of a K-major A also the one before its part, for what is carried."""
         start, count = super().k_range(operands)
-        return KTileRange(start - 1, count + 1) if self.mainloop.starts_carried else KTileRange(start, count)
+        return KTileRange(start - 1, count + 1) if self.starts_carried else KTileRange(start, count)
 
     def make_tiled_mma(self) -> cute.TiledMma:
         """Return the instruction, for the warpgroups that share a tile."""
