@@ -41,7 +41,7 @@ class GemmProblem:
     k: int
     #: Batch dimensions; every operand has one batch stride for each, zero where it is broadcast.
     batch: tuple[int, ...]
-    #: a, b, c, d: The operands. `c` is None when beta is 0: then no C is read.
+    #: a, b, c, d: The operands. `c` is None when beta is 0: then no C is read. C and D without elements are contiguous.
     a: StridedMatrix
     b: StridedMatrix
     c: StridedMatrix | None
@@ -61,6 +61,12 @@ class GemmProblem:
     def __post_init__(self) -> None:
         if not self.k:
             object.__setattr__(self, "alpha", 0)
+        if self.m == 0 or self.n == 0 or 0 in self.batch:
+            # NumPy's strides of an array without elements are any, which few kernels take.
+            for name, given in (("c", self.c), ("d", self.d)):
+                if given is not None:
+                    empty = contiguous(given.dtype, self.m, self.n, self.batch)
+                    object.__setattr__(self, name, dataclasses.replace(empty, conj=given.conj))
 
     def __hash__(self) -> int:
         # Of few fields, which differ between products: every choice of a kernel hashes a problem twice.

@@ -48,6 +48,21 @@ def test_what_dispatch_takes(kind):
                 assert_written(choose(problem, arch, multiprocessors=multiprocessors), problem)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=kind_id)
+@pytest.mark.parametrize("batch", [(0,), (2, 0)])
+@pytest.mark.parametrize("names", ["c", "d", "cd"])
+def test_kernels_take_an_empty_result_or_c_of_any_strides(kind, batch, names):
+    types, precision = kind
+    given = contiguous_gemm(16, 48, 32, (*types, types[2]), batch=batch, beta=1)
+    # NumPy's.
+    strides = {"row_stride": 0, "col_stride": 0, "batch_strides": (0,) * len(batch), "alignment": 256}
+    lying = {name: dataclasses.replace(getattr(given, name), **strides) for name in names}
+    problem = dataclasses.replace(given, **lying, precision=Precision.parse(precision))
+    choice = choose(problem, Arch(9, 0, True), multiprocessors=132)
+    assert choice.form is None
+    assert_written(choice, problem)
+
+
 @pytest.mark.parametrize("spec", [spec for spec in REGISTRY if spec.operation == "gemm"], ids=lambda spec: spec.name)
 def test_every_config_of_every_kernel(spec):
     for problem in (problem for kind in KINDS for problem in problems(kind)):

@@ -8,7 +8,6 @@ in the order of their classes; where it is MN-major, a k-tile has its k in that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cutlass
@@ -20,12 +19,10 @@ from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
-from gemmule.kernels.parts.pdl import overlap_predecessor
-from gemmule.kernels.parts.schedulers.persistent import KTileRange
 
 from .class_words import LaneWords, carried_from, chunk_of, last_pair_at, pair_at, two_lines_at
 from .operands import OperandStages, TmaTensor, partitioned
-from .register_operand import RegisterFragments, RegisterOperandMainloop
+from .register_operand import RegisterOperandMainloop
 
 #: Elements of a line that a k-tile has beyond its own; bytes of an element.
 _BEYOND, _ITEM = 8, 2
@@ -133,9 +130,9 @@ class ClassOperands(OperandStages):
         return (m // CLASSES, k) if self.k_major[0] else (k // CLASSES, m + _BEYOND)
 
     @property
-    def stage_bytes(self) -> int:
-        (lines, length), (_, n, k) = self.box, self.cta_tile_mnk
-        return (CLASSES * lines * length + n * k) * _ITEM
+    def a_bytes(self) -> int:
+        lines, length = self.box
+        return CLASSES * lines * length * _ITEM
 
     def class_layout(self) -> Any:
         """Return the layout of a class's lines in shared memory: K-major ones swizzled, others with a chunk between."""
@@ -194,53 +191,13 @@ class ClassOperands(OperandStages):
         return cute.ceil_div(operand.tensor.shape[1] + CLASSES - 1, self.cta_tile_mnk[2])
 
 
-class ClassMainloop(RegisterOperandMainloop):
-    """As `RegisterOperandMainloop`, for classes of rows of 16-bit elements."""
+class MnMajorClassMainloop(RegisterOperandMainloop):
+    """As `RegisterOperandMainloop`, for `ClassOperands` with an MN-major A: a k-tile has classes of k in turn."""
 
-    def fragments(
-        self, operands: Any, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
-    ) -> Any:
-        """Return `RegisterFragments`; parameters as of `Mainloop.fragments`, with `ClassOperands`."""
-        mma = make_tiled_mma()
-        tile_m, tile_n, tile_k = operands.cta_tile_mnk
-        part = mma.get_slice(warpgroup_idx * WARPGROUP)
-        shape = mma.partition_shape_A((tile_m, tile_k // _PARTS))
-        a = tuple(cute.make_rmem_tensor(shape, operands.elements[0]) for _ in range(_PARTS))
-        b = mma.make_fragment_B(part.partition_B(smem_ab[1]))
-        accumulators = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), acc)
-        lines, length = operands.box
-        self.tile_bytes, self.line_bytes = CLASSES * lines * length * _ITEM, length * _ITEM
-        starts = self.starts(smem_ab[0], warpgroup_idx, cute.size(shape, mode=[1]), tile_m)
-        return RegisterFragments(mma, a, b, accumulators, starts)
-
-    def starts(self, stages: Any, warpgroup_idx: Any, mma_tiles: int, tile_m: int) -> Any:
-        """Return where this lane's elements of the first stage are, for each wgmma tile."""
-        raise NotImplementedError
-
-    @cute.jit
-    def load_ahead(self, loads, batch, barriers, state, k_range):
-        """Issue the loads of a CTA's first k-tiles as `load` does, A's before the wait for the predecessor grid.
-
-        That one has written B only. The parameters are those of `load`.
-        """
-        ((load_a, i), (load_b, j)), (start, num_k_tiles) = loads, k_range
-        ahead = cutlass.min(num_k_tiles, self.num_stages)
-        for k in cutlass.range(ahead):
-            with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive_and_expect_tx(barriers.full + k, self.stage_bytes)
-            load_a.issue((i, start + k, *batch), k, barriers.full)
-        overlap_predecessor()
-        for k in cutlass.range(ahead):
-            load_b.issue((j, start + k, *batch), k, barriers.full)
-            state = self.advance(state)
-        return self.load(loads, batch, barriers, state, KTileRange(start + ahead, num_k_tiles - ahead))
-
-
-class MnMajorClassMainloop(ClassMainloop):
-    """As `ClassMainloop`, for an MN-major A: classes of k, one after another in a k-tile, as in B's."""
-
-    def starts(self, stages: Any, warpgroup_idx: Any, mma_tiles: int, tile_m: int) -> Any:
+    def starts(self, operands: Any, stages: Any, warpgroup_idx: Any, mma_tiles: int) -> Any:
         """Return where this lane's first element of the first stage is, for each wgmma tile, and the lines' shift."""
+        tile_m, _, _ = operands.cta_tile_mnk
+        self.line_bytes = operands.box[1] * _ITEM
         tid, _, _ = cute.arch.thread_idx()
         lane, found = tid % 32, []
         for mma_tile in range(mma_tiles):
@@ -263,18 +220,20 @@ class MnMajorClassMainloop(ClassMainloop):
                     words[word] = two_lines_at(address, offset, self.line_bytes)
 
 
-class KMajorClassMainloop(ClassMainloop):
-    """As `ClassMainloop`, for a K-major A, whose k-tiles come in reverse: what reaches beyond one is of the one before.
+class KMajorClassMainloop(RegisterOperandMainloop):
+    """As `RegisterOperandMainloop`, for `ClassOperands` with a K-major A, whose k-tiles come in reverse.
 
-    A k-tile has the 64 elements of a row from a multiple of 64 in its class's map on: up to 7 before its own ones. A
-    fragment's last ones are in the first chunk of the next k-tile; they are carried in registers.
+    What reaches beyond a k-tile is of the one before. A k-tile has the 64 elements of a row from a multiple of 64 in
+    its class's map on: up to 7 before its own ones. A fragment's last ones are in the first chunk of the next k-tile;
+    they are carried in registers.
     """
 
     # What is carried is multiplied before the k-tile that it comes from is released.
     order = (1, 0)
 
-    def starts(self, stages: Any, warpgroup_idx: Any, mma_tiles: int, tile_m: int) -> Any:
+    def starts(self, operands: Any, stages: Any, warpgroup_idx: Any, mma_tiles: int) -> Any:
         """Return for each wgmma tile where this lane's words are, and what is carried."""
+        tile_m, _, _ = operands.cta_tile_mnk
         lane, found = cute.arch.lane_idx(), []
         for mma_tile in range(mma_tiles):
             row = first_row(mma_tile, warpgroup_idx, tile_m // MMA_M // mma_tiles)

@@ -16,6 +16,8 @@ from cutlass.cute.nvgpu import warpgroup
 
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.pdl import overlap_predecessor
+from gemmule.kernels.parts.schedulers.persistent import KTileRange
 
 from .operands import OperandStages
 from .tma_wgmma import Mainloop
@@ -35,7 +37,7 @@ class RegisterFragments(NamedTuple):
     a: tuple[Any, ...]
     b: Any
     accumulators: Any
-    #: Int32. Address of the first stage of A, and of this lane's first elements in it by row and k of a fragment.
+    #: Addresses of this lane's elements in the first stage of A, as the mainloop's `starts` returns them.
     starts: tuple[Any, ...]
 
 
@@ -61,11 +63,34 @@ class RegisterOperandMainloop(Mainloop):
         a = tuple(cute.make_rmem_tensor(shape, operands.elements[0]) for _ in range(_PARTS))
         b = mma.make_fragment_B(part.partition_B(smem_ab[1]))
         accumulators = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), acc)
-        starts = lane_starts(smem_ab[0].iterator.toint(), warpgroup_idx)
-        self.tile_bytes = tile_m * K_BYTES
-        # Bytes from one wgmma tile of a warpgroup to the next.
-        self.mma_tile_bytes = self.tile_bytes // cute.size(shape, mode=[1])
+        self.tile_bytes = operands.a_bytes
+        starts = self.starts(operands, smem_ab[0], warpgroup_idx, cute.size(shape, mode=[1]))
         return RegisterFragments(mma, a, b, accumulators, starts)
+
+    def starts(self, operands: Any, stages: Any, warpgroup_idx: Any, mma_tiles: int) -> Any:
+        """Return where this lane's elements of the first stage are, as `fill` takes it, for so many wgmma tiles."""
+        del operands
+        # Bytes from one wgmma tile of a warpgroup to the next.
+        self.mma_tile_bytes = self.tile_bytes // mma_tiles
+        return lane_starts(stages.iterator.toint(), warpgroup_idx)
+
+    @cute.jit
+    def load_ahead(self, loads, batch, barriers, state, k_range):
+        """Issue the loads of a CTA's first k-tiles as `load` does, A's before the wait for the predecessor grid.
+
+        That one has written B only. The parameters are those of `load`.
+        """
+        ((load_a, i), (load_b, j)), (start, num_k_tiles) = loads, k_range
+        ahead = cutlass.min(num_k_tiles, self.num_stages)
+        for k in cutlass.range(ahead):
+            with cute.arch.elect_one():
+                cute.arch.mbarrier_arrive_and_expect_tx(barriers.full + k, self.stage_bytes)
+            load_a.issue((i, start + k, *batch), k, barriers.full)
+        overlap_predecessor()
+        for k in cutlass.range(ahead):
+            load_b.issue((j, start + k, *batch), k, barriers.full)
+            state = self.advance(state)
+        return self.load(loads, batch, barriers, state, KTileRange(start + ahead, num_k_tiles - ahead))
 
     @cute.jit
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
