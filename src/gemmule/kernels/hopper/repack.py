@@ -10,7 +10,7 @@ from cutlass import Int32, Uint32, cute
 
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.hopper.repack_config import PAIR
-from gemmule.kernels.parts.pdl import launch_dependents, wait_for_predecessor
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.tensors import major_tensor, strided_tensor
 from gemmule.kernels.parts.words import extract, words_at
 
@@ -185,9 +185,7 @@ class LineCopies:
 
     @cute.kernel
     def kernel(self, pairs):
-        # The dependent grid may launch now; it waits for the end of this one before it reads.
-        launch_dependents()
-        wait_for_predecessor()
+        overlap_predecessor()
         cta, _, batch = cute.arch.block_idx()
         if cutlass.const_expr(len(pairs) == 1):
             self.lines[0].pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)

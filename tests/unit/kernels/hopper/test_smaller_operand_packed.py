@@ -128,10 +128,27 @@ def test_configs():
         PackingConfig(packs=3)
     with pytest.raises(ArgumentError, match="tile_m must be a multiple of 128"):
         UnalignedAConfig(tile_m=64)
-    with pytest.raises(ArgumentError, match="cluster_k must be 1"):
-        UnalignedAConfig(cluster_k=2)
     with pytest.raises(ArgumentError, match="cluster_m and cluster_n must be 1, 2 or 4"):
         UnalignedAConfig(cluster_m=3)
+    for schedule in ({}, {"pingpong": 0, "cluster_n": 2}):
+        with pytest.raises(ArgumentError, match="where cluster_k is more than 1, pingpong must be 0"):
+            UnalignedAConfig(cluster_k=2, **schedule)
+    with pytest.raises(ArgumentError, match="tile_n / cluster_k must be a multiple of 16"):
+        UnalignedAConfig(tile_n=64, cluster_k=8, pingpong=0)
+    with pytest.raises(ArgumentError, match="the stages must have room for the partial sums of a tile"):
+        UnalignedAConfig(tile_n=256, cluster_k=2, pingpong=0, stages=2)
+
+
+def test_a_part_of_k_is_received_where_the_stages_were():
+    whole, split = (UnalignedAConfig(pingpong=0, stages=4, cluster_k=k) for k in (1, 4))
+    assert split.shared_bytes < whole.shared_bytes
+    # A cluster for each tile, however many are resident at once.
+    problem = product(8191, 203, 1501, "nt")
+    small = Choice(SPEC, ONE).launches(problem)[0][1].problem
+    assert UNALIGNED_A.launch(small, split).grid[0] == 64 * 2 * 4
+    assert UNALIGNED_A.launch(small, whole).grid[0] == 128
+    short = Choice(SPEC, ONE).launches(product(8191, 203, 129, "nt"))[0][1].problem
+    assert "too few to share among 4 CTAs" in UNALIGNED_A.why_not(short, HOPPER, split)
 
 
 @pytest.mark.parametrize(

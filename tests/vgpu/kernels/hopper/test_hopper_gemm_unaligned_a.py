@@ -9,10 +9,12 @@ import pytest
 
 from gemmule.core.dtype import BFLOAT16, FLOAT16
 from gemmule.core.spec import Choice
+from gemmule.kernels.hopper.gemm_repacked import smaller_operand
 from gemmule.kernels.hopper.gemm_repacked.config import PackingConfig
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_unaligned_a.config import UnalignedAConfig
 from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC
+from gemmule.kernels.hopper.next_kernel import NextProduct
 from gemmule.vgpu import Options
 from gemmule.vgpu.arch import virtual_arch
 from gemmule.vgpu.execute import run_kernel
@@ -26,6 +28,11 @@ TURNS, SHARED = UnalignedAConfig(tile_n=64, stages=4), UnalignedAConfig(tile_n=6
 CLUSTERS = (
     UnalignedAConfig(tile_n=64, stages=4, ctas=2, cluster_n=2),
     UnalignedAConfig(tile_n=64, stages=4, ctas=2, cluster_m=2, pingpong=0),
+)
+#: Clusters that split K.
+SPLITS = (
+    UnalignedAConfig(tile_n=64, stages=4, pingpong=0, cluster_k=4),
+    UnalignedAConfig(tile_n=96, stages=3, pingpong=0, cluster_k=3),
 )
 
 
@@ -85,6 +92,24 @@ def test_clusters_share_classes(config, rng):
 
 
 @pytest.mark.combinations(1)
+@pytest.mark.parametrize("swap", [0, 1])
+@pytest.mark.parametrize("config", SPLITS, ids=shown)
+@pytest.mark.parametrize("k", [195, 249, 250, 256, 257, 263, 320, 385])
+def test_clusters_split_k_major_lines(k, config, swap, rng):
+    m, n = 130 + k % 5, 70
+    a, b = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, BFLOAT16, (k, n))
+    multiply(dataclasses.replace(config, swap_ab=swap), a, b, ld=k + 8 if k % 2 else k + 3)
+
+
+@pytest.mark.parametrize("swap", [0, 1])
+def test_clusters_split_k_beside_c(swap, rng):
+    config, k = dataclasses.replace(SPLITS[0], swap_ab=swap), 261
+    a, b = random_matrix(rng, FLOAT16, (135, k)), random_matrix(rng, FLOAT16, (k, 139))
+    c = random_matrix(rng, FLOAT16, (139, 135) if swap else (135, 139))
+    multiply(config, a, b, c, b_rows=True)
+
+
+@pytest.mark.combinations(1)
 @pytest.mark.parametrize("layout", [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")], ids="-".join)
 @pytest.mark.parametrize("shape", [(135, 71, 131), (71, 135, 131), (131, 129, 65), (65, 203, 9)], ids=str)
 def test_the_smaller_operand_is_packed_and_the_larger_one_is_not(shape, layout, rng):
@@ -96,5 +121,23 @@ def test_the_smaller_operand_is_packed_and_the_larger_one_is_not(shape, layout, 
     (pack, product), _ = choice.launches(problem)
     assert pack.launch.params[0].operand == ("b" if m >= n else "a")
     assert product.spec is SPEC
+    run_kernel(problem, choice, {"a": moved[0], "b": moved[1], "d": d}, Options(checks=True))
+    assert_product(d, a, b)
+
+
+@pytest.mark.combinations(1)
+@pytest.mark.parametrize("config", SPLITS, ids=shown)
+@pytest.mark.parametrize("layout", [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")], ids="-".join)
+@pytest.mark.parametrize("shape", [(135, 71, 257), (71, 135, 451)], ids=str)
+def test_clusters_split_k_of_every_layout(shape, layout, config, rng, monkeypatch):
+    m, n, k = shape
+    swap = dataclasses.replace(config, swap_ab=m < n)
+    spec = dataclasses.replace(SPEC, configs=(swap,))
+    monkeypatch.setattr(smaller_operand, "_PRODUCT", NextProduct(smaller_operand._repacked, (spec,)))
+    a, b = random_matrix(rng, BFLOAT16, (m, k)), random_matrix(rng, BFLOAT16, (k, n))
+    moved, d = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)], poisoned(BFLOAT16, (m, n))
+    problem, choice = problem_of(*moved, d), Choice(REPACKED, PackingConfig(packs=1))
+    (_, product), _ = choice.launches(problem)
+    assert product.config == swap
     run_kernel(problem, choice, {"a": moved[0], "b": moved[1], "d": d}, Options(checks=True))
     assert_product(d, a, b)

@@ -60,8 +60,8 @@ class TransposedRows:
 
     @property
     def words(self) -> int:
-        """Words of the rows that all warps write at once."""
-        return self.at_once * self.row_words
+        """Words of the rows that all warps write at once, as far as the tile has so many."""
+        return min(self.at_once, self.rows) * self.row_words
 
     @cute.jit
     def write(self, matrices, origin, staged: cute.Pointer, accumulators, columns: Callable[[int, int], Any], scale):
@@ -90,6 +90,8 @@ class TransposedRows:
         starts = [2 * words_before(mD, m0 + lane % 4 * 2 + v, n0) for v in range(2)]
         mma_tiles = cutlass.const_expr(cute.size(accumulators) * 2 // self.rows)
         own = staged + warp * (_ROWS * self.row_words)
+        # Of a few rows some warps have none.
+        has_rows = True if cutlass.const_expr(self.rows >= self.at_once) else warp < self.rows // _ROWS
         for first in cutlass.range_constexpr(0, self.rows, self.at_once):
             count = cutlass.const_expr(min(self.rows - first, self.at_once))
             m = m0 + first + warp * _ROWS
@@ -97,7 +99,8 @@ class TransposedRows:
             part = (m, n0), own, self.row_words, (inside, cols), self.length
             cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
             if cutlass.const_expr(self.reads_c):
-                read_rows(mC, *part, mD)
+                if has_rows:
+                    read_rows(mC, *part, mD)
                 cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
             for mma_tile in cutlass.range_constexpr(mma_tiles):
                 for half in cutlass.range_constexpr(2):
@@ -109,7 +112,8 @@ class TransposedRows:
                         value = accumulators[mma_tile * self.rows // 2 + 4 * n + 2 * half + v]
                         self.store(place, starts[v] + column, value, scale)
             cute.arch.barrier(barrier_id=barrier, number_of_threads=threads)
-            write_rows(mD, *part, _TOGETHER)
+            if has_rows:
+                write_rows(mD, *part, _TOGETHER)
 
     @cute.jit
     def store(self, row: cute.Tensor, place, value, scale):

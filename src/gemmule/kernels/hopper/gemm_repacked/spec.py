@@ -217,10 +217,12 @@ _SETTLED, _UNSETTLED = 2.91e6, 8e6
 _HELD, _WRITTEN_BACK = 32e6, 2.4e6
 
 
-#: Extents from which on products that leave the larger operand as it is were timed; how many times as large as the
-#: other it is; the share of the time with both packed that these must be predicted to take less than; and how much
-#: longer permuting contiguous K takes.
-_LEAST_EXTENT, _TIMES_LARGER, _SMALLER_MARGIN, _PERMUTING = 200, 6, 0.9, 1.715
+#: Products that leave the larger operand as it is and were timed: least and largest extent of the other one, least K,
+#: how many times as large it is, and the most elements that it has.
+_TIMED = (200, math.inf, 200, 6, math.inf), (64, 420, 700, 3, 40e6)
+#: Share of the time with both packed that these must be predicted to take less than; and how much longer permuting
+#: contiguous K takes.
+_SMALLER_MARGIN, _PERMUTING = 0.9, 1.715
 #: Bytes of operands of which TF32 takes as long as predicted, where lines of D begin anywhere, and the power of others
 #: by which it takes longer: of 66 products of record 20261129T210838 from 0.8 at 2 MB to 1.2 at 80 MB.
 _TF32_BYTES, _TF32_POWER, _TF32_RANGE = 10e6, 0.085, (1e6, 100e6)
@@ -272,8 +274,11 @@ def costs(problem: GemmProblem, configs: Sequence[PackingConfig], gpu: GpuRates)
 
 def _smaller_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
     """Return the times of packing the smaller operand, by CTAs of few threads and of more, and of the product."""
-    shorter, longer = sorted((problem.m, problem.n))
-    if min(shorter, problem.k) < _LEAST_EXTENT or longer < _TIMES_LARGER * shorter:
+    (shorter, longer), k = sorted((problem.m, problem.n)), problem.k
+    if not any(
+        least <= shorter <= largest and k >= least_k and longer >= times * shorter and longer * k <= most
+        for least, largest, least_k, times, most in _TIMED
+    ):
         return [math.inf] * len(_BYTES)
     if smaller_operand.why_not_smaller(problem, HOPPER) is not None:
         return [math.inf] * len(_BYTES)

@@ -13,6 +13,7 @@ from gemmule.core.spec import KernelSpec, NextKernel, Signature
 from gemmule.kernels.hopper.gemm_line_classes.classes import why_not_classes
 from gemmule.kernels.hopper.gemm_line_classes.spec import DTYPES
 from gemmule.kernels.hopper.gemm_line_classes.spec import SPEC as LINE_CLASSES
+from gemmule.kernels.hopper.gemm_repacked.config import PackingConfig
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.kernels.hopper.gemm_repacked.spec import defers_to as repacked_defers_to
 from gemmule.kernels.hopper.next_kernel import NextProduct, Prepared, with_copies
@@ -115,8 +116,12 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
-    if not REPACKED.is_refused(problem, HOPPER) and REPACKED.least_cost(problem, gpu) * _MARGIN < cost:
-        return REPACKED.name
+    if not REPACKED.is_refused(problem, HOPPER) and (found := REPACKED.cheapest(problem, HOPPER, gpu)) is not None:
+        # Its times with the larger operand as it lies are predicted as well as this one's.
+        config, repacked = found
+        one = isinstance(config, PackingConfig) and config.packs == 1
+        if repacked < (cost if one else cost / _MARGIN):
+            return REPACKED.name
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None

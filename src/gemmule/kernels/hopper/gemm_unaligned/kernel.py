@@ -34,11 +34,13 @@ from gemmule.kernels.hopper.epilogues.unaligned_rows import (
     write_rows,
 )
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
+from gemmule.kernels.hopper.mainloops.pipeline import sync_cluster
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, THREADS
 from gemmule.kernels.parts.epilogue import pair_operations
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 from gemmule.kernels.parts.words import words_at
@@ -61,6 +63,10 @@ class Warpgroup(NamedTuple):
 
 class HopperGemmUnaligned:
     """As `HopperGemm`, for row-major C and D (M, N, L) of any alignment; TMA loads A (M, K, L) and B (N, K, L)."""
+
+    #: Whether a CTA has a part of one tile only: it receives partial sums where the stages were, and the producer loads
+    #: A before the wait for the predecessor grid.
+    one_tile = False
 
     def __init__(self, config: UnalignedGemmConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
@@ -110,22 +116,36 @@ class HopperGemmUnaligned:
         barriers, reduce_barriers = self.mainloop.barriers(smem), self.reduction.barriers(smem)
         smem_ab = self.operands.stages(smem, operands)
         rows = smem.allocate_tensor(Uint32, cute.make_layout(self.staged_words), 16).iterator
-        reduce_buffer = self.reduction.allocate(smem, reduce_barriers)
+        reduce_buffer = self.reduce_buffer(smem, smem_ab, reduce_barriers)
         if cutlass.const_expr(self.reduction.cluster_k > 1):
             self.init_reduction(warp, reduce_barriers)
         releases = self.warpgroups_per_tile * WARPGROUP // self.mainloop.releasing * self.scheduler.empty_arrival_ctas
-        self.mainloop.prologue(warp, operands, barriers, releases, self.scheduler.cluster_size)
+        waits = not self.one_tile
+        self.mainloop.prologue(warp, operands, barriers, releases, self.scheduler.cluster_size, waits)
 
-        k_range = self.scheduler.k_range(self.operands.num_k_tiles(operands[1]))
+        k_range = self.k_range(operands)
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(operands, mD, smem_ab, barriers, k_range)
+            if cutlass.const_expr(self.one_tile):
+                sync_cluster()
         else:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
             index = warp // 4 - 1
             own = Warpgroup(index, rows, self.reduction.of_warpgroup(reduce_buffer, index))
+            if cutlass.const_expr(self.one_tile):
+                overlap_predecessor()
             self.consume((mC, mD, (scale, extras)), smem_ab, barriers, k_range.num_k_tiles, own)
+
+    def reduce_buffer(self, smem: Any, smem_ab: Any, barriers: Any) -> Any:
+        """Allocate the shared memory of partial sums, where the cluster splits K."""
+        del smem_ab
+        return self.reduction.allocate(smem, barriers)
+
+    def k_range(self, operands: Any) -> Any:
+        """Return the k-tiles that this CTA loads of each tile."""
+        return self.scheduler.k_range(self.operands.num_k_tiles(operands[1]))
 
     @cute.jit
     def init_reduction(self, warp, barriers):
@@ -146,7 +166,8 @@ class HopperGemmUnaligned:
         for tile_index in cutlass.range(start, end, stride):
             i, j, batch = self.scheduler.tile_coord(mD, tile_index)
             loads = ((load_a, i), (load_b, j))
-            state = self.mainloop.load(loads, (batch,), barriers, state, k_range)
+            load = self.mainloop.load_ahead if cutlass.const_expr(self.one_tile) else self.mainloop.load
+            state = load(loads, (batch,), barriers, state, k_range)
         if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
 
@@ -172,6 +193,9 @@ class HopperGemmUnaligned:
             matrices = (mC[None, None, batch], mD[None, None, batch])
             m0, n0 = i * self.tile_m, j * self.tile_n
             accumulators = flat(fragments.accumulators)
+            if cutlass.const_expr(self.one_tile):
+                # Every CTA of the cluster has multiplied what was in its stages.
+                sync_cluster()
             if cutlass.const_expr(self.reduction.cluster_k > 1):
                 has_next, barrier = tile_index + stride < end, _REDUCE_BARRIER_ID + warpgroup_idx
                 accumulators = self.reduction.reduce(accumulators, own.reduce_buffer, reduce_phase, barrier, has_next)

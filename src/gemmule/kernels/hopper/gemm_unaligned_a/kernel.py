@@ -7,7 +7,8 @@ Idea
 Compared with hopper_gemm_unaligned
     A is in registers. K-major, its tile's rows are in the order of their classes, and each warp writes every 8th row of
     D; MN-major, the k of a k-tile are, also B's. With swap_ab B is that operand, and D's rows are put together from
-    columns in shared memory.
+    columns in shared memory. Where a cluster splits K, a CTA has one tile, receives partial sums where the stages were,
+    and loads A before the wait for the predecessor, which writes B.
 Data movement
     As of `hopper_gemm_unaligned`; of an MN-major A 272 bytes of each line instead of 256.
 Limits
@@ -25,6 +26,7 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.spec import Buildable
+from gemmule.kernels.hopper.epilogues.cluster_reduction import ReduceBuffer
 from gemmule.kernels.hopper.epilogues.transposed_rows import TransposedRows, transposed
 from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES
 from gemmule.kernels.hopper.gemm_unaligned.kernel import HopperGemmUnaligned
@@ -37,6 +39,7 @@ from gemmule.kernels.hopper.mainloops.line_classes import (
     first_row,
 )
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M
+from gemmule.kernels.parts.schedulers.persistent import KTileRange
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
 
 from .config import UnalignedAConfig
@@ -51,18 +54,31 @@ class HopperGemmUnalignedA(HopperGemmUnaligned):
     def __init__(self, config: UnalignedAConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
         given = self.operands
-        self.operands = ClassOperands(
+        self.operands = self.class_operands = ClassOperands(
             given.cta_tile_mnk, given.elements, given.k_major, given.num_stages,
             multicast_size_a=given.multicast_size_a, multicast_size_b=given.multicast_size_b,
         )  # fmt: skip
         self.transposed_rows: Any = None
         if config.swap_ab:
             self.transposed_rows = TransposedRows(
-                self.element, self.tile_m, self.tile_n, self.warpgroups_per_tile, _ROWS_BARRIER_ID, self.reads_c
+                self.element, self.tile_m, self.columns, self.warpgroups_per_tile, _ROWS_BARRIER_ID, self.reads_c
             )
             self.staged_words = self.transposed_rows.words * CONSUMERS // self.warpgroups_per_tile
         mainloop = KMajorClassMainloop if given.k_major[0] else MnMajorClassMainloop
         self.mainloop = mainloop(config.stages, self.operands.stage_bytes, pingpong=self.pingpong)
+        self.one_tile = config.cluster_k > 1
+        # The part of K before this CTA's has what is carried to its first k-tile.
+        self.starts_carried = self.mainloop.starts_carried = self.one_tile and given.k_major[0]
+
+    def reduce_buffer(self, smem: Any, smem_ab: Any, barriers: Any) -> Any:
+        """Return where partial sums are received: in the stages."""
+        del smem
+        return ReduceBuffer(self.class_operands.begin(smem_ab), *barriers) if self.one_tile else None
+
+    def k_range(self, operands: Any) -> Any:
+        """Return the k-tiles that this CTA loads: of a K-major A also the one before its part, for what is carried."""
+        start, count = super().k_range(operands)
+        return KTileRange(start - 1, count + 1) if self.starts_carried else KTileRange(start, count)
 
     def make_tiled_mma(self) -> cute.TiledMma:
         """Return the instruction, for the warpgroups that share a tile."""

@@ -16,6 +16,7 @@ from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper.cost.operation import why_not_split
 from gemmule.kernels.hopper.gemm_line_classes.classes import class_lines
 from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES, TILE_K
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
@@ -46,6 +47,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: UnalignedAConfig) -> str |
     del arch
     given = row_result(problem)
     if reason := _why_not_orientation(given, bool(config.swap_ab)):
+        return reason
+    if reason := why_not_split(problem, config.cluster_k):
         return reason
     lines = _lines_of(given[0].b.transposed() if config.swap_ab else given[0].a).rows
     return f"an operand has {lines} lines, of at least {CLASSES}" if lines < CLASSES else None
@@ -141,8 +144,10 @@ def launch(problem: GemmProblem, config: UnalignedAConfig) -> Launch:
         *_result_params(problem, batch),
         *scale_params(problem),
     )
+    # Partial sums are received in the stages: a CTA has one tile.
+    clusters = tiles if config.cluster_k > 1 else min(tiles, config.max_active_clusters)
     return Launch(
-        grid=(min(tiles, config.max_active_clusters) * config.cluster_size, 1, 1),
+        grid=(clusters * config.cluster_size, 1, 1),
         cluster=(config.cluster_size, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=config.shared_bytes,
@@ -169,6 +174,13 @@ SPEC = KernelSpec(
             UnalignedAConfig(tile_n=64, stages=7, cluster_n=2),
             UnalignedAConfig(tile_n=192, stages=4, pingpong=0, cluster_n=2),
             UnalignedAConfig(tile_n=256, stages=3, pingpong=0, cluster_n=2),
+            # Clusters that split K, those that were fastest of 19.
+            UnalignedAConfig(tile_n=64, stages=8, pingpong=0, cluster_k=4),
+            UnalignedAConfig(tile_n=80, stages=7, pingpong=0, cluster_k=5),
+            UnalignedAConfig(tile_n=96, stages=7, pingpong=0, cluster_k=3),
+            *(UnalignedAConfig(stages=6, pingpong=0, cluster_k=k) for k in (2, 8)),
+            UnalignedAConfig(tile_n=144, stages=5, pingpong=0, cluster_k=3),
+            UnalignedAConfig(tile_n=192, stages=4, pingpong=0, cluster_k=2),
         )
     ),
     signatures=signatures,

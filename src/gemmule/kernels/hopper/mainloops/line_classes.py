@@ -20,6 +20,7 @@ from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
+from .class_words import LaneWords, carried_from, chunk_of, last_pair_at, pair_at, two_lines_at
 from .operands import OperandStages, TmaTensor, partitioned
 from .register_operand import RegisterOperandMainloop
 
@@ -164,6 +165,11 @@ class ClassOperands(OperandStages):
         a = smem.allocate_tensor(self.elements[0], cute.make_layout(shape, stride=strides), 128)
         return ClassStages(a, shift), b
 
+    def begin(self, stages: tuple[Any, Any]) -> Any:
+        """Return where the stages of both operands begin."""
+        a, b = stages
+        return a.smem.iterator if self.k_major[0] else b.iterator
+
     def load_a(self, a: Any, sA: Any, multicast_slice: Any = 0, multicast_ctas: Any = None, index: int = 0) -> Any:
         """Return this CTA's loads of A's k-tiles: with multicast its share of the classes, to all that share them."""
         del index
@@ -214,17 +220,6 @@ class MnMajorClassMainloop(RegisterOperandMainloop):
                     words[word] = two_lines_at(address, offset, self.line_bytes)
 
 
-@cute.jit
-def two_lines_at(address, offset: cutlass.Constexpr[int], line_bytes: cutlass.Constexpr[int]):
-    """Return an element in shared memory, and the one a line further on."""
-    return cute.arch.inline_ptx(
-        f"{{\n.reg .b16 low, high;\nld.shared.b16 low, [{{$r0}} + {offset}];\n"
-        f"ld.shared.b16 high, [{{$r0}} + {offset + line_bytes}];\nmov.b32 {{$w0}}, {{low, high}};\n}}",
-        write_only_types=[Uint32],
-        read_only_args=[address],
-    )
-
-
 class KMajorClassMainloop(RegisterOperandMainloop):
     """As `RegisterOperandMainloop`, for `ClassOperands` with a K-major A, whose k-tiles come in reverse.
 
@@ -251,9 +246,21 @@ class KMajorClassMainloop(RegisterOperandMainloop):
     @cute.jit
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
         """Multiply k-tiles as `RegisterOperandMainloop.multiply` does, the first one without any beyond it."""
-        for words in fragments.starts:
-            words.carried.fill(Uint32(0))
+        for lane in fragments.starts:
+            lane.carried.fill(Uint32(0))
         return super().multiply(fragments, barriers, state, num_k_tiles, warpgroup_idx, release)
+
+    def read_carried(self, starts: tuple[Any, ...], stage: Any) -> None:
+        """Read what the first chunk of a k-tile has of the last pairs of the one before."""
+        for lane in starts:
+            self.carry(lane, stage)
+
+    @cute.jit
+    def carry(self, lane, stage):
+        """Read what a wgmma tile's rows have there."""
+        first = lane.line + stage + lane.group * _CHUNK
+        for half in cutlass.range_constexpr(2):
+            lane.carried[half] = carried_from(first, lane, cutlass.const_expr(half * 8 * K_BYTES))
 
     @cute.jit
     def fill(self, fragment: cute.Tensor, starts, stage, part: cutlass.Constexpr[int]):
@@ -272,71 +279,7 @@ class KMajorClassMainloop(RegisterOperandMainloop):
                     else:
                         words[word] = last_pair_at(*places, lane, lane.carried[word % 2], offset)
             if cutlass.const_expr(part == 0):
-                first = lane.line + stage + lane.group * _CHUNK
-                for half in cutlass.range_constexpr(2):
-                    lane.carried[half] = carried_from(first, lane, cutlass.const_expr(half * 8 * K_BYTES))
-
-
-class LaneWords(NamedTuple):
-    """Where a lane's words of a wgmma tile are: its row's line, the first word in it, whether pairs are odd."""
-
-    line: Any
-    word: Any
-    odd: Any
-    group: Any  #: The line's number modulo 8, by which chunks are swizzled.
-    carried: Any  #: Tensor. Of each half, what the k-tile beyond has of the last pair.
-
-    def bases(self, word: Any, stage: Any) -> tuple[Any, Any, Any]:
-        """Return where a word from the start of a chunk on is, for chunks as of `chunk_of`, with the chunk left out."""
-        start = self.line + stage + (word & 3) * 4
-        beyond = word >> 2
-        return tuple(start + ((self.group ^ beyond * bits) << 4) for bits in (1, 3, 7))
-
-
-def chunk_of(bases: tuple[Any, Any, Any], chunk: int) -> Any:
-    """Return where the word is in a chunk, or in the next one, where it lies beyond 4 words."""
-    # A chunk's number and the next one's differ in one bit, two or three.
-    return bases[{0: 0, 1: 1, 2: 0, 3: 2, 4: 0, 5: 1, 6: 0, 7: 0}[chunk]] ^ chunk << 4
-
-
-@cute.jit
-def pair_at(low, high, odd, offset: cutlass.Constexpr[int]):
-    """Return two elements in shared memory: a word, or where `odd` is not 0 its second half and the first of `high`."""
-    return cute.arch.inline_ptx(
-        "{\n.reg .pred odd;\n.reg .b32 low, high, bits;\nsetp.ne.s32 odd, {$r2}, 0;\nshl.b32 bits, {$r2}, 4;\n"
-        f"ld.shared.b32 low, [{{$r0}} + {offset}];\nmov.b32 high, 0;\n"
-        f"@odd ld.shared.b32 high, [{{$r1}} + {offset}];\nshf.r.wrap.b32 {{$w0}}, low, high, bits;\n}}",
-        write_only_types=[Uint32],
-        read_only_args=[low, high, odd],
-    )
-
-
-@cute.jit
-def last_pair_at(low, high, lane, carried, offset: cutlass.Constexpr[int]):
-    """Return the last pair of a k-tile, of which a word or two are beyond it, and carried."""
-    return cute.arch.inline_ptx(
-        "{\n.reg .pred here, odd;\n.reg .b32 low, high, bits;\nsetp.lt.s32 here, {$r3}, 3;\n"
-        "setp.ne.and.s32 odd, {$r2}, 0, here;\nsetp.lt.s32 here, {$r3}, 4;\nshl.b32 bits, {$r2}, 4;\n"
-        "mov.b32 low, {$r4};\nmov.b32 high, {$r4};\n"
-        f"@here ld.shared.b32 low, [{{$r0}} + {offset}];\n@odd ld.shared.b32 high, [{{$r1}} + {offset}];\n"
-        "shf.r.wrap.b32 high, low, high, bits;\nselp.b32 {$w0}, high, {$r4}, here;\n}",
-        write_only_types=[Uint32],
-        read_only_args=[low, high, lane.odd, lane.word, carried],
-    )
-
-
-@cute.jit
-def carried_from(first, lane, offset: cutlass.Constexpr[int]):
-    """Return what the last pair of the k-tile before has in the first chunk of this one: a pair, or its second word."""
-    return cute.arch.inline_ptx(
-        "{\n.reg .pred all;\n.reg .b32 low, high, bits, place;\nsetp.gt.s32 all, {$r2}, 3;\nshl.b32 bits, {$r1}, 4;\n"
-        "sub.s32 place, {$r2}, 3;\nmax.s32 place, place, 0;\nmad.lo.s32 place, place, 4, {$r0};\n"
-        f"ld.shared.b32 high, [place + {offset}];\nmov.b32 low, high;\n"
-        f"@all ld.shared.b32 low, [place + {offset - 4}];\nshf.r.wrap.b32 low, low, high, bits;\n"
-        "selp.b32 {$w0}, low, high, all;\n}",
-        write_only_types=[Uint32],
-        read_only_args=[first, lane.odd, lane.word],
-    )
+                self.carry(lane, stage)
 
 
 def first_row(mma_tile: int, warpgroup_idx: Any, warpgroups: int) -> Any:

@@ -16,6 +16,8 @@ from cutlass.cute.nvgpu import warpgroup
 
 from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.pdl import overlap_predecessor
+from gemmule.kernels.parts.schedulers.persistent import KTileRange
 
 from .operands import OperandStages
 from .tma_wgmma import Mainloop
@@ -47,6 +49,8 @@ class RegisterOperandMainloop(Mainloop):
     order: tuple[int, ...] = (0, 1)
     # Every warp reads A by itself.
     releasing = 32
+    #: Whether of the first k-tile only what the next one needs of it is read.
+    starts_carried = False
 
     def fragments(
         self, operands: OperandStages, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
@@ -71,11 +75,33 @@ class RegisterOperandMainloop(Mainloop):
         return lane_starts(stages.iterator.toint(), warpgroup_idx)
 
     @cute.jit
+    def load_ahead(self, loads, batch, barriers, state, k_range):
+        """Issue the loads of a CTA's first k-tiles as `load` does, A's before the wait for the predecessor grid.
+
+        That one has written B only. The parameters are those of `load`.
+        """
+        ((load_a, i), (load_b, j)), (start, num_k_tiles) = loads, k_range
+        ahead = cutlass.min(num_k_tiles, self.num_stages)
+        for k in cutlass.range(ahead):
+            with cute.arch.elect_one():
+                cute.arch.mbarrier_arrive_and_expect_tx(barriers.full + k, self.stage_bytes)
+            load_a.issue((i, start + k, *batch), k, barriers.full)
+        overlap_predecessor()
+        for k in cutlass.range(ahead):
+            load_b.issue((j, start + k, *batch), k, barriers.full)
+            state = self.advance(state)
+        return self.load(loads, batch, barriers, state, KTileRange(start + ahead, num_k_tiles - ahead))
+
+    @cute.jit
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):
         """Multiply k-tiles as `Mainloop.multiply` does, one half after the other."""
         mma, a, b, accumulators, starts = fragments
         self.order_barrier_wait(warpgroup_idx)
         release_stage = state.stage
+        if cutlass.const_expr(self.starts_carried):
+            cute.arch.mbarrier_wait(barriers.full + release_stage, state.phase)
+            self.read_carried(starts, release_stage * self.tile_bytes)
+            state, num_k_tiles = self.advance(state), num_k_tiles - 1
         for k in cutlass.range(num_k_tiles):
             stage = state.stage
             cute.arch.mbarrier_wait(barriers.full + stage, state.phase)
@@ -91,7 +117,7 @@ class RegisterOperandMainloop(Mainloop):
                     # All of the k-tile before this one but its last products is complete.
                     warpgroup.wait_group(1)
                     cute.arch.sync_warp()
-                    if k > 0:
+                    if cutlass.const_expr(self.starts_carried) or k > 0:
                         release(barriers.empty, release_stage)
             release_stage = stage
             state = self.advance(state)
@@ -100,6 +126,10 @@ class RegisterOperandMainloop(Mainloop):
         cute.arch.sync_warp()
         release(barriers.empty, release_stage)
         return state
+
+    def read_carried(self, starts: tuple[Any, ...], stage: Any) -> None:
+        """Read what is carried from a k-tile, where something is."""
+        raise NotImplementedError
 
     @cute.jit
     def fill(self, fragment: cute.Tensor, starts, stage, part: cutlass.Constexpr[int]):

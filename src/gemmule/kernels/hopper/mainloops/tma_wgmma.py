@@ -59,11 +59,12 @@ class Mainloop(Pipeline):
         barriers,
         consumer_arrivals: cutlass.Constexpr[int],
         cluster_size: cutlass.Constexpr[int] = 1,
+        waits: cutlass.Constexpr[bool] = True,
     ):
         """Initialise the pipeline's barriers, by warp 0, and wait for all threads of the cluster.
 
-        Then wait for the predecessor grid's writes, and let the dependent grid launch. It is the prologue of kernels
-        that have no other barriers in shared memory.
+        Then, with `waits`, wait for the predecessor grid's writes, and let the dependent grid launch. It is the
+        prologue of kernels that have no other barriers in shared memory.
         """
         if warp == 0:
             for operand in operands:
@@ -75,8 +76,9 @@ class Mainloop(Pipeline):
             sync_cluster()
         else:
             cute.arch.sync_threads()
-        cute.arch.griddepcontrol_wait()
-        cute.arch.griddepcontrol_launch_dependents()
+        if cutlass.const_expr(waits):
+            cute.arch.griddepcontrol_wait()
+            cute.arch.griddepcontrol_launch_dependents()
 
     @cute.jit
     def load(self, loads, batch, barriers, state, k_range):
