@@ -133,7 +133,7 @@ RECIPES: dict[str, Recipe] = {
         _of(HALF) * 3 + _TF32 + _of((INT8,)) + _of(FLOAT8, "float8"), ((8, 640),) * 3, "along K", "all", epilogues=True
     ),
     "hopper_gemm_unaligned": Recipe(
-        _of(HALF), ((200, 900), (200, 900), (8, 900)), aligned="operands", own_only=True
+        _of(HALF), ((200, 900), (200, 900), (8, 900)), aligned="operands", own_only=True, epilogues=True
     ),
     "hopper_gemm_repacked": Recipe(_of(HALF), ((60, 900),) * 3, aligned="some", epilogues=True),
     "bf16x6_gemm": Recipe(_of((SINGLE,), "bf16x6") + _of((SINGLE,), GUARDED), ((300, 1100),) * 3),
@@ -145,7 +145,7 @@ RECIPES: dict[str, Recipe] = {
         ((2300, 2800), (2300, 2800), (2600, 4000)),
     ),
     "ozaki_complex": Recipe(_of((COMPLEX64, COMPLEX64, COMPLEX128), GUARDED), ((900, 2300),) * 3, edges=0.01),
-    "hopper_syrk": Recipe(_of(HALF) * 2 + _TF32, ((300, 1400), (300, 1400), (100, 1200)), "any", "some", gram=True),
+    "hopper_syrk": Recipe(_of(HALF) * 2 + _TF32, ((500, 1900), (500, 1900), (100, 1200)), "any", "some", gram=True),
     "hopper_gemm_w8a16": Recipe(
         _of(MIXED) + _of(FLOAT8), ((1, 90), (64, 1200), (64, 1600)), "along K", "all", epilogues=True
     ),

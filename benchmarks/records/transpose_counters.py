@@ -59,7 +59,7 @@ def _all_launches(arch: Arch, multiprocessors: int) -> Iterator[Launched]:
     specs = {spec.name: spec for spec in REGISTRY}
     for name in TRANSPOSE_LADDER:
         choice = Choice(specs[name], specs[name].default)
-        yield SOURCE, problem_for(choice.spec, choice.config, arch, *SOURCE), choice
+        yield SOURCE, problem_for(choice.spec, choice.config, arch, transpose_of(*SOURCE)), choice
     for size in CHOSEN:
         problem = transpose_of(*size)
         yield size, problem, choose(problem, arch, multiprocessors=multiprocessors)

@@ -13,7 +13,7 @@ from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.dispatch.registry import REGISTRY
 from gemmule.lab.products import gemm_problem
-from gemmule.lab.transposes import problem_for
+from gemmule.lab.transposes import problem_for, transpose_of
 from support.code.launch_order import assert_in_order, assert_waits_first
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -38,7 +38,7 @@ def transposes():
         if spec.operation == "transpose":
             found, config = {}, spec.configs[-1]
             for edge, item in itertools.product((64, 67), (4, 2, 1, 8)):
-                problem = problem_for(spec, config, HOPPER, edge, edge, item)
+                problem = problem_for(spec, config, HOPPER, transpose_of(edge, edge, item))
                 if not spec.why_not(problem, HOPPER, config) and spec.launch(problem, config).overlaps:
                     found.setdefault(spec.signature(problem, config), problem)
             for problem in found.values():

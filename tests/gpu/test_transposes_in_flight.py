@@ -9,7 +9,7 @@ import pytest
 
 from gemmule.core.spec import Choice
 from gemmule.dispatch.registry import REGISTRY
-from gemmule.lab.transposes import problem_for, random_matrix
+from gemmule.lab.transposes import problem_for, random_matrix, transpose_of
 from gemmule.runtime.device import get_device
 from gemmule.runtime.execute import prepared_launches
 from gemmule.runtime.memory import DeviceBuffer
@@ -26,7 +26,7 @@ def overlapping(spec, m, n, item):
     """Yield problem and choice of two configs if their launches may begin before the one in front has ended."""
     arch = get_device().arch
     for config in dict.fromkeys((spec.configs[0], spec.configs[-1])):
-        problem = problem_for(spec, config, arch, m, n, item)
+        problem = problem_for(spec, config, arch, transpose_of(m, n, item))
         if not spec.why_not(problem, arch, config) and spec.launch(problem, config).overlaps:
             yield problem, Choice(spec, config)
 

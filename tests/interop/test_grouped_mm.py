@@ -49,6 +49,15 @@ KINDS = pytest.mark.parametrize("kind", ["m", "n", "k"])
 
 
 @KINDS
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_gradients_of_one_operand_alone(kind, wanted):
+    given, offs = [list(operands(kind, (False, False))[:2]), torch.tensor(ENDS, dtype=torch.int32)]
+    given[1 - wanted] = given[1 - wanted].detach()
+    (got,) = torch.autograd.grad(gt.grouped_mm(*given, offs=offs).sum(), given[wanted])
+    torch.testing.assert_close(got, torch.autograd.grad(expected(kind, *given).sum(), given[wanted])[0])
+
+
+@KINDS
 @pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)], ids=str)
 def test_product_and_gradients(kind, transposed):
     a, b, offs = operands(kind, transposed)

@@ -248,7 +248,7 @@ def test_vmap_twice_and_gradients_of_each_sample(rng):
         (lambda x: gj.matmul(x, x, precision="tf32"), DTypeError, "not float64"),
         (lambda x: gj.gemm(x, x, beta=1.0), ShapeError, "beta=1.0"),
         (lambda x: gj.gemm(x, x, jnp.ones((2, 3)), beta=1.0), ShapeError, r"c has shape \(2, 3\)"),
-        (lambda x: gj.gemm(x, x, alpha="2"), ArgumentError, "alpha is a str"),
+        (lambda x: gj.gemm(x, x, alpha="2"), ArgumentError, "alpha is of type str"),
     ],
 )
 def test_refusals(call, error, says):

@@ -11,6 +11,9 @@ from support.scaled_products import FORMS, reference, scales_of
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test-interop installs it")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
 import gemmule.torch as gt  # noqa: E402
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -70,6 +73,16 @@ def test_groups_with_scales():
     torch.library.opcheck(torch.ops.gemmule.scaled_grouped_mm.default, given, test_utils=tests)
     compiled = torch.compile(gt.scaled_grouped_mm, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(a, b, scale_a, scale_b, offs, out_dtype=torch.float32), wanted)
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(ShapeError, match=r"mat_a has shape \(40, 32\)"):
+        gt.scaled_grouped_mm(a[:, :32], b, scale_a, scale_b, offs)
+
+
+def test_operations_are_counted():
+    a, b = operands((33, 48, 272))
+    one = torch.ones(())
+    with FlopCounterMode(display=False) as counter:
+        gt.scaled_mm(a, b, one, one, out_dtype=torch.float32)
+    assert counter.get_total_flops() == 2 * 33 * 48 * 272
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; make test
 from torch.autograd import forward_ad  # noqa: E402
 
 import gemmule.torch as gt  # noqa: E402
-from gemmule.torch.product import gemm  # noqa: E402
+from gemmule.torch.product import as_factor, gemm  # noqa: E402
 from support.double_tensors import doubles  # noqa: E402
 
 #: PyTorch compiles its own tangents by what it deprecates.
@@ -207,3 +207,10 @@ def test_complex_products_have_derivatives(views):
     assert torch.autograd.gradcheck(product, (a, b), check_forward_ad=True)
     assert torch.autograd.gradcheck(lambda x, y: gt.linear(x, y.mT), (a, b))
     torch.testing.assert_close(product(a, b), (a.conj() if views[0] else a) @ (b.conj() if views[1] else b))
+
+
+def test_a_gradient_without_strides_is_copied_before_it_is_a_factor():
+    """As that of a sum, which no kernel loads by TMA."""
+    factor = as_factor(torch.ones((), dtype=torch.float64).expand(3, 4), torch.float64)
+    assert factor.stride() == (4, 1)
+    assert as_factor(factor, torch.float64) is factor

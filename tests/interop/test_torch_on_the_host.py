@@ -213,6 +213,14 @@ def _fake(x):
         return gm.matmul(torch.empty(3, 3), torch.empty(3, 3))
 
 
+def _fake_on_a_gpu(x):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        on_gpu = torch.empty(3, 3, device="cuda")
+    return gm.matmul(on_gpu, on_gpu)
+
+
 def _real_within_fake(x):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -234,6 +242,7 @@ UNDER = {
     "a dual level": _dual,
     "functionalize": lambda x: torch.func.functionalize(lambda y: gm.matmul(y, x))(x),
     "fake tensors": _fake,
+    "fake tensors that claim a GPU": _fake_on_a_gpu,
     "a fake mode": _real_within_fake,
     "a trace of real tensors": _traced("real"),
     "a trace of fake tensors": _traced("fake"),

@@ -233,14 +233,14 @@ def test_layers_that_compute_something_else_are_left_alone():
         (lambda x: gt.linear(x, x[0], 3.0), ArgumentError, "bias is of type float"),
         (lambda x: gt.addmm(0, x[0], x[0]), ArgumentError, "input is of type int"),
         (lambda x: gt.baddbmm(x, x, x.numpy()), ArgumentError, "batch2 is of type ndarray"),
-        (lambda x: gt.addmm(x[0], x[0], x[0], alpha="2"), ArgumentError, "alpha is a str, not a number"),
+        (lambda x: gt.addmm(x[0], x[0], x[0], alpha="2"), ArgumentError, "alpha is of type str, not a number"),
         (
             lambda x: gt.addmm(*[x[0] * 1j] * 3, alpha=1j),
             ArgumentError,
             "is complex; gm.gemm takes that.*scale an operand",
         ),
-        (lambda x: gt.baddbmm(x, x, x, beta=None), ArgumentError, "beta is a NoneType"),
-        (lambda x: gt.addmm(x[0], x[0], x[0], beta=x[0, 0]), ArgumentError, "beta is a Tensor"),
+        (lambda x: gt.baddbmm(x, x, x, beta=None), ArgumentError, "beta is of type NoneType"),
+        (lambda x: gt.addmm(x[0], x[0], x[0], beta=x[0, 0]), ArgumentError, "beta is of type Tensor"),
         (
             lambda x: gt.addmm(x[0], x[0], x[0], alpha=torch.tensor(2.0, requires_grad=True)),
             ArgumentError,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from gemmule.host import product, rounding
+from importlib import import_module
+
+MODULES = [import_module(f"gemmule.host.{name}") for name in ("epilogue", "gemm", "product", "rounding")]
 
 
 def shrink_blocks(monkeypatch, **sizes):
-    """Give blocks of `gemmule.host.product`, or ``PIECE`` of `gemmule.host.rounding`, other sizes."""
+    """Give blocks of products and of what rounds them other sizes, in each module that has them."""
     for name, size in sizes.items():
-        monkeypatch.setattr(rounding if name == "PIECE" else product, name, size)
+        holders = [module for module in MODULES if name in vars(module)]
+        assert holders, name
+        for module in holders:
+            monkeypatch.setattr(module, name, size)

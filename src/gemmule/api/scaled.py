@@ -29,7 +29,7 @@ _TENSOR, _LINE = "tensor", "line"
 def _shape(x: Any, role: str) -> tuple[int, ...]:
     shape = getattr(x, "shape", None)
     if shape is None:
-        raise ArgumentError(f"{role} is a {type(x).__name__}, not an array; pass an array of float32")
+        raise ArgumentError(f"{role} is of type {type(x).__name__}, not an array; pass an array of float32")
     return tuple(shape)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ _SETS = "\n".join(f"  {name:8}{text}" for name, (text, _) in SIZE_SETS.items())
 _EPILOG = f"""\b
 Sizes:
 {_SETS}
-  M,N     any other, such as 4096,1024
+  M,N     any other, such as 4096,1024; of a batch BATCH,M,N
 \b
 Examples:
   gemmule bench transpose --kernels ladder --sizes source --record results
@@ -57,8 +56,8 @@ _WITHOUT = (
 )  # fmt: skip
 @click.option(
     "--sizes", metavar="SIZES", multiple=True,
-    help="source (default; with --counts-only 512,512), square, small, odd and narrow, separated by commas; or M,N. "
-    "Repeatable.",
+    help="source (default; with --counts-only 512,512), square, small, odd and narrow, separated by commas; or M,N; "
+    "or BATCH,M,N. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--dtype", "dtypes", metavar="DTYPE", multiple=True, default=["float32"], show_default=True,
@@ -126,15 +125,16 @@ def _transpose(options: _Options) -> None:
     if options.counts_only:
         sizes = wanted if options.sizes else (_COUNTED,)
         if large := [size for size in sizes if math.prod(size) > _MOST_COUNTED]:
-            m, n = large[0]
+            extents = " x ".join(map(str, large[0]))
             raise ArgumentError(
-                f"--sizes: {m} x {n} has more than the {_MOST_COUNTED:,} elements that the virtual GPU counts in good "
-                "time; give smaller matrices"
+                f"--sizes: {extents} has more than the {_MOST_COUNTED:,} elements that the virtual GPU counts in "
+                "good time; give smaller matrices"
             )
         counted = [
-            _Counted(one, *size, itemsize)
-            for size, itemsize in itertools.product(sizes, itemsizes)
-            for one in (*choices, *_chosen(transpose_of(*size, itemsize), chosen))
+            _Counted(one, problem)
+            for size in sizes
+            for problem in transposes_of((size,), itemsizes)
+            for one in (*choices, *_chosen(problem, chosen))
         ]
         _count_only(counted, options.record, as_json=options.as_json)
         return
@@ -232,6 +232,7 @@ def _counter() -> Callable[[Record], Record]:
     from ..core.spec import Choice
     from ..dispatch.registry import REGISTRY
     from ..lab.transpose_counts import with_counts
+    from ..lab.transposes import transpose_of
 
     specs = {spec.name: spec for spec in REGISTRY}
     known: dict[str, Record | str] = {}
@@ -243,7 +244,7 @@ def _counter() -> Callable[[Record], Record]:
         config = next(config for config in spec.configs if config.as_dict() == record["config"])
         key = json.dumps([record["kernel"], record["config"], record["itemsize"]])
         if key not in known:
-            known[key] = _count(_Counted(Choice(spec, config), *_COUNTED, record["itemsize"]))
+            known[key] = _count(_Counted(Choice(spec, config), transpose_of(*_COUNTED, record["itemsize"])))
         counts = known[key]
         return record if isinstance(counts, str) else with_counts(record, counts)
 
@@ -263,18 +264,17 @@ def _chosen(problem: TransposeProblem, asked: bool) -> list[Choice]:
 
 @dataclasses.dataclass(frozen=True)
 class _Counted:
-    """A kernel that is counted, and the matrix that it transposes."""
+    """A kernel that is counted, and the transpose of the matrix, which a kernel may copy or transpose in place."""
 
     choice: Choice
-    m: int
-    n: int
-    itemsize: int
+    problem: TransposeProblem
 
 
 def _count_only(counted: Sequence[_Counted], folder: str | None, *, as_json: bool) -> None:
     from ..lab.experiment import experiment
     from ..lab.records import write_records
     from ..lab.transpose_counts import with_counts
+    from ..lab.transpose_operation import TRANSPOSE
     from ..lab.transpose_tables import throughput
     from .progress import steps_progress
 
@@ -286,11 +286,10 @@ def _count_only(counted: Sequence[_Counted], folder: str | None, *, as_json: boo
             step(spec.name, 0)
             counts = _count(one)
             if isinstance(counts, str):
-                refused.append(f"{spec.name} does not take {one.m} x {one.n} of {one.itemsize} bytes: {counts}")
+                refused.append(f"{spec.name} does not take {TRANSPOSE.text(one.problem)}: {counts}")
             else:
                 what = {"record": "transpose_counts", "kernel": spec.name, "config": config.as_dict()}
-                size = {"itemsize": one.itemsize, "m": one.m, "n": one.n}
-                records.append(with_counts({**what, **size}, counts))
+                records.append(with_counts({**what, **TRANSPOSE.fields(one.problem)}, counts))
             step("", 1)
     if not records:
         raise ArgumentError(f"--kernels: {refused[0]}; name another kernel, or give other --sizes")
@@ -313,17 +312,16 @@ def _count(counted: _Counted) -> Record | str:
 
     from ..compiler.cache import artifact_for
     from ..lab.transpose_counts import summary
-    from ..lab.transposes import problem_for, random_matrix
+    from ..lab.transposes import problem_for, random_matrices
     from ..vgpu.arch import virtual_arch
     from ..vgpu.counts import Counter
     from ..vgpu.launcher import Options, launch
 
-    m, n, itemsize = counted.m, counted.n, counted.itemsize
     spec, config, arch = counted.choice.spec, counted.choice.config, virtual_arch()
-    problem = problem_for(spec, config, arch, m, n, itemsize)
+    problem = problem_for(spec, config, arch, counted.problem)
     if reason := spec.why_not(problem, arch, config):
         return reason
-    source = random_matrix(m, n, itemsize, 0).view(np.uint8)
+    source = random_matrices(problem, 0).view(np.uint8)
     counter = Counter(with_caches=True)
     artifact = artifact_for(spec, config, spec.signature(problem, config), arch, with_ptx=True)
     launch(

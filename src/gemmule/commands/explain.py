@@ -49,7 +49,7 @@ _USUAL = {"--copy-bytes": 64, "--copy-latency": 600}
     "  gemmule explain transpose_reference --shape 8192,8192 --chip a100",
 )
 @click.argument("kernel", metavar="KERNEL")
-@click.option("--shape", metavar="M,N,K", required=True, help="Size of the product; M,N for a transpose.")
+@click.option("--shape", metavar="M,N,K", required=True, help="Size of the product; M,N or BATCH,M,N of a transpose.")
 @click.option("--chip", metavar="NAME", default=DEFAULT_CHIP, show_default=True, help="Chip whose bound is computed.")
 @click.option(
     "--config", metavar="CONFIG",
@@ -196,7 +196,7 @@ def explanation(
     kernel : str
         Name, with a config in brackets if not that of a call on the chip, or of a rung the first.
     shape : str
-        ``M,N,K``, or ``M,N`` for a transpose.
+        ``M,N,K``; of a transpose ``M,N``, or ``BATCH,M,N``.
     chip : str
         Name of a chip.
     dtype, out_dtype, layout, precision : str, optional

@@ -117,7 +117,7 @@ class _Number(click.ParamType[Any]):
     help="Compute on the workers of a Dask scheduler, e.g. tcp://node:8786, which see the same files; --memory is for "
     "each worker.",
 )  # fmt: skip
-@click.option("--chunks", type=_Pair(), help="Chunks of a Zarr output. Default: up to 1024,1024.")
+@click.option("--chunks", type=_Pair(), help="Chunks of a Zarr output, a file each. Default: up to 1024,1024.")
 @click.option("--shards", type=_Pair(), help="Shards of a Zarr output: multiples of the chunks. Default: none.")
 @click.option(
     "--device-memory", metavar="SIZE", help="Limit for the buffers on the GPU. Default: most of its free memory."

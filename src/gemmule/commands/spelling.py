@@ -28,7 +28,7 @@ def in_options(message: str, command: click.Command) -> str:
     options = {_python_name(option): option for option in options_of(command)}
     if not options:
         return message
-    names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
+    names = "|".join(map(re.escape, options))
 
     def with_value(match: re.Match[str]) -> str:
         return _spelled(options[match[1]], match[2])

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gemmule.core.dataclass import dataclass
 
-from .dtype import DType, Kind
+from .dtype import FLOAT32, FLOAT64, INT32, DType, Kind
 from .epilogue import NUMBER, Epilogue
 from .errors import ArgumentError
 
 _INTEGER_CODES = {32: "i", 64: "q"}
+_SCALARS = {dtype.name: dtype for dtype in (FLOAT32, FLOAT64, INT32)}
 #: Alignment in bytes that TMA requires of addresses and strides.
 MAP_ALIGNMENT = 16
 #: Most bytes of a problem whose time is near the overhead of a launch.
@@ -64,8 +65,18 @@ class ScalarParam:
     """A scalar parameter such as alpha."""
 
     name: str  #: Name in messages.
-    dtype: DType  #: float32, float64 or int32.
+    dtype: DType  #: float32, float64 or int32; a name, such as ``"int32"``, does.
     value: float | int  #: Value.
+
+    def __post_init__(self) -> None:
+        given: Any = self.dtype
+        if not isinstance(given, DType):
+            if str(given) not in _SCALARS:
+                raise ArgumentError(
+                    f"{self.name}: dtype={given!r} is none of {', '.join(_SCALARS)}; "
+                    f"pass other numbers as BytesParam, such as numpy.int64({self.value}).tobytes()"
+                )
+            object.__setattr__(self, "dtype", _SCALARS[str(given)])
 
     @property
     def size(self) -> int:

@@ -13,7 +13,7 @@ from gemmule.core.config import Config
 from gemmule.core.dtype import COMPLEX128, FLOAT32, FLOAT64, Precision
 from gemmule.core.errors import DTypeError, NoKernelError, UnsupportedError
 from gemmule.core.gpu_rates import H200_RATES, GpuRates
-from gemmule.core.problem import GemmProblem, Problem, TransposeProblem, contiguous_gemm, split_batch
+from gemmule.core.problem import GemmProblem, Problem, contiguous_gemm, split_batch
 from gemmule.core.spec import Choice, KernelSpec, Reason, reasons_of, why_not_epilogue
 
 from .choices.candidates import (
@@ -318,7 +318,7 @@ def _faster(
     if cost is None or gpu is None:
         return None
     inner, launches = part
-    if launches > 1 and spec.cost_in_us and isinstance(problem, TransposeProblem):
+    if launches > 1 and spec.cost_in_us:
         name = faster_in_fewer(spec, problem, launches * cost, arch, gpu, registry)
         if name is not None:
             return name

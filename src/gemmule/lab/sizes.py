@@ -85,7 +85,7 @@ def extents_named(
     sets : mapping
         Purpose and extents of each set.
     axes, example : str
-        Format of extents.
+        Format of extents, those that may be left out in brackets.
 
     Raises
     ------
@@ -106,7 +106,8 @@ def extents_named(
 def _one(word: str, sets: Iterable[str], axes: str, example: str) -> tuple[int, ...]:
     parts = word.split(",")
     numbers = tuple(int(part) for part in parts if part.strip().isascii() and part.strip().isdigit())
-    if len(numbers) != len(parts) or len(numbers) != len(axes.split(",")) or min(numbers) < 1:
+    most = len(axes.split(","))
+    if len(numbers) != len(parts) or not most - axes.count("[") <= len(numbers) <= most or min(numbers) < 1:
         listed = f"choose one of {', '.join(sets)}, or any {axes} in whole numbers from 1, such as {example}"
         raise ArgumentError(unknown_name("size", word, sets, listed))
     return numbers

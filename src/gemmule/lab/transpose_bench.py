@@ -27,7 +27,7 @@ from .device import BenchDevice, Operands, Work
 from .products import Array
 from .timing import Timing
 from .transpose_operation import TRANSPOSE, effective_gbps
-from .transposes import in_order, is_copy, problem_for, random_matrix
+from .transposes import in_order, is_copy, problem_for, random_matrices
 
 # Every byte differs between the two, so that elements that are not written are found.
 _POISONS = (0x55, 0xAA)
@@ -94,11 +94,10 @@ class TransposeBench(Bench[TransposeProblem, TransposePoint]):
         self._peers, self._in_order = peers, in_order
 
     def _variant(self, problem: TransposeProblem, choice: Choice) -> TransposeProblem:
-        m, n = problem.cols, problem.rows
-        return problem_for(choice.spec, choice.config, self._device.arch, m, n, problem.itemsize)
+        return problem_for(choice.spec, choice.config, self._device.arch, problem)
 
     def _inputs(self, problem: TransposeProblem) -> tuple[Mapping[str, Array], Array]:
-        source = random_matrix(problem.cols, problem.rows, problem.itemsize, self._plan.seed)
+        source = random_matrices(problem, self._plan.seed)
         return {"a": source}, source
 
     def _point(self, reference: Array, operands: Operands) -> TransposePoint:
@@ -120,7 +119,7 @@ class TransposeBench(Bench[TransposeProblem, TransposePoint]):
         for name, work in point.peers.items():
             report(name)
             if wrong := self._failure(problem, point, work):
-                size = f"{problem.cols} x {problem.rows}"
+                size = TRANSPOSE.text(problem)
                 raise UnsupportedError(f"{name} transposes {size} wrongly here ({wrong}); omit it: --no-peers")
         yield from ()
 
@@ -185,7 +184,8 @@ def _difference(source: Array, result: Array, *, as_copy: bool) -> tuple[int, in
     if as_copy:
         result, expected_rows = result.reshape(source.shape), source
     else:
-        expected_rows = source.T
+        # The rows of all matrices, one matrix after another.
+        result, expected_rows = (x.reshape(-1, x.shape[-1]) for x in (result, np.swapaxes(source, -1, -2)))
     rows: Any = slice(None)
     if result.nbytes > _WHOLE_BELOW:
         # Fresh rows in every run, the first and the last among them.

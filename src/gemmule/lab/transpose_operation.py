@@ -17,7 +17,8 @@ _PEERS = {"torch": "PyTorch", "cupy": "CuPy"}
 
 def named(problem: TransposeProblem) -> dict[str, Any]:
     """Return the fields that name a transpose: m rows of n elements become n rows of m."""
-    return {"itemsize": problem.itemsize, "m": problem.cols, "n": problem.rows}
+    batch = {"batch": list(problem.batch)} if problem.batch else {}
+    return {"itemsize": problem.itemsize, **batch, "m": problem.cols, "n": problem.rows}
 
 
 def effective_gbps(problem: TransposeProblem, seconds: float) -> float:
@@ -35,9 +36,9 @@ def rate_fields(problem: TransposeProblem, seconds: float, chip: Chip | None) ->
 
 
 def size_text(record: Record) -> str:
-    """Return the size in words: M x N, and the bytes of an element."""
+    """Return the size in words: M x N, behind the matrices of a batch, and the bytes of an element."""
     bytes_text = "1 byte" if record["itemsize"] == 1 else f"{record['itemsize']} bytes"
-    return f"{record['m']} x {record['n']} of {bytes_text}"
+    return f"{' x '.join(map(str, (*record.get('batch', ()), record['m'], record['n'])))} of {bytes_text}"
 
 
 def _columns(records: Sequence[Record], paired: bool) -> list[Column]:
@@ -61,7 +62,7 @@ TRANSPOSE = Operation[TransposeProblem](
     field="itemsize",
     size="M x N",
     fields=named,
-    text=lambda problem: f"{problem.cols} x {problem.rows} of {problem.itemsize} bytes",
+    text=lambda problem: size_text(named(problem)),
     rate=rate_fields,
     size_text=size_text,
     layout_text=lambda _: "",

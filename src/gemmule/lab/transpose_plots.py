@@ -44,7 +44,7 @@ def transpose_plots(records: Sequence[Record]) -> list[TransposePlot]:
     names = labels(measured)
     gpu = f", {records[0]['gpu']}" if records and "gpu" in records[0] else ""
     found = []
-    squares = [r for r in measured if "gbps" in r and r["m"] == r["n"]]
+    squares = [r for r in measured if "gbps" in r and r["m"] == r["n"] and not r.get("batch")]
     for itemsize in dict.fromkeys(r["itemsize"] for r in squares):
         here = [r for r in squares if r["itemsize"] == itemsize]
         edges = sorted({r["m"] for r in here})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,7 +23,8 @@ from gemmule.core.spec import Choice, KernelSpec
 from .sizes import extents_named
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Size = tuple[int, int]
+#: M and N, behind the matrices of a batch where there is one.
+Size = tuple[int, ...]
 
 ITEMSIZES = (1, 2, 4, 8, 16)
 # Alignment of compact matrices on a device, in bytes.
@@ -53,14 +55,14 @@ def parse_sizes(words: Sequence[str]) -> tuple[Size, ...]:
     Parameters
     ----------
     words : sequence of str
-        Names of sets with commas between them, or ``M,N``: the source has M rows of N elements.
+        Names of sets with commas between them, or ``M,N``: the source has M rows of N elements; or ``BATCH,M,N``.
 
     Raises
     ------
     ArgumentError
         If a word is neither.
     """
-    return tuple((m, n) for m, n in extents_named(words, SIZE_SETS, "M,N", "4096,4096"))
+    return extents_named(words, SIZE_SETS, "[BATCH,]M,N", "4096,4096")
 
 
 def itemsize_of(word: str) -> int:
@@ -88,28 +90,23 @@ def itemsize_of(word: str) -> int:
     return size
 
 
-def transpose_of(m: int, n: int, itemsize: int) -> TransposeProblem:
-    """Return the transpose of a compact matrix of m rows and n columns into another compact one."""
-    kind = opaque_dtype(itemsize)
+def transpose_of(m: int, n: int, itemsize: int, batch: tuple[int, ...] = ()) -> TransposeProblem:
+    """Return the transpose of a compact matrix of m rows and n columns into another, or of those of a batch."""
+    kind, strides = opaque_dtype(itemsize), (m * n,) * len(batch)
     # Contiguous elements of the source are along i, the n columns of its rows.
-    source = StridedMatrix(kind, n, m, 1, n, (), _ALIGNMENT)
-    return TransposeProblem(n, m, (), source, StridedMatrix(kind, n, m, m, 1, (), _ALIGNMENT))
+    source = StridedMatrix(kind, n, m, 1, n, strides, _ALIGNMENT)
+    return TransposeProblem(n, m, batch, source, StridedMatrix(kind, n, m, m, 1, strides, _ALIGNMENT))
 
 
 def transposes_of(sizes: Iterable[Size], itemsizes: Iterable[int]) -> tuple[TransposeProblem, ...]:
     """Return the transposes of matrices of all sizes, of elements of each of some bytes."""
-    return tuple(transpose_of(m, n, itemsize) for itemsize, (m, n) in itertools.product(itemsizes, sizes))
+    each = itertools.product(itemsizes, sizes)
+    return tuple(transpose_of(m, n, itemsize, tuple(batch)) for itemsize, (*batch, m, n) in each)
 
 
-def copy_of(m: int, n: int, itemsize: int) -> TransposeProblem:
-    """Return the copy of such a matrix, which some kernels measure as a bound."""
-    source = transpose_of(m, n, itemsize).source
-    return TransposeProblem(n, m, (), source, source)
-
-
-def problem_for(spec: KernelSpec, config: Config, arch: Arch, m: int, n: int, itemsize: int) -> TransposeProblem:
+def problem_for(spec: KernelSpec, config: Config, arch: Arch, transpose: TransposeProblem) -> TransposeProblem:
     """Return the problem of a kernel that is measured: a transpose, in place or not, or the copy of a copy kernel."""
-    transpose, copy = transpose_of(m, n, itemsize), copy_of(m, n, itemsize)
+    copy = dataclasses.replace(transpose, target=transpose.source)
     if spec.in_place:
         return dataclasses.replace(transpose, in_place=True)
     if spec.why_not(transpose, arch, config) is None or spec.why_not(copy, arch, config) is not None:
@@ -128,6 +125,12 @@ def in_order(choice: Choice) -> Choice:
 def is_copy(problem: TransposeProblem) -> bool:
     """Whether the target lies in memory as the source does."""
     return problem.source == problem.target
+
+
+def random_matrices(problem: TransposeProblem, seed: int) -> Array:
+    """Return random bits for the source of a transpose: (m, n), or (batch, m, n)."""
+    m, n = problem.cols, problem.rows
+    return random_matrix(math.prod(problem.batch) * m, n, problem.itemsize, seed).reshape(*problem.batch, m, n)
 
 
 def random_matrix(m: int, n: int, itemsize: int, seed: int) -> Array:

@@ -77,8 +77,8 @@ class TransposeBaselines:
 
         def queue() -> None:
             with torch.cuda.stream(stream):
-                # The kernel of x.t().contiguous(), without the allocation.
-                target.copy_(source.t())
+                # The kernel of x.mT.contiguous(), without the allocation.
+                target.copy_(source.mT)
 
         return queue
 
@@ -94,19 +94,19 @@ class TransposeBaselines:
 
         def queue() -> None:
             with stream:
-                cupy.copyto(target, source.T)
+                cupy.copyto(target, source.swapaxes(-1, -2))
 
         return queue
 
 
-def _shapes(problem: TransposeProblem) -> list[tuple[str, tuple[int, int]]]:
-    return [("a", (problem.cols, problem.rows)), ("d", (problem.rows, problem.cols))]
+def _shapes(problem: TransposeProblem) -> list[tuple[str, tuple[int, ...]]]:
+    return [("a", (*problem.batch, problem.cols, problem.rows)), ("d", (*problem.batch, problem.rows, problem.cols))]
 
 
 class _Memory:
     """Compact memory, as array libraries take it without a copy."""
 
-    def __init__(self, address: int, shape: tuple[int, int], itemsize: int) -> None:
+    def __init__(self, address: int, shape: tuple[int, ...], itemsize: int) -> None:
         self.__cuda_array_interface__: dict[str, Any] = {
             "version": 3,
             "shape": shape,

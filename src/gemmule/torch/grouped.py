@@ -152,7 +152,8 @@ def _backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
 
 def _of_groups(left: Any, right: Any, offs: Any, like: Any) -> Any:
     """Return a product of each group's part of K, its matrices with the layout of `like`."""
-    left, right = _loadable(left, 0), _loadable(right, 1)
+    # `right` is: the gradient by the caller, and B as a kernel took it.
+    left = _loadable(left, 0)
     if lies_in_columns(like):
         return multiply_groups(right.mT, left.mT, offs).mT
     return multiply_groups(left, right, offs)

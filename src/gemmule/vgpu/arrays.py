@@ -154,6 +154,11 @@ def _check(name: str, array: Any) -> None:
             f"operand {name} has elements of {array.itemsize} bytes ({array.dtype}); an element has 1, 2, 4 or a "
             "multiple of 8 bytes"
         )
+    if not array.dtype.isnative:
+        raise DTypeError(
+            f"operand {name} is {array.dtype.str}, in the byte order of other machines, which a kernel would misread; "
+            "convert it, and convert results back"
+        )
 
 
 def _bits(array: Array) -> Array:

@@ -165,6 +165,7 @@ def launch(
     options: Options | None = None,
     observers: tuple[Observer, ...] = (),
     ctas: range | None = None,
+    entry: str | None = None,
 ) -> None:
     """Run a kernel on NumPy arrays; what it writes is in them afterwards.
 
@@ -182,6 +183,8 @@ def launch(
         Observers of the run.
     ctas : range, optional
         Numbers of the CTAs that run, counted cluster by cluster, with a step of 1; by default all of the grid.
+    entry : str, optional
+        Name of the kernel, where PTX text holds several.
 
     Raises
     ------
@@ -209,7 +212,7 @@ def launch(
         observers = (*all_checks(collected, device), *observers)
     if isinstance(kernel, Buildable):
         kernel = compile_ptx(kernel, virtual_arch())
-    program = program_of(kernel.ptx if isinstance(kernel, Artifact) else kernel)
+    program = program_of(kernel.ptx if isinstance(kernel, Artifact) else kernel, entry)
     with collected.before_faults():
         run(program, recipe, device.memory, device.addresses, options, observers, ctas)
     finish(device, collected)

@@ -87,7 +87,7 @@ class Finding:
         if self.warp is not None:
             parts.append(f"warp {self.warp}")
         if self.lanes:
-            parts.append(f"lanes {_ranges(self.lanes)}")
+            parts.append(f"lanes {ranges(self.lanes)}")
         text = f"{', '.join(parts)}: {self.message}"
         if self.instruction is not None:
             text += f" [PTX {self.instruction}]"
@@ -139,7 +139,7 @@ def _deadlock(group: Sequence[Finding]) -> Finding:
         verb = message.removeprefix("waits").removeprefix("polls")
         several = len(warps) > 1 or others
         word = ("poll" if message.startswith("polls") else "wait") + "s" * (not several)
-        texts.append(f"warp{'s' * (len(warps) > 1)} {_ranges(warps)} of CTA {first}{more} {word}{verb}, {place}")
+        texts.append(f"warp{'s' * (len(warps) > 1)} {ranges(warps)} of CTA {first}{more} {word}{verb}, {place}")
     return dataclasses.replace(group[0], message="; ".join(texts), cta=None, warp=None, lanes=())
 
 
@@ -173,7 +173,7 @@ class DeadlockError(CheckError):
     """Threads wait for an event that cannot happen."""
 
 
-def _ranges(lanes: Sequence[int]) -> str:
+def ranges(lanes: Sequence[int]) -> str:
     """Write numbers in ascending order as ranges, e.g. ``0-15,31``."""
     parts: list[list[int]] = []
     for lane in lanes:

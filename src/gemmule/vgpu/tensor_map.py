@@ -82,7 +82,7 @@ class TensorMap:
              f"extents {self.extents}, pitches {self.pitches} and box {self.box} must be of 1 to 5 directions"),
             (all(0 < extent <= _LONGEST_EXTENT for extent in self.extents), f"extents {self.extents} of 1 to 2**32"),
             (all(0 < side <= _LONGEST_SIDE for side in self.box), f"a box {self.box} of sides of 1 to 256"),
-            (all(0 < pitch < _LONGEST_PITCH and pitch % 16 == 0 for pitch in self.pitches),
+            (all(0 <= pitch < _LONGEST_PITCH and pitch % 16 == 0 for pitch in self.pitches),
              f"pitches {self.pitches} of multiples of 16 bytes below 2**40"),
             (address % 16 == 0, f"an address {address:#x} that is a multiple of 16"),
             (inner % 16 == 0, f"boxes of multiples of 16 bytes in the first direction, not {inner}"),

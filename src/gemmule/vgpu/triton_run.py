@@ -149,6 +149,10 @@ def _compiled(kernel: Any, values: Mapping[str, Any], settings: Mapping[str, Any
         compiled = triton.compile(ASTSource(kernel, signature, constants, attributes), target, dict(settings))
     except (triton.CompilationError, KeyError, ValueError) as error:
         raise KernelFailedError(f"{kernel.__name__} does not compile: {error}") from error
+    if unknown := [name for name in settings if not hasattr(compiled.metadata, name)]:
+        raise ArgumentError(
+            f"{kernel.__name__} has no parameter {unknown[0]}, and Triton no option of that name; leave it out"
+        )
     return compiled, {name: values[name] for name, kind in signature.items() if kind != "constexpr"}
 
 
@@ -167,7 +171,7 @@ def _type(name: str, value: Any) -> str:
         return "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
     if isinstance(value, numbers.Real):
         return "fp32"
-    raise ArgumentError(f"argument {name} is a {type(value).__name__}; pass an array or a number")
+    raise ArgumentError(f"argument {name} is of type {type(value).__name__}; pass an array or a number")
 
 
 def _is_array(value: Any) -> bool:

@@ -36,6 +36,13 @@ def test_the_gradient_of_a_bias_as_a_product(gpu, monkeypatch, shape):
     torch.testing.assert_close(torch.autograd.grad(of_bias.sum(), grad)[0], torch.ones_like(grad))
 
 
+def test_sums_are_over_all_dimensions_but_the_last(monkeypatch):
+    grad = torch.randn(2, 3, 5, 8, dtype=torch.float64)
+    for as_product in (False, True):
+        monkeypatch.setattr(column_sums, "is_product", lambda grad, found=as_product: found)
+        torch.testing.assert_close(column_sums.column_sums(grad, by_product=True), grad.sum((0, 1, 2)))
+
+
 def test_rows_of_ones_are_as_long_as_what_they_sum(monkeypatch):
     monkeypatch.setattr(column_sums, "_ones", {})
     for rows in (3, 5000, 17):

@@ -39,8 +39,9 @@ def early(ptx):
     return found
 
 
-#: The last 12 bits of instructions of 128 that wait or arrive, told apart by a bit, and of those that multiply.
-_WARPGROUP, _DEPBAR_BIT, _PRODUCTS = 0x9C5, 47, range(0x9F0, 0x9F4)
+#: The last 12 bits of instructions of 128 that wait or arrive, told apart by a bit, and of those that multiply, where
+#: a bit says that A is in registers.
+_WARPGROUP, _DEPBAR_BIT, _PRODUCTS, _FROM_REGISTERS = 0x9C5, 47, range(0x9F0, 0x9F4), 0x400
 
 
 def is_serialised(artifact):
@@ -52,7 +53,7 @@ def is_serialised(artifact):
     code = ELFFile(io.BytesIO(artifact.cubin)).get_section_by_name(f".text.{artifact.entry}").data()
     for (low,) in struct.iter_unpack("<Q8x", code):
         waits += low & 0xFFF == _WARPGROUP and low >> _DEPBAR_BIT & 1
-        products += low & 0xFFF in _PRODUCTS
+        products += low & 0xFFF & ~_FROM_REGISTERS in _PRODUCTS
     expected = len(_WAIT.findall(artifact.ptx)), len(_SUMS.findall(artifact.ptx))
     # It may unroll a loop.
     return waits * expected[1] > products * expected[0]

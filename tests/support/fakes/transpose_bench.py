@@ -15,7 +15,7 @@ class Operands:
 
     def __init__(self, problem, inputs, sets):
         self.problem, self.sets, self.a = problem, sets, inputs["a"]
-        self.outputs = [np.zeros((problem.rows, problem.cols), self.a.dtype) for _ in range(sets)]
+        self.outputs = [np.zeros((*problem.batch, problem.rows, problem.cols), self.a.dtype) for _ in range(sets)]
 
     @property
     def bytes(self):
@@ -44,11 +44,11 @@ class Work(FakeWork):
         target, source = self.operands.outputs[index], self.operands.a
         self.calls += 1
         if self.in_place:
-            target[...] = target.T.copy()
+            target[...] = target.swapaxes(-1, -2).copy()
         elif self.copies:
             target.reshape(source.shape)[...] = source
         else:
-            target[...] = source.T
+            target[...] = source.swapaxes(-1, -2)
         if self.spoil is not None:
             self.spoil(target, index)
 

@@ -158,7 +158,7 @@ def eye(dtype=F32):
         (lambda: gm.gemm(eye(np.int8), eye(np.int8), alpha=0.5), ArgumentError, r"alpha=0\.5"),
         (lambda: gm.gemm(eye(np.int8), eye(np.int8), alpha=float("nan")), ArgumentError, "alpha=nan"),
         (lambda: gm.gemm(eye(), eye(), alpha=1j), ArgumentError, "complex"),
-        (lambda: gm.gemm(eye(), eye(), alpha="2"), ArgumentError, "alpha is a str"),
+        (lambda: gm.gemm(eye(), eye(), alpha="2"), ArgumentError, "alpha is of type str"),
         (lambda: gm.gemm(eye(), eye(), alpha=10**400), ArgumentError, "alpha does not fit"),
         (lambda: gm.matmul(None, eye()), ArgumentError, "a is of type NoneType, not an array"),
         (lambda: gm.transpose(None), ArgumentError, "x is of type NoneType, not an array"),

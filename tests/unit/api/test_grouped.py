@@ -156,7 +156,7 @@ def test_host_arrays_do_not_pass_through_a_gpu(gpus, message, rng, monkeypatch):
 
 def test_offsets_in_a_list(rng):
     a, b, ends = given("m", rng)
-    with pytest.raises(gm.ArgumentError, match=r"offsets is a list; give .* as an array of int32, such as numpy"):
+    with pytest.raises(gm.ArgumentError, match=r"offsets is of type list; give .* as an array of int32, such as numpy"):
         gm.grouped_gemm(a, b, ends.tolist())
 
 

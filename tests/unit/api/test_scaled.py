@@ -78,8 +78,8 @@ def test_plan(rng):
             r"k, or \(1, 3\) for blocks of 128 x 128$",
         ),
         ({"scale_b": ONE.astype(np.float64)}, gm.DTypeError, "scale_b is float64; .* float8_e8m0fnu; convert"),
-        ({"scale_a": 1.0}, gm.ArgumentError, "scale_a is a float, not an array"),
-        ({"scale_b": None}, gm.ArgumentError, "scale_b is a NoneType, not an array"),
+        ({"scale_a": 1.0}, gm.ArgumentError, "scale_a is of type float, not an array"),
+        ({"scale_b": None}, gm.ArgumentError, "scale_b is of type NoneType, not an array"),
         ({"b": None, "scale_a": None, "scale_b": None}, gm.DTypeError, "b is NoneType"),
     ],
 )

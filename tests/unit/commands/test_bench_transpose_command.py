@@ -112,6 +112,8 @@ def test_counted_is_what_a_call_runs_unless_kernels_are_named():
 def test_counted_are_the_sizes_that_are_given():
     result = run("--sizes", "40,33", "--sizes", "64,64", "--counts-only", "--json")
     assert [(one["m"], one["n"]) for one in json.loads(result.stdout)["records"]] == [(40, 33), (64, 64)]
+    (batch,) = json.loads(run("--sizes", "3,40,33", "--dtype", "1", "--counts-only", "--json").stdout)["records"]
+    assert (batch["batch"], batch["m"], batch["n"]) == ([3], 40, 33)
     large = run("--sizes", "square", "--counts-only")
     assert large.exit_code == 1
     assert "8192 x 8192 has more than the 16,777,216 elements that the virtual GPU counts" in large.stderr

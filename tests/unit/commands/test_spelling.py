@@ -37,6 +37,7 @@ WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
         ("GEMMULE_EXECUTOR='x' and my_out_dtype=3", "GEMMULE_EXECUTOR='x' and my_out_dtype=3"),
         ("runs/beta=3/a.npy and out_dtype.npy", "runs/beta=3/a.npy and out_dtype.npy"),
         ("give c=..., or leave", "give --c, or leave"),
+        ("output='C.npy' exists", "--output C.npy exists"),
         ("the memory of the device", "the memory of the device"),
     ],
 )
@@ -46,7 +47,7 @@ def test_arguments_become_options(python, options):
 
 def test_a_group_knows_the_options_of_its_commands():
     assert in_options("give force=True", command_line) == "give --force"
-    assert in_options("give force=True", click.Command("none")) == "give force=True"
+    assert in_options("give force=True, =1", click.Command("none")) == "give force=True, =1"
 
 
 def texts(path):

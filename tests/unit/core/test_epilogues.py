@@ -156,7 +156,7 @@ def test_a_long_chain_is_one_list(rng):
         (lambda: 0, "has no parameters"),
         ("softplus", "choose one of 'relu'"),
         ("swish", "did you mean 'silu'"),
-        (3, "epilogue is a int"),
+        (3, "epilogue is of type int"),
     ],
 )
 def test_what_cannot_be_traced(function, message):

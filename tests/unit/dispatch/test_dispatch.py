@@ -22,11 +22,12 @@ from gemmule.core.layout import StridedMatrix, compact_strides, contiguous
 from gemmule.core.permutation import transpose_problem
 from gemmule.core.problem import GemmProblem, contiguous_gemm, split_batch
 from gemmule.core.row_major import MAX_GRID
+from gemmule.dispatch.choices.candidates import supported_name
 from gemmule.dispatch.registry import EVERY_KERNEL, LADDER, REGISTRY
 from gemmule.dispatch.select import choose
 from gemmule.kernels.transpose.tile_config import ByteTileConfig
 from gemmule.lab.products import gemm_problem, own_product
-from gemmule.lab.transposes import problem_for
+from gemmule.lab.transposes import problem_for, transpose_of
 
 HOPPER = Arch.parse("sm_90a")
 
@@ -129,6 +130,11 @@ def test_large_matrices_whose_batch_does_not_merge_have_a_launch_each(side, name
     assert choose(problem, HOPPER, multiprocessors=132).spec.name == name
 
 
+def test_a_kernel_is_supported_up_to_the_most_launches():
+    found = [supported_name("simt_gemm", _spread_batch(first), HOPPER, _kernels()) for first in (16, 17)]
+    assert found == ["simt_gemm", None]
+
+
 def test_a_product_of_too_many_launches_says_so():
     kernels = _kernels(why_not=lambda problem, arch, config: "it takes nothing")
     message = r"^simt_gemm: it would need 4097 launches for a batch of \(4097, 5000\), of at most 4096; pass contig"
@@ -181,7 +187,7 @@ def _taken(spec):
     """Return a problem that a kernel takes in its default config."""
     if spec.operation == "transpose":
         sizes = ((512, 512, 4), (511, 513, 4), (256, 256, 1), (255, 257, 1), (3, 4096, 4), (77, 3001, 1))
-        problems = [problem_for(spec, spec.default, HOPPER, m, n, itemsize) for m, n, itemsize in sizes]
+        problems = [problem_for(spec, spec.default, HOPPER, transpose_of(*size)) for size in sizes]
         # The first two axes of three change places, and rows stay whole.
         shape = (64, 48, 32)
         problems.append(transpose_problem(shape, (32, 64 * 32, 1), compact_strides(shape), 4))

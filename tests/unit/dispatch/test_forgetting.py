@@ -49,6 +49,21 @@ def test_a_choice_made_while_choices_are_forgotten_is_not_kept(monkeypatch):
     assert len(asked) == 2
 
 
+def test_a_grouped_or_quantised_choice_made_while_choices_are_forgotten_is_not_kept():
+    asked = []
+
+    @choice_cache.cached_choice
+    def choosing(problem, arch, multiprocessors, chip):
+        asked.append(problem)
+        if len(asked) == 1:
+            choice_cache.clear_choices()
+        return problem
+
+    for _ in range(3):
+        choosing(PROBLEM, HOPPER)
+    assert len(asked) == 2
+
+
 def test_a_product_planned_before_choices_were_forgotten_is_not_kept():
     began = choice_cache.generation()
     choice_cache.clear_choices()

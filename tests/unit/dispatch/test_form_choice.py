@@ -95,8 +95,8 @@ def test_results_that_no_other_kernel_writes_are_computed_of_sums(types, n, kern
     assert choice.predicted_us < choose(contiguous_gemm(n, n, n, types), HOPPER, named, **H200).predicted_us / 3
 
 
-def gated(name, n=1024):
-    plain = contiguous_gemm(n, n, n, (name,) * 3)
+def gated(name, n=1024, k=1024):
+    plain = contiguous_gemm(n, n, k, (name,) * 3)
     expression, _, _ = lowered(silu(accumulated()) * accumulated_second(), "swiglu")
     return dataclasses.replace(plain, epilogue=Epilogue(expression, second=plain.b))
 
@@ -121,6 +121,11 @@ def test_gated_forms_without_a_kernel_take_two_products(name, kernel, form, step
     launches, workspaces = choice.launches(problem)
     assert len(launches) == 1 + len(steps)
     assert len(workspaces) == {None: 0, "gate": 1, "sums": 2}[form]
+
+
+def test_the_second_product_of_a_gated_form_is_the_reference_kernels_for_k_of_0_alone():
+    second = [choose(gated("float32", k=k), HOPPER, **H200).form for k in (0, 1)]
+    assert [form and form.kernels[0][0].name for form in second] == [None, "simt_gemm"]
 
 
 @pytest.mark.parametrize(("n", "us"), [(1000, 24.98), (2048, 126.8), (4096, 936.4)])

@@ -59,7 +59,9 @@ def test_matrices_of_two_strides_have_no_key(table):
 @pytest.mark.parametrize("what", [name for name in OTHERS if name != "pitch"])
 def test_a_key_gives_a_product_that_has_it(what):
     key = key_of(OTHERS[what])
-    assert key_of(problem_of(key)) == key
+    problem = problem_of(key)
+    assert key_of(problem) == key
+    assert problem.beta == (problem.c is not None)
     assert ProblemKey.of_dict(json.loads(json.dumps(key.as_dict()))) == key
 
 

@@ -22,8 +22,9 @@ TABLES = tuned_table.shipped_files()
 SPECS = {spec.name: spec for spec in REGISTRY}
 
 
-def test_there_is_one():
-    assert TABLES
+def test_each_table_in_the_package_is_read():
+    assert sorted(Path(tuned_table.__file__).parent.rglob("*.json")) == TABLES
+    assert {table.stem for table in TABLES} == {"h100-sxm-80-gb", "h200-sxm-141-gb"}
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)

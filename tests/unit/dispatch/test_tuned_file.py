@@ -135,6 +135,12 @@ def test_a_file_that_cannot_be_read_is_not_replaced(table, what, monkeypatch):
         assert read_or_warn(table) == ()
 
 
+@pytest.mark.parametrize("where", ["none.json", "tuned.json/below.json"])
+def test_a_table_that_is_not_there_needs_no_warning(where, table):
+    table.write_text("")
+    assert read_or_warn(table.parent / where) == ()
+
+
 def _write(path, first, count):
     for number in range(first, first + count):
         problem = gemm_problem(8 * number + 8, 8, 8, "bfloat16", "bfloat16", "nn")

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import ArgumentError, DTypeError, OverlapError, ShapeError
+from gemmule.host.arithmetic import choose_arithmetic
 from gemmule.host.gemm import checked_gemm, gemm
+from gemmule.host.product import needs_no_copy
 from support.gemm_arrays import (
     BFLOAT16,
     DTYPES,
@@ -67,6 +69,13 @@ def test_mixed_layouts(rng, layouts):
     assert_close(out, a, b)
 
 
+@pytest.mark.parametrize("skipped", ["", "a", "b"])
+def test_an_operand_that_blas_cannot_read_is_copied(skipped):
+    """NumPy would copy all of it, beyond the memory that was promised."""
+    a, b = (np.ones((8, 12))[:, :: 2 if name == skipped else 1] for name in "ab")
+    assert needs_no_copy(a, b, choose_arithmetic(a.dtype, b.dtype, a.dtype)) == (not skipped)
+
+
 def test_zero_strides(rng):
     row = draw(rng, (1, 40), np.dtype("f"))
     a, b = np.broadcast_to(row, (6, 40)), np.broadcast_to(row.T, (40, 5))
@@ -108,13 +117,13 @@ def test_many_blocks_give_what_one_gives(rng, dtype, size, monkeypatch):
     """Blocks of a few elements instead of millions; small integers, so that every order of adding is exact."""
     shrink_blocks(monkeypatch, K_STEP=16, PANEL=512, SLAB=64, _FEWEST_ROWS=3, _MOST_COLUMNS=20, _LOOKUP=100, PIECE=37)
     m, n, k = size
-    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((3, m, k), (1, k, n)))
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((2, 1, m, k), (3, k, n)))
     expected = a.astype("i8") @ b.astype("i8")
     for out_dtype, alpha, beta in itertools.product(
         ("f", "d") if dtype in "efd" else ("i4", "i8", "d"), (1, 3), (0, 2)
     ):
         for view in (slice(None), slice(None, None, -1)):
-            out = poisoned((3, m, n), np.dtype(out_dtype))[:, view]
+            out = poisoned((2, 3, m, n), np.dtype(out_dtype))[..., view, :]
             out[...] = 5 if beta else out
             gemm(a, b, out, alpha=alpha, beta=beta, c=out)
             np.testing.assert_array_equal(out, alpha * expected + 5 * beta)

@@ -34,6 +34,15 @@ def test_integers_are_exact_modulo_the_output(rng, a_dtype, b_dtype):
         np.testing.assert_array_equal(out, wanted, err_msg=str(out_dtype))
 
 
+@pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if dtype.itemsize >= 4], ids=str)
+def test_wide_integers_are_exact_in_products_of_one_block(rng, dtype):
+    """Their products have more bits than a float."""
+    a, b = draw(rng, (64, 32), dtype), draw(rng, (32, 64), dtype)
+    out = poisoned((64, 64), dtype)
+    gemm(a, b, out)
+    np.testing.assert_array_equal(out, wrapped(exact(a) @ exact(b), dtype))
+
+
 @pytest.mark.parametrize(
     "dtypes", [("i1", "i1"), ("u1", "i1"), ("i1", "u1"), ("u1", "u1"), ("i2", "i2"), ("u2", "u2"), ("u2", "i4")]
 )

@@ -38,7 +38,7 @@ def test_every_layout_and_scalar(real, other, complex_first, rng):
         b = draw(rng, names[1], (*(batch if rng.random() < 0.5 else ()), k, n), rng.choice(WAYS))
         out_type = rng.choice(["complex64", np.result_type(a, b).name])
         out = draw(rng, out_type, (*batch, m, n), rng.choice(WAYS))
-        alpha, beta = ((1, 0), (-2.5, 2), (2 + 0j, -1 + 0j), (1j, 1), (3, 0.5j))[rng.integers(5)]
+        alpha, beta = ((1, 0), (-2.5, 2), (2 + 0j, -1 + 0j), (1j, 1), (3, 0.5j), (2, 1))[rng.integers(6)]
         c = draw(rng, rng.choice([other, "float32"]), out.shape, rng.choice(WAYS)) if beta else None
         if beta and rng.random() < 0.3:
             out[...] = c

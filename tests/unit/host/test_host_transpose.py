@@ -75,6 +75,7 @@ def test_refusals():
         (ArgumentError, (0,), np.empty((3, 2), "f")),
         (ShapeError, None, np.empty((2, 3), "f")),
         (DTypeError, None, np.empty((3, 2), "i4")),
+        (DTypeError, None, np.empty((3, 2), "d")),
         (OverlapError, None, x.reshape(3, 2)),
     ]:
         with pytest.raises(error):

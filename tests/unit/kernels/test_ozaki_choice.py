@@ -15,6 +15,7 @@ from gemmule.core.errors import ArgumentError, DTypeError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import ScalarParam, TensorMapParam, TensorParam
 from gemmule.core.layout import contiguous
+from gemmule.core.problem import contiguous_gemm, inner_problem
 from gemmule.core.real_parts import RealParts, into_rows
 from gemmule.core.roofline import fastest_unit
 from gemmule.core.spec import Choice
@@ -53,6 +54,14 @@ def test_large_products_take_it_when_they_are_asked_to(shape, layout):
     assert choice.spec is SPEC
     assert choice.predicted_us > 0
     assert chosen(problem_of(*shape, layout, precision=Precision.IEEE)).spec.name != SPEC.name
+
+
+@pytest.mark.parametrize("precision", [Precision.OZAKI_15, Precision.OZAKI])
+def test_a_batch_in_one_launch_is_compared_with_a_launch_for_each_matrix(precision):
+    problem = dataclasses.replace(contiguous_gemm(512, 100, 129, ("float64",) * 3, batch=(64,)), precision=precision)
+    choice = chosen(problem)
+    assert choice.spec is FLOAT64_GEMM
+    assert choice.predicted_us < 64 * min(SPEC.costs(inner_problem(problem, 0), SPEC.configs, H200_RATES))
 
 
 @pytest.mark.parametrize("shape", [(500, 500, 500), (3000, 70, 16), (300, 200, 0)], ids=str)

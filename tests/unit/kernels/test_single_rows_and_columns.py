@@ -9,6 +9,7 @@ import pytest
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, Precision
+from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorMapParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import mark_own_transpose
@@ -69,15 +70,17 @@ def test_maps_have_pitches_of_whole_16_bytes(spec, layout, dtype, out):
     assert asked or never or dtype != taken
 
 
-def test_one_matrix_for_all_of_a_batch_is_not_packed_again_and_again():
+def test_one_matrix_for_all_of_a_batch_is_packed_once():
     packed = next(spec for spec in KERNELS if spec.name == "hopper_gemm_repacked")
-    problem = gemm_problem(64, 128, 512, "bfloat16", "bfloat16", "nn")
+    problem = gemm_problem(63, 127, 511, "bfloat16", "bfloat16", "nn")
     batched = {
         name: dataclasses.replace(matrix, batch_strides=(0 if name == "b" else matrix.rows * matrix.cols,))
         for name, matrix in problem.operands().items()
     }
-    reason = packed.why_not(problem.with_operands((6,), batched), HOPPER, packed.default)
-    assert "one matrix for all of the batch" in reason
+    problem = problem.with_operands((6,), batched)
+    assert packed.why_not(problem, HOPPER, packed.default) is None
+    workspaces = packed.next_kernel(problem, packed.default, H200_RATES).workspaces
+    assert workspaces == {"packed a": 6 * 63 * 512 * 2, "packed b": 511 * 128 * 2}
 
 
 def test_more_to_pack_than_indices_reach_is_refused():

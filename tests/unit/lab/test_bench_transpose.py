@@ -25,6 +25,7 @@ from gemmule.lab.transposes import (
     transpose_of,
     transposes_of,
 )
+from support.batched_transposes import batched
 from support.fakes.transpose_bench import SECONDS, Device
 
 HOPPER = Arch.parse("sm_90a")
@@ -80,6 +81,20 @@ def test_every_element_size_is_checked_bit_by_bit(itemsize):
     assert wrong["record"] == "check"
     assert wrong["failed"] == 1
     assert "row 23 of the result is wrong, first at column 39" in wrong["reason"]
+
+
+def test_a_batch_is_compared_matrix_by_matrix():
+    def second(target, index):
+        target[1, 3, 5] ^= 1
+
+    (record,) = measured(Device(SECONDS), "transpose_tiled", sizes=[(7, 40, 24)])
+    assert (record["batch"], record["m"], record["n"]) == ([7], 40, 24)
+    assert record["gbps"] == pytest.approx(2 * 7 * 40 * 24 * 4 * 1e-9 / 1.25e-3, abs=0.01)
+    assert TRANSPOSE.size_text(record) == "7 x 40 x 24 of 4 bytes"
+    (wrong,) = measured(Device(SECONDS, {"transpose_tiled": second}), "transpose_tiled", sizes=[(7, 40, 24)])
+    assert f"row {24 + 3} of the result is wrong, first at column 5" in wrong["reason"]
+    with pytest.raises(UnsupportedError, match="torch transposes 7 x 40 x 24 of 4 bytes wrongly"):
+        measured(Device(SECONDS, {"torch": second}), "transpose_tiled", sizes=[(7, 40, 24)])
 
 
 def test_what_is_wrong_in_the_last_buffer_set_only_is_found():
@@ -164,7 +179,7 @@ def test_too_little_memory_and_peers_that_are_wrong():
     def wrong(target, index):
         target[0, 0] ^= 1
 
-    with pytest.raises(UnsupportedError, match="torch transposes 40 x 24 wrongly"):
+    with pytest.raises(UnsupportedError, match="torch transposes 40 x 24 of 4 bytes wrongly"):
         measured(Device(SECONDS, {"torch": wrong}), "transpose_tiled")
     assert "torch_us" not in measured(Device(SECONDS), "transpose_tiled", peers=False)[0]
 
@@ -174,9 +189,9 @@ def test_bounds_are_measured_as_copies():
     assert record["ratio"] == 0.5
     assert "torch_ratio" not in record
     for name in ("t01_copy_row", "t02_copy_col"):
-        assert is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, 64, 32, 4))
+        assert is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, transpose_of(64, 32, 4)))
     for name in ("t03_naive_row", "transpose_tiled", "transpose_reference"):
-        assert not is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, 64, 32, 4))
+        assert not is_copy(problem_for(SPECS[name], SPECS[name].default, HOPPER, transpose_of(64, 32, 4)))
 
 
 def test_a_transpose_in_place_works_on_a_copy_of_the_source():
@@ -226,12 +241,13 @@ def test_launches_in_order(in_order):
 
 
 def test_sizes_and_elements():
-    assert parse_sizes(["source", "8,9", "4096,4096"]) == ((4096, 4096), (8, 9))
+    assert parse_sizes(["source", "8,9", "4096,4096", "7,8,9"]) == ((4096, 4096), (8, 9), (7, 8, 9))
+    assert transposes_of([(7, 40, 24)], [4]) == (batched(transpose_of(40, 24, 4), (7,)),)
     assert itemsize_of("float16") == itemsize_of("bfloat16") == itemsize_of("2") == 2
     assert itemsize_of("complex128") == 16
     for words, error in [
-        (["8"], "any M,N in whole"),
-        (["8,9,10"], "any M,N in whole"),
+        (["8"], r"any \[BATCH,\]M,N in whole"),
+        (["8,9,10,11"], r"any \[BATCH,\]M,N in whole"),
         (["0,3"], "from 1"),
         (["sources"], "did you mean source"),
     ]:
@@ -257,7 +273,9 @@ def test_random_bits_depend_on_the_seed_only(monkeypatch):
 def test_plots_and_tables_of_records():
     device = Device(SECONDS)
     records = [{"record": "experiment", "gpu": "NVIDIA H100 80GB HBM3"}]
-    records += measured(device, "transpose_tiled", "t04_naive_col", sizes=[(64, 64), (128, 128), (256, 256)])
+    records += measured(
+        device, "transpose_tiled", "t04_naive_col", sizes=[(64, 64), (128, 128), (256, 256), (2, 32, 32)]
+    )
     configs = SPECS["t04_naive_col"].configs
     plan = BenchPlan(
         (transpose_of(64, 64, 4),), tuple(Choice(SPECS["t04_naive_col"], c) for c in configs), seconds=0.01
@@ -268,5 +286,5 @@ def test_plots_and_tables_of_records():
     assert blocks.bars
     assert blocks.places == tuple(f"{c.block_x} x {c.block_y}" for c in configs)
     header, rows = figures(TRANSPOSE, records)
-    assert len(rows) == 6 + len(configs)
+    assert len(rows) == 8 + len(configs)
     assert "x PyTorch" in header

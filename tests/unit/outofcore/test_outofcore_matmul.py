@@ -211,7 +211,7 @@ def test_what_is_refused(factors):
     out.flags.writeable = False
     with pytest.raises(gm.ArgumentError, match="out is read-only"):
         gm.outofcore.matmul(a, b, out)
-    with pytest.raises(gm.ArgumentError, match="out is a list"):
+    with pytest.raises(gm.ArgumentError, match="out is of type list"):
         gm.outofcore.matmul(a, b, [])
     with pytest.raises(gm.ArgumentError, match="out_dtype=float64 differs"):
         gm.outofcore.matmul(a, b, np.zeros((70, 90), "f4"), out_dtype="float64")

@@ -36,6 +36,9 @@ def test_scalars():
     assert ScalarParam("alpha", INT32, 2**32 + 5).pack({}) == struct.pack("<i", 5)
     with pytest.raises(ArgumentError, match="alpha"):
         ScalarParam("alpha", FLOAT32, 1e300).pack({})
+    assert ScalarParam("n", "int32", 5) == ScalarParam("n", INT32, 5)
+    with pytest.raises(ArgumentError, match=r"dtype='int64' is none of .*; pass other numbers as BytesParam"):
+        ScalarParam("n", "int64", 5)
 
 
 def test_bytes_are_as_they_are_given():

@@ -49,12 +49,18 @@ def test_a_product_with_its_first_config_and_heuristics(rng, kernels):
     [
         ((), "scaled_sum is called without x, y"),
         ((1,) * 8, "takes 7 arguments, not 8"),
-        (("x", 1, 1, 1, 1, 0, 32), "argument x is a str; pass an array or a number"),
+        (("x", 1, 1, 1, 1, 0, 32), "argument x is of type str; pass an array or a number"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(kernels, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         vgpu.run_triton(kernels.scaled_sum, 1, *arguments)
+
+
+def test_an_option_that_triton_does_not_have_is_refused(kernels):
+    x = np.ones(32, np.float32)
+    with pytest.raises(ArgumentError, match="has no parameter SIZE, and Triton no option of that name"):
+        vgpu.run_triton(kernels.scaled_sum, 1, x, x, x, 1, 1, 0, 32, SIZE=3)
 
 
 def test_what_is_no_kernel_is_refused():

@@ -217,9 +217,17 @@ JOIN:
 
 
 @pytest.mark.parametrize("leave", ["@%p1 bra END;", "@%p1 ret;"])
-def test_threads_that_have_ended_are_not_waited_for(leave):
-    """PTX lets threads end before a barrier, by whatever way."""
-    assert findings(f"setp.ge.u32 %p1, %tid, 32;\n{leave}\nbar.sync 0;\nmov.u32 %r2, 0;" + STORE + "\nEND:\n") == ()
+@pytest.mark.parametrize("threads", [32, 20])
+def test_threads_that_have_ended_are_not_waited_for(leave, threads):
+    """PTX lets threads end before a barrier, by whatever way: warps, and some lanes of one."""
+    body = f"setp.ge.u32 %p1, %tid, {threads};\n{leave}\nbar.sync 0;\nmov.u32 %r2, 0;"
+    assert findings(body + STORE + "\nEND:\n") == ()
+
+
+def test_lanes_that_pass_a_barrier_of_others_by():
+    body = "mov.u32 %r2, 0;\nsetp.ge.u32 %p1, %lane, 16;\n@%p1 bra OVER;\nbar.sync 0;\nOVER:\nadd.u32 %r2, %r2, 1;"
+    (found,) = findings(body + STORE)
+    assert "lanes 16-31 have passed it by" in str(found)
 
 
 def test_arrivals_that_nobody_awaits():
@@ -330,6 +338,8 @@ def test_memory_may_be_written_through_one_of_two_operands(order):
 def test_elements_that_memory_cannot_hold():
     with pytest.raises(DTypeError, match="elements of 3 bytes"):
         run("mov.u32 %r1, 1;", {"out": np.zeros(4, "S3")})
+    with pytest.raises(DTypeError, match="operand out is >f4, in the byte order of other machines"):
+        run("", {"out": np.zeros(4, ">f4")})
 
 
 def test_a_launch_without_operands():

@@ -53,10 +53,14 @@ THREADS, CTAS = 64, 3
 
 def told(lanes=16384, schedule="late", **parts):
     """Run it, in batches of so many lanes; the threads' numbers come out."""
+    run_told(TELL, RIGHT | parts, lanes, schedule)
+
+
+def run_told(text, parts, lanes=16384, schedule="late"):
     out = np.zeros((CTAS, THREADS), np.uint32)
     arrays = {"data": np.zeros(THREADS, np.uint32), "flag": np.zeros(1, np.uint32), "out": out}
     options = Options(checks=True, batch_lanes=lanes, schedule=schedule)
-    run(TELL.format(**RIGHT | parts), arrays, THREADS, CTAS, options=options)
+    run(text.format(**parts), arrays, THREADS, CTAS, options=options)
     assert (out[1:] == np.arange(THREADS)).all()
 
 
@@ -74,6 +78,18 @@ def told(lanes=16384, schedule="late", **parts):
 )  # fmt: skip
 def test_a_flag_orders(parts, schedule, lanes):
     told(lanes, schedule, **parts)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_warp_may_come_to_a_barrier_lane_by_lane(schedule):
+    """One lane polls, as `if (threadIdx.x == 0) while (!flag); __syncthreads();` is compiled."""
+    text = TELL.replace("bar.warp.sync 0xffffffff;", "")
+    run_told(text, RIGHT, schedule=schedule)
+    elsewhere = text.replace("{early}", "{early}\n@%p2 bra AGAIN;\nbar.sync 0;\nbra READ_IT;").replace(
+        "ld.global.b32 %r2", "READ_IT:\nld.global.b32 %r2"
+    )
+    with pytest.raises(CheckError, match=r"lanes 0 arrive .* instead, but the instruction is for whole warps"):
+        run_told(elsewhere, RIGHT, schedule=schedule)
 
 
 @pytest.mark.parametrize("lanes", [16384, THREADS], ids=["together", "one after another"])
@@ -167,6 +183,106 @@ DONE:
                 run(body.format(order), arrays, 1, 4)
 
 
+#: One thread of each CTA takes a lock, adds 1 to a word, and releases the lock.
+LOCK = """
+    setp.ne.u32 %p2, %lane, 0;
+    @%p2 bra DONE;
+AGAIN:
+    {take}
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra AGAIN;
+    {acquired}
+    ld.global.b32 %r2, [%p_data];
+    add.u32 %r2, %r2, 1;
+    st.global.b32 [%p_data], %r2;
+    {released}
+    {leave}
+DONE:
+"""
+LOCKED = {
+    "take": "atom.global.cas.b32 %r1, [%p_flag], 0, 1;", "acquired": "membar.gl;", "released": "membar.gl;",
+    "leave": "atom.global.exch.b32 %r3, [%p_flag], 0;",
+}  # fmt: skip
+
+
+def locked(lanes, schedule="late", **parts):
+    """Run it; the word counts the CTAs."""
+    arrays = {"data": np.zeros(1, np.uint32), "flag": np.zeros(1, np.uint32)}
+    run(LOCK.format(**LOCKED | parts), arrays, 32, 5, options=Options(schedule, checks=True, batch_lanes=lanes))
+    assert arrays["data"][0] == 5
+
+
+@pytest.mark.parametrize("lanes", [16384, 32], ids=["together", "one after another"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"take": "atom.global.exch.b32 %r1, [%p_flag], 1;", "leave": "st.relaxed.gpu.global.b32 [%p_flag], 0;"},
+        {"take": "atom.acquire.gpu.global.cas.b32 %r1, [%p_flag], 0, 1;", "acquired": "", "released": "",
+         "leave": "st.release.gpu.global.b32 [%p_flag], 0;"},
+    ],
+)  # fmt: skip
+def test_a_lock_orders(parts, schedule, lanes):
+    locked(lanes, schedule, **parts)
+
+
+@pytest.mark.parametrize("lanes", [16384, 32], ids=["together", "one after another"])
+@pytest.mark.parametrize("fence", ["acquired", "released"])
+def test_a_lock_without_a_fence_is_a_race(fence, lanes):
+    with pytest.raises(CheckError, match="race"):
+        locked(lanes, **{fence: ""})
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("take", ["cas.b32 %r1, [%p_flag], 0, 1;", "exch.b32 %r1, [%p_flag], 1;"])
+def test_a_lock_that_nobody_releases_is_a_deadlock(take, schedule):
+    """Lanes that poll do not keep the others of their warp from running, in any schedule."""
+    with pytest.raises(DeadlockError, match="a lock that none releases"):
+        locked(16384, schedule, take=f"atom.global.{take}", leave="")
+
+
+#: Every CTA reads what one of them writes after a barrier of the whole grid.
+GRID = """
+    ld.global.b32 %r1, [%p_data];
+    setp.ne.u32 %p2, %cta, {writer};
+    @!%p2 bra WRITER;
+    {arrive}
+    bra REST;
+WRITER:
+    {arrive}
+AGAIN:
+    ld.acquire.gpu.global.b32 %r2, [%p_flag];
+    setp.lt.u32 %p1, %r2, {all};
+    @%p1 bra AGAIN;
+    st.global.b32 [%p_data], 7;
+REST:
+    mul.wide.u32 %offset, %cta, 4;
+    add.u64 %address, %p_out, %offset;
+    st.global.b32 [%address], %r1;
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("writer", [0, 2, 3])
+def test_a_write_after_reads_by_several_ctas(writer, schedule):
+    """All reads must be ordered before it: one that is not is found, whichever CTA's was the last."""
+    for arrivals in (4, 3):
+        out = np.zeros(4, np.uint32)
+        arrays = {"data": np.ones(1, np.uint32), "flag": np.zeros(1, np.uint32), "out": out}
+        text = GRID.format(writer=writer, arrive="red.release.gpu.global.add.u32 [%p_flag], 1;", all=arrivals)
+        if arrivals == 3:
+            # The CTA after the writer does not arrive.
+            absent = f"setp.ne.u32 %p3, %cta, {(writer + 1) % 4};\nsetp.ne.u32 %p2"
+            text = text.replace("setp.ne.u32 %p2", absent).replace("red.release", "@%p3 red.release")
+            with pytest.raises(CheckError, match="race"):
+                run(text, arrays, 1, 4, options=Options(schedule, checks=True))
+        else:
+            run(text, arrays, 1, 4, options=Options(schedule, checks=True))
+            assert (out == 1).all()
+            assert arrays["data"][0] == 7
+
+
 def test_a_flag_that_nobody_sets_is_a_deadlock():
     with pytest.raises(DeadlockError, match=r"polls? for a word that no running thread writes"):
         told(leave="bra DONE;")
@@ -199,6 +315,9 @@ def polls(loop):
         ("ld.volatile.global.b32 %r2, [%p_flag];\nadd.u32 %r1, %r1, 1;\nsetp.lt.u32 %p1, %r1, 9;", False),
         ("ld.volatile.global.b32 %r2, [%p_flag];\nmov.u32 %r3, %clock;\nsetp.lt.u32 %p1, %r3, 9;", False),
         ("ld.volatile.global.b32 %r2, [%p_flag];\nst.global.b32 [%p_flag], 1;\nsetp.eq.u32 %p1, %r2, 0;", False),
+        ("atom.global.cas.b32 %r2, [%p_flag], 0, 1;\nsetp.ne.u32 %p1, %r2, 0;", True),
+        ("atom.global.exch.b32 %r2, [%p_flag], 1;\nsetp.ne.u32 %p1, %r2, 0;", True),
+        ("atom.global.add.u32 %r2, [%p_flag], 1;\nsetp.ne.u32 %p1, %r2, 9;", False),
     ],
 )  # fmt: skip
 def test_loops_that_only_wait(loop, found):

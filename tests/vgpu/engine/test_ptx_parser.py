@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gemmule.core.errors import UnsupportedError
-from gemmule.vgpu import Options
+from gemmule.core.launch import Launch, TensorParam
+from gemmule.vgpu import Options, launch
 from gemmule.vgpu.dataflow.control_flow import flow_of
 from gemmule.vgpu.engine.program import Program
 from gemmule.vgpu.ptx.errors import PtxError
@@ -156,3 +157,20 @@ def test_what_is_not_known_stops_with_its_text_and_line(body, rule):
 def test_texts_that_are_no_kernel(text, rule):
     with pytest.raises(UnsupportedError, match=rule):
         parse(text)
+
+
+def test_one_of_several_kernels_by_its_name():
+    """As nvcc writes them: a file holds all kernels of a source."""
+    texts = [kernel_text(f"st.global.b32 [%p_out], {number};", {"out": 0}) for number in (1, 2)]
+    text = texts[0] + texts[1][texts[1].index(".visible") :].replace("test(", "other(")
+    recipe = Launch((1, 1, 1), (1, 1, 1), (TensorParam("out", (), ()),))
+    for entry, number in (("test", 1), ("other", 2)):
+        out = np.zeros(1, np.uint32)
+        launch(text, recipe, {"out": out}, options=Options(checks=True), entry=entry)
+        assert out[0] == number
+    for entry, message in (
+        (None, "must hold one kernel, but holds test, other; name one, entry='test'"),
+        ("third", "has no kernel third; it has test, other"),
+    ):
+        with pytest.raises(UnsupportedError, match=message):
+            launch(text, recipe, {"out": np.zeros(1, np.uint32)}, entry=entry)

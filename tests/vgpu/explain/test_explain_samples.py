@@ -156,6 +156,29 @@ def test_rounds_of_k_tiles_and_clusters_along_k(kernel, shape):
 
 
 @pytest.mark.parametrize(
+    ("kernel", "shape", "dtype", "weights"),
+    [
+        ("transpose_tiled[0]", "70,96,64", "float32", [70]),
+        ("transpose_tiled[0]", "37,100,60", "float32", [-16, 17]),
+        ("transpose_whole_matrices[0]", "1001,33,35", "float16", [-13, 14]),
+        ("t10_padded", "40,70,64", "float32", [2]),
+    ],
+)
+def test_matrices_of_a_batch(kernel, shape, dtype, weights):
+    """As many of them are left out as begin at the same place of a line."""
+    choice = choice_named(kernel)
+    problem = problem_of(choice, HOPPER, shape, dtype, None, None, None)
+    found, (whole, _) = explained(kernel, shape, dtype=dtype), whole_counts(choice, problem)
+    assert [weight for _, weight in found.samples] == weights
+    assert (found.totals.warps, found.totals.by_class, found.totals.by_line) == (
+        whole.warps, whole.by_class, whole.by_line
+    )  # fmt: skip
+    assert found.totals.l2_bytes == whole.l2_bytes
+    assert page(found).startswith(f"{kernel.partition('[')[0]}")
+    assert f"{' x '.join(shape.split(','))}, H100" in page(found)
+
+
+@pytest.mark.parametrize(
     ("kernel", "shape", "tile"),
     [
         ("transpose_skinny[0]", "9003,3", (496, 3)),

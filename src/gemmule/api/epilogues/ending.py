@@ -202,7 +202,7 @@ def ending_of(
         return _keeping(ending, absmax), ({} if bias is None else {_BIAS: bias})
     if not callable(epilogue):
         raise ArgumentError(
-            f"epilogue is a {type(epilogue).__name__}; pass a function such as lambda acc: "
+            f"epilogue is of type {type(epilogue).__name__}; pass a function such as lambda acc: "
             f"gemmule.epilogue.relu(acc), or one of {', '.join(map(repr, (*NAMED, *NAMED_GATED)))}"
         )
     ending, arrays = _traced(epilogue, bias, c, dict(given or {}), gated)

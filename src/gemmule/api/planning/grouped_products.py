@@ -39,7 +39,7 @@ def plan_groups(call: GroupedArguments, chip: str | None = None) -> Plan:
     elif isinstance(call.offsets, list | tuple):
         # An array of them would be one of int64 by default.
         raise ArgumentError(
-            f"offsets is a {type(call.offsets).__name__}; give the groups' ends as an array of int32, such as "
+            f"offsets is of type {type(call.offsets).__name__}; give the groups' ends as an array of int32, such as "
             "numpy.asarray(offsets, numpy.int32)"
         )
     target = target_of(call.executor, chip)

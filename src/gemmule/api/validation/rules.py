@@ -267,7 +267,7 @@ def scalar(name: str, value: Any, *, integer: bool, complex_allowed: bool) -> An
             f"{name}={value} is complex; gm.gemm takes that with a complex operand only: convert or scale an operand"
         )
     raise ArgumentError(
-        f"{name} is a {type(value).__name__}, not a number; pass a number, or an array without dimensions"
+        f"{name} is of type {type(value).__name__}, not a number; pass a number, or an array without dimensions"
     )
 
 

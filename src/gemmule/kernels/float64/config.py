@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gemmule.core.arch import Arch
-from gemmule.core.config import LARGEST_CLUSTER, Config, why_not_cluster
+from gemmule.core.config import LARGEST_CLUSTER, why_not_cluster
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.parts.hopper_facts import SMS, WARPGROUP
+from gemmule.kernels.parts.warp_tile_config import WarpTileConfig
 
 #: Bytes that a copy may move at once: two elements, or one.
 COPIES = (16, 8)
@@ -29,7 +30,7 @@ _SHARED_BYTES, _RESERVED_BYTES, _REGISTERS = 228 << 10, 1 << 10, 65536
 
 
 @dataclass(frozen=True)
-class DmmaConfig(Config):
+class DmmaConfig(WarpTileConfig):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
     #: tile_m, tile_n: Elements.
@@ -87,15 +88,6 @@ class DmmaConfig(Config):
         if self.shared_bytes > (most := arch.shared_bytes_per_block):
             return f"config {self} needs {self.shared_bytes} bytes of shared memory, more than the {most} of {arch}"
         return None
-
-    @property
-    def tile_elements(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n
 
     @property
     def writers(self) -> int:

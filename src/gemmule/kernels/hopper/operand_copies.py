@@ -20,6 +20,8 @@ from .repack_config import PAIR, RepackConfig
 REPACKED_BYTES = 128
 #: Bytes that memory reads at once.
 _SECTOR = 32
+#: CTAs of the other operands that have nothing to copy, at most, for each that copies lines across matrices.
+_IDLE = 8
 _MAX_BATCH, _MAX_EXTENT, _MAX_VECTORS = 2**16 - 1, 2**30, 2**31 - 1
 
 
@@ -43,6 +45,13 @@ class OperandCopy(WorkspaceCopy):
         if max(self.length, self.lines) > _MAX_EXTENT or self.matrices > _MAX_BATCH:
             return f"{name} is {self.lines} lines of {self.length} elements, {self.matrices} times: too many"
         return None
+
+    def across_matrices(self) -> OperandCopy:
+        """Return the same copy, whose lines are the same line of each matrix: for a batch that is nearest in memory."""
+        return dataclasses.replace(
+            self, lines=self.matrices, matrices=self.lines, strides=self.strides[::-1],
+            copy_strides=self.copy_strides[::-1],
+        )  # fmt: skip
 
     def ctas(self, config: RepackConfig, strided: bool = False) -> int:
         """Return the CTAs that copy a matrix, in a launch for lines of any stride or not."""
@@ -91,6 +100,20 @@ def operand_copy(
     named = (operand, f"{prefix} {operand}", copy, ld * lines * matrices * dtype.itemsize)
     # The stride of a single element is unused.
     return OperandCopy(*named, length, lines, matrices, given, (ld, step), vectors, step_in_line if length > 1 else 1)
+
+
+def in_order(copies: Sequence[OperandCopy]) -> tuple[OperandCopy, ...]:
+    """Return the copies of a launch, in which neighbouring threads read what is nearest in memory, also of a batch."""
+
+    def is_across(one: OperandCopy) -> bool:
+        nearest = one.matrices > 1 and abs(one.strides[1]) < min(abs(one.step), abs(one.strides[0]))
+        return nearest and one.lines <= _MAX_BATCH
+
+    others = sum(one.lines * one.vectors for one in copies if not is_across(one))
+    return tuple(
+        one.across_matrices() if is_across(one) and others <= _IDLE * one.vectors * one.matrices else one
+        for one in copies
+    )
 
 
 def copied_lines(problem: GemmProblem, lines: Callable[[str, StridedMatrix], bool | None]) -> dict[str, bool]:

@@ -12,7 +12,7 @@ from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.hopper.repack_config import PAIR
 from gemmule.kernels.parts.pdl import launch_dependents, wait_for_predecessor
 from gemmule.kernels.parts.tensors import major_tensor, strided_tensor
-from gemmule.kernels.parts.words import shifted, words_at
+from gemmule.kernels.parts.words import extract, words_at
 
 VECTOR = 16
 
@@ -215,16 +215,3 @@ class LineCopies:
 def is_nearer(stride, other):
     """Return whether a stride is shorter than another, whatever their signs."""
     return (stride if stride >= 0 else 0 - stride) < (other if other >= 0 else 0 - other)
-
-
-@cute.jit
-def extract(loaded: cute.Tensor, offset, words: cute.Tensor):
-    """Extract 4 of 8 words, from byte `offset` (0 to 15) on."""
-    steps = [loaded[w] for w in range(8)]
-    # By two words, by one, and by bytes within words: no index into registers depends on the offset.
-    for distance in cutlass.range_constexpr(2):
-        by = cutlass.const_expr(2 - distance)
-        shifts = offset // 4 // by % 2 == 1
-        steps = [steps[w + by] if shifts else steps[w] for w in range(len(steps) - by)]
-    for w in cutlass.range_constexpr(4):
-        words[w] = shifted(steps[w], steps[w + 1], offset % 4 * 8)

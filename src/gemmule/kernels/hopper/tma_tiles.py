@@ -32,7 +32,10 @@ def why_not_tma(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> str
     if batch and wrong is None:
         strides = [stride * item for stride in matrix.batch_strides]
         what = "batch stride"
-        wrong = next((x for extent, x in zip(batch, strides, strict=True) if extent > 1 and not _is_stride(x)), None)
+        # 0 where one matrix is for all of the batch.
+        wrong = next(
+            (x for extent, x in zip(batch, strides, strict=True) if extent > 1 and x and not _is_stride(x)), None
+        )
     if wrong is None:
         return None
     return (

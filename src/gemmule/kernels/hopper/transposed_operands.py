@@ -99,12 +99,15 @@ class TransposedOperands:
             rows, cols = (lines, problem.k) if self._k_major else (problem.k, lines)
             unit = REPACKED_BYTES // matrix.dtype.itemsize
             ld = -(-cols // unit) * unit
-            steps, after = matrix.batch_strides, (ld * rows,) if problem.batch else ()
+            # One matrix for all of a batch is transposed once.
+            once = problem.batch and not matrix.batch_strides[0]
+            batch = (1,) if once else problem.batch
+            steps, after = matrix.batch_strides, (0 if once else ld * rows,) if problem.batch else ()
             source = StridedMatrix(matrix.dtype, rows, cols, 1, stride, steps, matrix.alignment)
             target = StridedMatrix(matrix.dtype, rows, cols, ld, 1, after, MAP_ALIGNMENT, padded=True)
             copy = target if (name == "a") == self._k_major else target.transposed()
-            nbytes = ld * rows * (problem.batch or (1,))[0] * matrix.dtype.itemsize
-            transpose = TransposeProblem(rows, cols, problem.batch, source, target)
+            nbytes = ld * rows * (batch or (1,))[0] * matrix.dtype.itemsize
+            transpose = TransposeProblem(rows, cols, batch, source, target)
             found.append(
                 TransposedOperand(name, f"{name} along {'k' if self._k_major else 'mn'}", copy, nbytes, transpose)
             )
@@ -161,11 +164,8 @@ class TransposedOperands:
         """Say why no config prepares a problem of at most one batch dimension, or None where that depends on it."""
         if not are_alike(problem):
             return "the two B of the gated activation have different strides"
-        if not (transposed := self.transposed(problem)):
+        if not self.transposed(problem):
             return f"A and B are {'K' if self._k_major else 'MN'}-major"
-        for one in transposed:
-            if problem.batch and not one.problem.source.batch_strides[0]:
-                return f"{one.operand.upper()} is one matrix for all of the batch; it would be transposed for each"
         for copy in self.packed(problem):
             if reason := copy.why_not():
                 return reason

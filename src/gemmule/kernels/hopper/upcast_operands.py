@@ -34,6 +34,7 @@ from .operand_copies import (
     are_strided,
     copied_lines,
     copy_launch,
+    in_order,
     is_mirrored,
     is_strided,
     nearer_rows,
@@ -106,9 +107,11 @@ def copies_of(problem: GemmProblem) -> tuple[OperandCopy, ...]:
         return nearer_rows(matrix) if is_strided(matrix) else matrix.has_contiguous_rows
 
     factors = problem.factors()
-    found = tuple(
-        operand_copy(name, factors[name], problem.batch, "wide", wide, rows=rows)
-        for name, rows in copied_lines(problem, lines).items()
+    found = in_order(
+        [
+            operand_copy(name, factors[name], problem.batch, "wide", wide, rows=rows)
+            for name, rows in copied_lines(problem, lines).items()
+        ]
     )
     return found[:1] if is_mirrored(problem) else found
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from gemmule.core.config import LARGEST_CLUSTER, Config
+from gemmule.core.config import LARGEST_CLUSTER
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.warp_tile_config import WarpTileConfig
 
 #: Bytes that a copy may move at once; 1 and 2 are those of an element.
 COPIES = (16, 8, 4, 2, 1)
@@ -23,7 +24,7 @@ _VECTOR = 4
 
 
 @dataclass(frozen=True)
-class MmaSyncConfig(Config):
+class MmaSyncConfig(WarpTileConfig):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight.
 
     Attributes
@@ -96,15 +97,6 @@ class MmaSyncConfig(Config):
             )
         if self.shared_bytes < WARP_BYTES * self.threads // 32:
             raise ArgumentError(f"config {self}: its stages are too small for the epilogue; add stages")
-
-    @property
-    def tile_elements(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n
 
     @property
     def shared_bytes(self) -> int:

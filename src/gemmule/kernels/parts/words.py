@@ -109,6 +109,19 @@ def joined(low, high, bits):
 
 
 @cute.jit
+def extract(loaded: cute.Tensor, offset, words: cute.Tensor):
+    """Extract 4 of 8 words, from byte `offset` (0 to 15) on."""
+    steps = [loaded[w] for w in range(8)]
+    # By two words, by one, and by bytes within words: no index into registers depends on the offset.
+    for distance in cutlass.range_constexpr(2):
+        by = cutlass.const_expr(2 - distance)
+        shifts = offset // 4 // by % 2 == 1
+        steps = [steps[w + by] if shifts else steps[w] for w in range(len(steps) - by)]
+    for w in cutlass.range_constexpr(4):
+        words[w] = shifted(steps[w], steps[w + 1], offset % 4 * 8)
+
+
+@cute.jit
 def clamped_shift(word, bits):
     """Return a word shifted to the left, 0 by 32 bits and more."""
     return cute.arch.inline_ptx("shl.b32 {$w0}, {$r0}, {$r1};", write_only_types=[Uint32], read_only_args=[word, bits])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gemmule.core.config import LARGEST_CLUSTER, Config
+from gemmule.core.config import LARGEST_CLUSTER
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT32
 from gemmule.core.errors import ArgumentError
+from gemmule.kernels.parts.warp_tile_config import WarpTileConfig
 
 #: Elements of the vectors that a thread moves: 16 bytes of float32.
 VECTOR = 4
@@ -49,7 +50,7 @@ def _is_copied(extent: int, threads: int) -> bool:
 
 
 @dataclass(frozen=True)
-class CpAsyncConfig(Config):
+class CpAsyncConfig(WarpTileConfig):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
     #: tile_m, tile_n, tile_k: Elements; tile_k is a multiple of 8.
@@ -74,15 +75,6 @@ class CpAsyncConfig(Config):
         if self.tile_m * self.tile_k % copied or self.tile_n * self.tile_k % copied:
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {copied} elements, {VECTOR} a thread")
 
-    @property
-    def tile_elements(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n
-
     def leading_dimension(self, extent: int, k_major: bool) -> int:
         """Return the elements from one k to the next in shared memory: the leading dimension of a stage.
 
@@ -98,7 +90,7 @@ class CpAsyncConfig(Config):
 
 
 @dataclass(frozen=True)
-class SimtConfig(Config):
+class SimtConfig(WarpTileConfig):
     """Tile of C that a CTA computes, the warps that share it, and the k-tiles in flight."""
 
     #: tile_m, tile_n, tile_k: Elements; the first two are multiples of 32, tile_k is 8 or 16 for each group of warps.
@@ -160,15 +152,6 @@ class SimtConfig(Config):
     def vector(self) -> int:
         """Elements of the vectors that a thread reads from shared memory."""
         return VECTOR_BYTES // self.itemsize
-
-    @property
-    def tile_elements(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n * self.warps_k
 
     @property
     def summed_m(self) -> int:

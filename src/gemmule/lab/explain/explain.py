@@ -66,7 +66,7 @@ def explain(
     Parameters
     ----------
     problem : GemmProblem or TransposeProblem
-        Problem; one matrix, no batch.
+        Problem; of products without a batch.
     compile_kernel : callable
         Gives the compiled kernel to be counted: `gemmule.vgpu.instrument.CountedKernel`.
     bandwidth : float, optional
@@ -92,7 +92,7 @@ def explain(
     if recipe.workspaces:
         raise UnsupportedError(_why_not_sampled(choice, recipe))
     chosen = samples(choice.spec, choice.config, problem)
-    if None in tile_of(choice.spec, choice.config, problem)[:2]:
+    if None in tile_of(choice.spec, choice.config, problem)[: 2 + len(problem.batch)]:
         _check_effort(choice, chosen)
     kernel = compile_kernel(choice.spec, choice.config, choice.signature(problem), arch)
     ctas, warps = math.prod(recipe.grid), -(-recipe.threads // _WARP)

@@ -18,7 +18,7 @@ from gemmule.dispatch.registry import REGISTRY, kernels_of
 from gemmule.dispatch.select import choose
 
 from ..products import LAYOUTS, MEASURED_DTYPES, gemm_problem, output_type
-from ..transposes import itemsize_of, problem_for
+from ..transposes import itemsize_of, problem_for, transpose_of
 
 _HALF = "it computes half of a result, and its counts are not in proportion to tiles"
 _PERMUTATION = (
@@ -125,9 +125,9 @@ def problem_of(
             raise ArgumentError(
                 f"{spec.name} moves elements; --out-dtype, --layout and --precision are for products; leave them out"
             )
-        m, n = _sides(shape, "M,N", spec.name)
+        *batch, m, n = _sides(shape, "M,N" if spec.in_place else "[BATCH,]M,N", spec.name)
         sizes = (itemsize_of(dtype),) if dtype is not None else _ITEMSIZES
-        every = [problem_for(spec, config, arch, m, n, size) for size in sizes]
+        every = [problem_for(spec, config, arch, transpose_of(m, n, size, tuple(batch))) for size in sizes]
         found = next((one for one in every if spec.why_not(one, arch, config) is None), every[0])
         return dataclasses.replace(found, in_place=True) if spec.in_place else found
     m, n, k = _sides(shape, "M,N,K", spec.name)
@@ -154,8 +154,10 @@ def problem_of(
 
 def _sides(shape: str, form: str, name: str) -> tuple[int, ...]:
     parts = [part.strip() for part in shape.split(",")]
-    if len(parts) != form.count(",") + 1 or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        example = ",".join(["4096"] * (form.count(",") + 1))
+    most = form.count(",") + 1
+    least = most - form.count("[")
+    if not least <= len(parts) <= most or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        example = ",".join(["4096"] * least)
         raise ArgumentError(
             f"--shape {shape!r} is not {form} in whole numbers from 1; {name} takes one such as {example}"
         )

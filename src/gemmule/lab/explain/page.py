@@ -14,7 +14,7 @@ from gemmule.core.quantities import short_quantity
 from gemmule.core.spec import Choice
 
 from ..column_widths import column_widths
-from ..transposes import is_copy, problem_for
+from ..transposes import is_copy, problem_for, transpose_of
 from .explanation import Explanation
 from .limits import ASSUMED_LATENCY, L2
 from .sample import extents
@@ -77,7 +77,7 @@ def _head(explained: Explanation, width: int) -> str:
         what = f"{size}, {problem.a.dtype}{out}, {problem.layout}"
     else:
         # With an extent of 1 a transpose is a copy, too: the kernel's support of others decides.
-        usual = problem_for(spec, config, Arch.parse(explained.arch), *_USUAL, problem.itemsize)
+        usual = problem_for(spec, config, Arch.parse(explained.arch), transpose_of(*_USUAL, problem.itemsize))
         what = f"{size}, {problem.itemsize} bytes an element, {'copied' if is_copy(usual) else 'transposed'}"
     signature = " ".join(f"{name}={value}" for name, value in explained.choice.signature(problem))
     lines = [

@@ -45,10 +45,10 @@ class Sample:
 
 
 def extents(problem: Problem) -> tuple[int, ...]:
-    """Return M, N and K of a product; of a transpose M and N, for M rows of N elements in memory."""
+    """Return M, N and K of a product; of a transpose M and N, for M rows of N elements in memory, behind its batch."""
     if isinstance(problem, GemmProblem):
         return (problem.m, problem.n, problem.k)
-    return (problem.cols, problem.rows)
+    return (*problem.batch, problem.cols, problem.rows)
 
 
 def samples(spec: KernelSpec, config: Config, problem: Problem) -> tuple[Sample, ...]:
@@ -57,21 +57,30 @@ def samples(spec: KernelSpec, config: Config, problem: Problem) -> tuple[Sample,
     if isinstance(problem, TransposeProblem) and problem.in_place:
         return _squares(spec, config, problem, line)
     axes = []
+    has_k, matrices = isinstance(problem, GemmProblem), len(problem.batch)
     for axis, (extent, tile) in enumerate(zip(extents(problem), _tiles(spec, config, problem), strict=True)):
-        if axis == 2:
+        if has_k and axis == 2:
             depth, least = pipeline_depth(config, problem)
             axes.append(_points(extent, math.lcm(depth, line, _UNROLLED), least, proportional=False))
         elif tile is None:
             axes.append([(extent, 1)])
         else:
-            axes.append(_points(extent, math.lcm(tile.side, line), 0, proportional=tile.first == tile.side))
+            period = _alike_matrices(problem, line) if axis < matrices else line
+            axes.append(_points(extent, math.lcm(tile.side, period), 0, proportional=tile.first == tile.side))
     found = []
     for points in itertools.product(*axes):
         weight = math.prod(factor for _, factor in points)
-        first = all(point == axis[0] for point, axis in zip(points[:2], axes[:2], strict=True))
-        depth_weight = (points[2][1] if len(points) == 3 else 1) if first else 0
+        tiled = slice(2) if has_k else slice(None)
+        first = all(point == axis[0] for point, axis in zip(points[tiled], axes[tiled], strict=True))
+        depth_weight = (points[2][1] if has_k else 1) if first else 0
         found.append(Sample(resized(problem, tuple(extent for extent, _ in points)), weight, depth_weight))
     return tuple(found)
+
+
+def _alike_matrices(problem: Problem, line: int) -> int:
+    """Return how many matrices of a batch further on each of its operands lies in lines of memory as before."""
+    steps = (step for matrix in problem.operands().values() for step in matrix.batch_strides)
+    return math.lcm(*(line // math.gcd(line, step) for step in steps))
 
 
 def unfolded(spec: KernelSpec, config: Config, problem: Problem) -> int | None:
@@ -173,7 +182,7 @@ def tile_of(spec: KernelSpec, config: Config, problem: Problem) -> tuple[int | N
 
 
 def _tiles(spec: KernelSpec, config: Config, problem: Problem) -> tuple[_Tile | None, ...]:
-    whole = extents(problem)
+    whole, has_k = extents(problem), isinstance(problem, GemmProblem)
     square = isinstance(problem, TransposeProblem) and problem.in_place
 
     def ctas_along(axis: int) -> Callable[[int], int]:
@@ -183,7 +192,7 @@ def _tiles(spec: KernelSpec, config: Config, problem: Problem) -> tuple[_Tile | 
 
         return ctas
 
-    return tuple(None if axis == 2 else _tile(ctas_along(axis)) for axis in range(len(whole)))
+    return tuple(None if has_k and axis == 2 else _tile(ctas_along(axis)) for axis in range(len(whole)))
 
 
 def _tile(ctas: Callable[[int], int]) -> _Tile | None:
@@ -213,11 +222,12 @@ def _last_alike(ctas: Callable[[int], int], extent: int) -> int | None:
 def resized(problem: Problem, sides: tuple[int, ...]) -> Problem:
     """Return the problem with other extents, no larger, and rows as close as their place in a line allows."""
     if isinstance(problem, TransposeProblem):
-        cols, rows = sides
+        *batch, cols, rows = sides
         return dataclasses.replace(
             problem,
             rows=rows,
             cols=cols,
+            batch=tuple(batch),
             source=_cut(problem.source, rows, cols),
             target=_cut(problem.target, rows, cols),
         )
@@ -237,9 +247,10 @@ def resized(problem: Problem, sides: tuple[int, ...]) -> Problem:
 def _cut(matrix: StridedMatrix, rows: int, cols: int) -> StridedMatrix:
     in_rows = matrix.col_stride == 1
     lead = _closer(matrix.row_stride if in_rows else matrix.col_stride, cols if in_rows else rows, matrix.dtype)
-    if in_rows:
-        return dataclasses.replace(matrix, rows=rows, cols=cols, row_stride=lead)
-    return dataclasses.replace(matrix, rows=rows, cols=cols, col_stride=lead)
+    lines = rows if in_rows else cols
+    batch = tuple(_closer(step, lines * lead, matrix.dtype) for step in matrix.batch_strides)
+    strides: dict[str, Any] = {"row_stride" if in_rows else "col_stride": lead, "batch_strides": batch}
+    return dataclasses.replace(matrix, rows=rows, cols=cols, **strides)
 
 
 def _closer(lead: int, extent: int, dtype: DType) -> int:
@@ -254,7 +265,11 @@ def buffers(problem: Problem, seed: int) -> dict[str, np.ndarray[Any, np.dtype[A
     if isinstance(problem, TransposeProblem) and problem.in_place:
         memory = _random(rng, spanned(problem.source), problem.source.dtype)
         return {"a": memory, "d": memory}
-    return {name: _random(rng, spanned(matrix), matrix.dtype) for name, matrix in problem.operands().items()}
+    found = {}
+    for name, matrix in problem.operands().items():
+        further = sum((count - 1) * step for count, step in zip(problem.batch, matrix.batch_strides, strict=True))
+        found[name] = _random(rng, spanned(matrix) + further, matrix.dtype)
+    return found
 
 
 def spanned(matrix: StridedMatrix) -> int:

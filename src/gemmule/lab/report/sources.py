@@ -210,5 +210,5 @@ def _what(record: Record, number: int) -> object:
         who = key_of(record) if kind == "gemm" else record["library"]
         return kind, who, *(record.get(field) for field in fields), tuple(record.get("batch", ()))
     if kind in ("transpose", "transpose_counts"):
-        return kind, key_of(record), record["itemsize"], record["m"], record["n"]
+        return kind, key_of(record), record["itemsize"], *record.get("batch", ()), record["m"], record["n"]
     return kind, number

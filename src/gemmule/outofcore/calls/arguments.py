@@ -157,7 +157,7 @@ def scalar_number(name: str, value: Any) -> Any:
             except OverflowError:
                 raise ArgumentError(f"{name} does not fit into a float64; scale the matrices instead") from None
     raise ArgumentError(
-        f"{name} is a {type(value).__name__}, not a number; pass a number, or an array without dimensions"
+        f"{name} is of type {type(value).__name__}, not a number; pass a number, or an array without dimensions"
     )
 
 

@@ -62,7 +62,8 @@ def worker_request(request: Request) -> Request:
             continue
         if not isinstance(matrix, (str, os.PathLike)):
             raise ArgumentError(
-                f"{role} is a {type(matrix).__name__}; workers read and write files that all of them see; give its name"
+                f"{role} is of type {type(matrix).__name__}; "
+                "workers read and write files that all of them see; give its name"
             )
         uri = MatrixUri.parse(os.fspath(matrix))
         names[role] = str(MatrixUri(os.path.abspath(uri.path), uri.inner))

@@ -122,7 +122,8 @@ def open_sink(request: Request, inputs: Mapping[str, MatrixSource]) -> MatrixSin
         return ZarrArraySink(out, "out")
     if not isinstance(out, np.ndarray):
         raise ArgumentError(
-            f"out is a {type(out).__name__}; give a NumPy array, a zarr.Array, or the name of a .npy or .zarr file"
+            f"out is of type {type(out).__name__}; "
+            "give a NumPy array, a zarr.Array, or the name of a .npy or .zarr file"
         )
     if not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that may be written, or open the map with mode='r+'")

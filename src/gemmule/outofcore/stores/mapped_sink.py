@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...files.file_errors import file_error
 from .arrays import ArraySink, ArraySource
 from .mapped_source import array_source, backing_file
 from .matrix import Array
@@ -94,8 +95,7 @@ class MappedSink(ArraySink):
             try:
                 count = os.pwrite(self._fd, view, offset)
             except OSError as error:
-                text = f"writing its file failed: {error.strerror}; choose another disk or folder"
-                raise OSError(error.errno, text, self.name) from error
+                raise file_error(error, self.name, written=True) from error
             view, offset = view[count:], offset + count
 
 

@@ -53,8 +53,8 @@ def check_extents(shape: tuple[int, int], dtype: AnyDType, name: str) -> None:
         )
 
 
-class MatrixSource(Protocol):
-    """A matrix that can be read piece by piece."""
+class Stored(Protocol):
+    """What a matrix that is read and one that is written have in common."""
 
     @property
     def name(self) -> str:
@@ -66,7 +66,19 @@ class MatrixSource(Protocol):
 
     @property
     def dtype(self) -> AnyDType:
-        """Element type that `read` delivers, native byte order."""
+        """Element type that `read` delivers and `write` takes, native byte order."""
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        """Rows and columns of the blocks that the store reads or writes as a whole; (1, 1) where it does any piece."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes of memory that one read or write takes besides its array."""
+
+
+class MatrixSource(Stored, Protocol):
+    """A matrix that can be read piece by piece."""
 
     @property
     def order(self) -> str:
@@ -75,14 +87,6 @@ class MatrixSource(Protocol):
     @property
     def stored_itemsize(self) -> int:
         """Bytes of an element as it is stored: what a read counts."""
-
-    @property
-    def block_shape(self) -> tuple[int, int]:
-        """Rows and columns of the blocks that the store reads as a whole; (1, 1) where it reads any piece."""
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Most bytes of memory that one read takes besides `out`."""
 
     @property
     def path(self) -> str | None:
@@ -102,31 +106,11 @@ class MatrixSource(Protocol):
         """Close what was opened for it."""
 
 
-class MatrixSink(Protocol):
-    """A matrix that is written tile by tile, and is there only once it is committed."""
+class MatrixSink(Stored, Protocol):
+    """A matrix that is written tile by tile, and is there only once it is committed.
 
-    @property
-    def name(self) -> str:
-        """Its name in messages."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-
-    @property
-    def dtype(self) -> AnyDType:
-        """Element type."""
-
-    @property
-    def block_shape(self) -> tuple[int, int]:
-        """Rows and columns of the blocks that the store writes as a whole; (1, 1) where it writes any piece.
-
-        Tiles begin at multiples of it, and end at multiples of it or at the edge of the matrix.
-        """
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Most bytes of memory that one write takes besides `tile`."""
+    Tiles begin at multiples of `block_shape`, and end at multiples of it or at the edge of the matrix.
+    """
 
     def write(self, row: int, col: int, tile: Array) -> int:
         """Put `tile`, whose rows are contiguous, at (row, col); return the bytes written.

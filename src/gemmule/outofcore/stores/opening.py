@@ -89,7 +89,8 @@ def _open(matrix: Any, name: str, dtype: str | None) -> MatrixSource:
     if isinstance(matrix, np.ndarray):
         return array_source(matrix, name)
     raise ArgumentError(
-        f"{name} is a {type(matrix).__name__}; give a NumPy array, a zarr.Array, an h5py.Dataset, or the name of a file"
+        f"{name} is of type {type(matrix).__name__}; "
+        "give a NumPy array, a zarr.Array, an h5py.Dataset, or the name of a file"
     )
 
 

@@ -45,7 +45,7 @@ class DlpackLibrary:
         except _REFUSALS as error:
             raise _not_handed_over(x, role, error) from error
         if memory.dtype is None:
-            raise ArgumentError(f"{role} is a {type(x).__name__} of a dtype that NumPy does not know; convert it")
+            raise ArgumentError(f"{role} is of type {type(x).__name__} of a dtype that NumPy does not know; convert it")
         strides = memory.strides if memory.strides is not None else compact_strides(tuple(memory.shape))
         return ArrayView(
             shape=tuple(memory.shape),

@@ -114,9 +114,10 @@ class TorchLibrary:
         """Return the GPU that the tensor is on."""
         import torch
 
-        del role
         if x.device.type != "cuda":
             return None
+        # A fake tensor may claim a GPU where there is none, whose stream cannot be asked for.
+        _check_kind(torch, x, role)
         return int(x.device.index if x.device.index is not None else torch.cuda.current_device())
 
     def current_stream(self, device: int) -> int:
@@ -164,7 +165,7 @@ def _call_arrays() -> TorchArrays:
 
 def _check_readable(torch: Any, x: Any, role: str) -> None:
     """Refuse tensors without memory of their own, and those whose gradient or trace would be lost."""
-    functorch, kind = torch._C._functorch, type(x)
+    functorch = torch._C._functorch
     if functorch.is_functorch_wrapped_tensor(x) or functorch.is_legacy_batchedtensor(x):
         raise ArgumentError(f"{role} is being transformed by PyTorch, e.g. by vmap; {_OPERATORS}, or PyTorch's own")
     if x.requires_grad and torch.is_grad_enabled():
@@ -182,10 +183,16 @@ def _check_readable(torch: Any, x: Any, role: str) -> None:
         raise ArgumentError(f"{role} is a nested tensor; multiply its parts, {role}.unbind(), one by one")
     if x.layout is not torch.strided:
         raise ArgumentError(f"{role} has layout {x.layout}; pass {role}.to_dense()")
-    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise ArgumentError(f"{role} is a {kind.__name__}, which need not have memory of its own; {_OPERATORS}")
+    _check_kind(torch, x, role)
     if _is_traced(torch):
         raise ArgumentError(f"{role} is being traced, and a trace does not hear of what is computed here; {_OPERATORS}")
+
+
+def _check_kind(torch: Any, x: Any, role: str) -> None:
+    """Refuse subclasses that compute in a way of their own."""
+    kind = type(x)
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise ArgumentError(f"{role} is a {kind.__name__}, which need not have memory of its own; {_OPERATORS}")
 
 
 def _is_traced(torch: Any) -> bool:

@@ -32,7 +32,7 @@ _OTHER_CTA = (
 
 
 class _Shadow:
-    """The last writer and the last reader of each piece of an array."""
+    """The last writer and the last readers of each piece of an array."""
 
     def __init__(self, pieces: int) -> None:
         # CTAs are counted from 1; 0 is none.
@@ -41,6 +41,8 @@ class _Shadow:
         self.writer = np.zeros(pieces, np.int32)
         self.reader_cta = np.zeros(pieces, np.int32)
         self.read_mark = np.zeros(pieces, np.int32)
+        # Of pieces that CTAs read in no order: the mark of each CTA's last read.
+        self.readers: dict[int, dict[int, int]] = {}
 
 
 class GlobalRaces(ClockCheck):
@@ -178,13 +180,28 @@ class GlobalRaces(ClockCheck):
                 if lost.any():
                     self._report(access, mask, lost, f"another warp writes it at the same time; {ONE_WRITER}")
         else:
-            known = shadow.reader_cta[piece]
-            several = (known != 0) & (known != cta[:, None])
-            shadow.reader_cta[piece] = np.where(several, _SEVERAL, cta[:, None])
-            shadow.read_mark[piece] = mark[:, None]
-            # The last of the lanes that read the same piece together is stored: the others may be of another CTA.
-            others = (shadow.reader_cta[piece] != cta[:, None]) & (shadow.reader_cta[piece] != _SEVERAL)
-            shadow.reader_cta[piece[others]] = _SEVERAL
+            self._remember_reads(access, shadow, piece, warp, cta, mark)
+
+    def _remember_reads(
+        self, access: Access, shadow: _Shadow, piece: Array, warp: Array, cta: Array, mark: Array
+    ) -> None:
+        known, marks = shadow.reader_cta[piece], shadow.read_mark[piece]
+        owner, mark = np.broadcast_to(cta[:, None], piece.shape), np.broadcast_to(mark[:, None], piece.shape)
+        several = (known != 0) & (known != owner)
+        if several.any():
+            # A write after the later of two reads in order is after both.
+            several &= self._unordered(access, known, marks, warp, cta)[0]
+        shadow.reader_cta[piece] = owner
+        shadow.read_mark[piece] = mark
+        # The last of the lanes that read the same piece together is stored: the others may be of another CTA.
+        several |= shadow.reader_cta[piece] != owner
+        if several.any():
+            crowd = np.isin(piece, piece[several])
+            shadow.reader_cta[piece[crowd]] = _SEVERAL
+            columns = (array[crowd].tolist() for array in (piece, known, marks, owner, mark))
+            for place, before, its_mark, reader, own_mark in zip(*columns, strict=True):
+                readers = shadow.readers.setdefault(place, {before: its_mark} if before > 0 else {})
+                readers[reader] = own_mark
 
     def _unordered(self, access: Access, owner: Array, marks: Array, warp: Array, cta: Array) -> tuple[Array, Array]:
         """Return which marks of earlier accesses are not ordered before this one, and which are of other clusters.
@@ -238,6 +255,16 @@ class GlobalRaces(ClockCheck):
         if not reader.any():
             return
         race, other = self._unordered(access, reader, shadow.read_mark[piece], warp, cta)
+        for row, column in np.argwhere(reader == _SEVERAL).tolist():
+            readers = shadow.readers[int(piece[row, column])]
+            owners, marks = np.array([[*readers], [*readers.values()]])[:, None]
+            of_each, _ = self._unordered(access, owners, marks, warp[row : row + 1], cta[row : row + 1])
+            race[row, column] = of_each.any()
+        if not access.atomic:
+            # What is in order with this write is so with the reads before it, too.
+            for place in piece[reader == _SEVERAL].tolist():
+                shadow.readers.pop(place, None)
+                shadow.reader_cta[place] = 0
         if race.any():
             why = "another warp, CTA or an asynchronous copy reads it, and "
             why += _OTHER_CTA if other[race].any() else self._clocks.columns.unordered(0)

@@ -1,4 +1,4 @@
-"""Strong loads and stores, by which CTAs synchronise, and polling loops, which only wait for such a word."""
+"""Strong loads and stores, by which CTAs synchronise, and polling loops, which only wait for such a word or lock."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _REPEATABLE = frozenset(
     {"ld", "setp", "bra", "nanosleep", "fence", "membar", "mov", "cvt", "and", "or", "xor", "not", "add", "sub", "selp"}
 )
 _TIMES = ("%clock", "%globaltimer")
+#: Atomic operations that take a lock: while they fail, another pass leaves the word as it is.
+_TAKES = frozenset({"cas", "exch"})
 
 
 def is_strong(instruction: Instruction) -> bool:
@@ -26,15 +28,21 @@ def is_strong(instruction: Instruction) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def polling_blocks(kernel: Kernel) -> frozenset[int]:
-    """Return the blocks of polling loops, which load the same words until other threads have changed them."""
+    """Return the blocks of polling loops, which load or try to take the same words until other threads change them."""
     flow = flow_of(kernel)
     found: set[int] = set()
     for block in flow.blocks:
-        if any(one.name == "ld" and is_strong(one) for one in block.instructions):
+        if any(map(_polls, block.instructions)):
             for loop in _loops(flow, block):
                 if _repeats([one for number in loop for one in flow.blocks[number].instructions]):
                     found.update(loop)
     return frozenset(found)
+
+
+def _polls(instruction: Instruction) -> bool:
+    if instruction.name == "atom":
+        return not _TAKES.isdisjoint(instruction.modifiers)
+    return instruction.name == "ld" and is_strong(instruction)
 
 
 def _loops(flow: Flow, block: Block) -> Iterator[tuple[int, ...]]:
@@ -50,7 +58,7 @@ def _loops(flow: Flow, block: Block) -> Iterator[tuple[int, ...]]:
 
 def _repeats(loop: list[Instruction]) -> bool:
     """Say whether a pass depends on nothing but memory: nothing goes from one to the next, as a counter would."""
-    if any(one.name not in _REPEATABLE or any(time in one.text for time in _TIMES) for one in loop):
+    if any(not (one.name in _REPEATABLE or _polls(one)) or any(time in one.text for time in _TIMES) for one in loop):
         return False
     ever = {register for one in loop for register in written(one)}
     now: set[object] = set()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gemmule.vgpu.dataflow.control_flow import Block
-from gemmule.vgpu.report import DeadlockError, FaultError, Finding
+from gemmule.vgpu.report import DeadlockError, FaultError, Finding, ranges
 
 from .definition import Gate, Step, WaitText
 from .lanes import Lanes, merged
@@ -107,13 +107,13 @@ def _deadlocks(batch: RunningBatch, blocks: Sequence[BoundBlock]) -> Iterator[Fi
             if waits_for is not None:
                 message = waits_for(batch, Lanes(index))
             elif len(missing):
-                message = f"waits for lanes {missing.tolist()} of its warp"
+                message = f"waits for lanes {ranges(missing.tolist())} of its warp"
             else:
                 message = "waits for lanes of its warp that have ended"
             yield batch.finding("deadlock", message, blocks[block].block.instructions[0], index)
     for block, parts in batch.scheduler.ready.items():
         index = merged(parts).index
         for warp in np.unique(batch.warp_of_lane[index]):
-            message = "polls for a word that no running thread writes"
+            message = "polls for a word that no running thread writes, or a lock that none releases"
             instruction = blocks[block].block.instructions[0]
             yield batch.finding("deadlock", message, instruction, index[batch.warp_of_lane[index] == warp])

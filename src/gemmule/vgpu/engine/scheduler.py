@@ -109,7 +109,8 @@ class Scheduler:
         late = self._turn - self._since[oldest] > _PATIENCE
         block = oldest if late else blocks[int(random.integers(len(blocks)))]
         able = np.ones(len(self._group), np.bool_)
-        for lower in [] if late else blocks[: blocks.index(block)]:
+        since = dict(self._since)
+        for lower in [] if late else set(blocks[: blocks.index(block)]) - self.polling:
             for part in self.ready[lower]:
                 able[part.index // WARP if part.whole is None else part.whole] = False
         lanes, others = self._take(block).split(able)
@@ -125,6 +126,9 @@ class Scheduler:
                 others = left if others is None else others if left is None else merged([others, left])
         if others is not None:
             self.enqueue(block, others)
+        # Those that stay have waited since before.
+        for left_at in self._since.keys() & since.keys():
+            self._since[left_at] = since[left_at]
         return block, lanes
 
     def _take(self, block: int) -> Lanes:

@@ -173,7 +173,7 @@ def _behind(batch: Batch, address: int) -> str:
     if not before:
         return ""
     last = max(before, key=lambda tile: tile.start + tile.size)
-    return f", {address - last.start - last.size} bytes behind the end of {last.name}"
+    return f", {address - last.start - last.size} bytes beyond the end of {last.name}"
 
 
 def _of_cluster(build: Build, frame: Frame, address: Array) -> tuple[Array, Array]:

@@ -69,6 +69,7 @@ class _Parser:
         self._directives: dict[str, str] = {}
         self._code: list[tuple[Statement, Scope, tuple[int, int, int] | None]] = []
         self._of_calls: set[str] = set()
+        self._others: list[str] = []
         self._scopes = 0
 
     def kernel(self) -> Kernel:
@@ -145,15 +146,21 @@ class _Parser:
         if scope is not outermost:
             raise UnsupportedError("the PTX text ends inside a function; it is cut off")
         if not names and self._entry is not None:
-            raise UnsupportedError(f"the PTX text has no kernel {self._entry}")
+            raise UnsupportedError(
+                f"the PTX text has no kernel {self._entry}; it has {', '.join(self._others) or 'none'}"
+            )
         if len(names) != 1:
-            raise UnsupportedError(f"the PTX text must hold one kernel, but holds {', '.join(names) or 'none'}")
+            several = f"{', '.join(names)}; name one, entry={names[0]!r}" if names else "none"
+            raise UnsupportedError(f"the PTX text must hold one kernel, but holds {several}")
         return names[0]
 
     def _is_other(self, item: Statement) -> bool:
         """Say whether a function is a kernel other than the one that was named."""
         match = _ENTRY.match(item.text)
-        return self._entry is not None and match is not None and match["name"] != self._entry
+        other = self._entry is not None and match is not None and match["name"] != self._entry
+        if other and match is not None:
+            self._others.append(match["name"])
+        return other
 
     def _file(self, item: Statement) -> None:
         match = _FILE.match(item.text)

@@ -116,6 +116,16 @@ def test_every_matrix_of_a_batch_is_transposed():
     assert last.problem.b.batch_strides == (512 * 1024,)
 
 
+def test_one_matrix_for_all_of_a_batch_is_transposed_once():
+    problem = batched(0)
+    choice = Choice(SPEC, SPEC.default)
+    assert choice.workspaces(problem) == {"b along k": 512 * 1024}
+    launches, _ = choice.launches(problem)
+    assert launches[0].launch.grid[2] == 1
+    (last,) = choice.next_kernel(problem).chain()
+    assert (last.problem.batch, last.problem.b.batch_strides) == ((7,), (0,))
+
+
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
@@ -123,7 +133,6 @@ def test_every_matrix_of_a_batch_is_transposed():
         (product((512, 512, 512), "float32", "float32"), "precision is 'ieee'; this kernel is for int8"),
         (product((512, 512, 512), "bfloat16", "bfloat16"), "A is bfloat16"),
         (product((512, 511, 512)), "no kernel multiplies the prepared operands"),
-        (batched(0), "B is one matrix for all of the batch"),
         (product((512, 0, 512)), "there is nothing to multiply"),
     ],
 )

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, FLOAT32, Precision
+from gemmule.core.dtype import BFLOAT16, FLOAT8_E4M3, Precision
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.layout import StridedMatrix, contiguous
@@ -149,10 +149,14 @@ def test_one_matrix_for_all_of_a_batch_is_copied_once():
     assert SPEC.launch(problem, SPEC.default).grid[2] == 1
 
 
-def test_emulated_precisions_keep_their_kernels():
-    problem = contiguous_gemm(256, 256, 256, ("float64",) * 3, precision=Precision.OZAKI_15)
-    strided = dataclasses.replace(problem, a=StridedMatrix(problem.a.dtype, 256, 256, 512, 2))
-    assert "kernels of its own" in SPEC.why_not(strided, HOPPER, SPEC.default)
+def test_strided_operands_with_an_emulated_precision_are_copied_for_native_kernels():
+    for precision in (Precision.OZAKI_15, Precision.OZAKI):
+        problem = contiguous_gemm(2000, 2000, 2000, ("float64",) * 3, precision=precision)
+        assert "nothing is to be copied" in SPEC.why_not(problem, HOPPER, SPEC.default)
+        strided = dataclasses.replace(problem, a=StridedMatrix(problem.a.dtype, 2000, 2000, 4000, 2))
+        choice = choose(strided, HOPPER, multiprocessors=132)
+        assert choice.spec is SPEC
+        assert choice.next_kernel(strided).spec.name == "float64_gemm"
 
 
 def test_the_cheapest_config_multiplies():
@@ -169,7 +173,7 @@ def test_products_by_mma_sync_take_the_time_that_it_predicts():
         contiguous(FLOAT8_E4M3, 512, 4096),
         contiguous(FLOAT8_E4M3, 4096, 511),
         None,
-        contiguous(FLOAT32, 512, 511),
+        contiguous(FLOAT8_E4M3, 512, 511),
     )
     problem = GemmProblem(512, 511, 4096, (), *operands)
     then = SPEC.next_kernel(problem, SPEC.default)

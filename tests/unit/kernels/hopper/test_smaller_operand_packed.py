@@ -13,6 +13,7 @@ from gemmule.core.spec import Choice
 from gemmule.dispatch.select import choose
 from gemmule.kernels.hopper.gemm_repacked.config import PackingConfig
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC
+from gemmule.kernels.hopper.gemm_unaligned_a import spec as unaligned_a
 from gemmule.kernels.hopper.gemm_unaligned_a.config import UnalignedAConfig
 from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC as UNALIGNED_A
 from gemmule.kernels.hopper.refusals import HOPPER
@@ -100,6 +101,28 @@ def test_refusals(problem, reason):
     assert reason in SPEC.why_not(problem, HOPPER, ONE)
 
 
+@pytest.mark.parametrize("swap_ab", [0, 1])
+def test_an_operand_as_it_lies_has_8_lines_apart_and_the_other_one_is_aligned(swap_ab):
+    name, other = "AB"[swap_ab], "BA"[swap_ab]
+
+    def reason(lines, extent, stride=263, **facts):
+        problem = product(extent, lines, 263, "tt") if swap_ab else product(lines, extent, 263)
+        facts[("row_stride", "col_stride")[swap_ab]] = stride
+        operand = dataclasses.replace(getattr(problem, name.lower()), **facts)
+        problem = dataclasses.replace(problem, **{name.lower(): operand})
+        return unaligned_a.why_not(problem, HOPPER, UnalignedAConfig(swap_ab=swap_ab))
+
+    assert reason(8, 304) is None
+    assert reason(7, 304) == "an operand has 7 lines, of at least 8"
+    assert reason(515, 304, alignment=2) == f"{name} begins at a multiple of 2 bytes; this kernel needs 16"
+    assert reason(515, 304, stride=0) == f"{name} has lines 0 elements apart; this kernel takes them in order"
+    assert reason(515, 301).startswith(f"{other} has a leading dimension of 602 bytes")
+
+
+def test_batches_are_refused_as_they_lie():
+    assert "there is a batch" in UNALIGNED_A.refuses(product(515, 304, 263, batch=(2,)), HOPPER)
+
+
 def test_configs():
     with pytest.raises(ArgumentError, match="packs must be 1 or 2"):
         PackingConfig(packs=3)
@@ -107,6 +130,8 @@ def test_configs():
         UnalignedAConfig(tile_m=64)
     with pytest.raises(ArgumentError, match="cluster_k must be 1"):
         UnalignedAConfig(cluster_k=2)
+    with pytest.raises(ArgumentError, match="cluster_m and cluster_n must be 1, 2 or 4"):
+        UnalignedAConfig(cluster_m=3)
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,9 @@ def run(*arguments):
          "names 2 configs; give one by its number, e.g. [0], [1]; `gemmule info"),
         (["g04_register_tile", "--shape", "64,64"], "--shape '64,64' is not M,N,K in whole numbers from 1"),
         (["g04_register_tile", "--shape", "64,0,64"], "--shape '64,0,64' is not M,N,K"),
-        (["transpose_reference", "--shape", "8,8,8"], "takes one such as 4096,4096"),
+        (["transpose_reference", "--shape", "8,8,8,8"], "is not [BATCH,]M,N in whole numbers from 1; transpose_refe"),
+        (["transpose_in_place", "--shape", "8,8,8"], "is not M,N in whole numbers from 1; transpose_in_place takes one"
+         " such as 4096,4096"),
         (["transpose_reference", "--shape", "8,8", "--layout", "nt"], "--layout and --precision are for products"),
         (["transpose_reference", "--shape", "8,8", "--dtype", "float12"], "got 'float12'"),
         (["g04_register_tile", "--shape", "64,64,64", "--chip", "h1000"], "chip 'h1000' is not in the table; did you"),

@@ -184,11 +184,14 @@ def test_the_newest_figure_counts(tmp_path):
         made.experiment(date="20260101T000000"),
         made.gemm("g01", 64, 64, 64, 1.0),
         made.gemm("g02", 64, 64, 64, 9.0),
+        made.transpose("t04_naive_col", 64, 3.0),
     ]
-    new = [made.experiment(date="20260201T000000"), made.gemm("g01", 64, 64, 64, 2.0)]
+    batch = made.transpose("t04_naive_col", 64, 4.0) | {"batch": [7]}
+    new = [made.experiment(date="20260201T000000"), made.gemm("g01", 64, 64, 64, 2.0), batch]
     sources = [read_source(made.write(tmp_path / name, records)) for name, records in (("b", new), ("a", old))]
     (machine,) = machines(sources)
-    assert [(r["kernel"], r["tflops"]) for r in machine.records] == [("g01", 2.0), ("g02", 9.0)]
+    figures = sorted((r["kernel"], r.get("tflops") or r["gbps"]) for r in machine.records)
+    assert figures == [("g01", 2.0), ("g02", 9.0), ("t04_naive_col", 3.0), ("t04_naive_col", 4.0)]
     assert machine.replaced == 1
     assert [source.name for source in machine.sources] == ["a", "b"]
 

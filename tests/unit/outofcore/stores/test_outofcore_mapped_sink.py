@@ -147,7 +147,7 @@ def test_files_are_closed(path):
 def test_errors_name_the_result(path, monkeypatch):
     mapped = np.load(path, mmap_mode="r+")
     failing(monkeypatch, "pwrite", errno.ENOSPC)
-    with pytest.raises(OSError, match=r"writing its file failed: No space left on device; choose another disk.*out"):
+    with pytest.raises(gm.FileAccessError, match=r"^out: writing it failed: No space left on device; free some room"):
         array_sink(mapped, "out").write(0, 0, np.zeros(SHAPE, "f4"))
 
 

@@ -163,7 +163,7 @@ def test_what_is_no_matrix_is_refused(tmp_path):
         with pytest.raises(error, match=text) as caught:
             open_source(f"{tmp_path}/{uri}", "a")
         assert "\n" not in str(caught.value)
-    with pytest.raises(ArgumentError, match="a is a list"):
+    with pytest.raises(ArgumentError, match="a is of type list"):
         open_source([[1.0]], "a")
 
 

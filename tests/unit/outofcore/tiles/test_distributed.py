@@ -152,7 +152,7 @@ def test_a_scheduler_without_workers_that_can_is_refused(folder, monkeypatch):
 def test_arrays_do_not_go_to_workers(folder):
     pytest.importorskip("distributed")
     scheduler = "tcp://127.0.0.1:1"
-    with pytest.raises(gm.ArgumentError, match="b is a ndarray; workers read and write files"):
+    with pytest.raises(gm.ArgumentError, match="b is of type ndarray; workers read and write files"):
         gm.outofcore.matmul("A.npy", np.load("B.npy"), "C.npy", scheduler=scheduler)
     with pytest.raises(gm.ArgumentError, match="out is an array, which workers do not see"):
         gm.outofcore.matmul("A.npy", "B.npy", np.empty((160, 200), "f4"), scheduler=scheduler)

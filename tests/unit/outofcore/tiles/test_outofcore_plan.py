@@ -8,6 +8,7 @@ import pytest
 from gemmule.core.errors import ArgumentError, MemoryLimitError
 from gemmule.outofcore.tiles.memory_budget import (
     GivenBytes,
+    at_least,
     available_memory,
     format_bytes,
     parse_bytes,
@@ -95,6 +96,24 @@ def test_other_amounts_are_refused(text):
 def test_amounts_are_written_for_people():
     assert [format_bytes(size) for size in (5, 2048, 256 << 20, 3 << 29)] == ["5 bytes", "2 KiB", "256 MiB", "1.5 GiB"]
     assert format_bytes((1 << 20) + 1, up=True) == "1.1 MiB"
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "remedy"),
+    [
+        ("300", 2400, "'2400' or more"),
+        ("300", 2401, "'2401' or more, or a unit as in memory='300MiB'"),
+        ("300", 300 << 20, "'314572800' or more, or a unit as in memory='300MiB'"),
+        ("300", (300 << 20) + 1, "'314572801' or more"),
+        (str((1 << 18) - 1), 1 << 30, "'1073741824' or more, or a unit as in memory='262143MiB'"),
+        (str(1 << 18), 1 << 30, "'1073741824' or more"),
+        ("300B", 2401, "'2401' or more"),
+        ("1MiB", (3 << 20) + 1, "'3.1MiB' or more"),
+        ("1MB", (3 << 20) + 1, "'3.2MB' or more"),
+    ],
+)
+def test_a_remedy_is_in_the_units_that_were_given_and_bytes_may_have_been_meant_as_mib(given, size, remedy):
+    assert at_least("memory", size, parse_bytes(given)) == f"give memory={remedy}"
 
 
 def test_the_system_is_asked():

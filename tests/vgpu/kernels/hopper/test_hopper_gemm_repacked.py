@@ -103,3 +103,22 @@ def test_batches(rng):
     for name, x in (("a", a), ("b", b)):
         packed = seen(then.problem.operands()[name], spaces[f"packed {name}"], (3,))
         np.testing.assert_array_equal(packed.view(np.uint16), x.view(np.uint16))
+
+
+@pytest.mark.parametrize(("batch", "swapped"), [(40, "ab"), (2, "ab"), (5, "b"), (5, "a")], ids=str)
+def test_batches_that_are_nearest_in_memory(batch, swapped, rng):
+    """Lines of the copies are those of all matrices, so that neighbouring threads read neighbours."""
+    shapes = {"a": (batch, 7, 19), "b": (batch, 19, 11)}
+    wanted = {name: random_matrix(rng, BFLOAT16, shape) for name, shape in shapes.items()}
+    given = {
+        name: np.ascontiguousarray(x.transpose(1, 2, 0)).transpose(2, 0, 1) if name in swapped else x
+        for name, x in wanted.items()
+    }
+    problem = problem_of(*given.values(), np.zeros((batch, 7, 11), BFLOAT16.numpy()))
+    extents = {one.operand: one.shape for one in SPEC.launch(problem, SPEC.default).params if one.operand in "ab"}
+
+    assert (extents["a"][1:] == (batch, 7)) == ("a" in swapped)
+    then, spaces = pack(*given.values(), np.zeros((batch, 7, 11), BFLOAT16.numpy()))
+    for name, x in wanted.items():
+        packed = seen(then.problem.operands()[name], spaces[f"packed {name}"], (batch,))
+        np.testing.assert_array_equal(packed.view(np.uint16), x.view(np.uint16))

@@ -139,6 +139,20 @@ def test_clusters_share_loads(cluster, layout, rng):
     assert_product(multiply(*moved, d, c_late, 0.5, 2.0, config), a, b, c, 0.5, 2.0)
 
 
+@pytest.mark.combinations(1)
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize(
+    "config", [TURNS, SHARED, UnalignedGemmConfig(tile_m=64, tile_n=64, stages=4, cluster_k=2)], ids=named
+)
+@pytest.mark.parametrize(("dtype", "out"), [(BFLOAT16, FLOAT32), (FLOAT16, BFLOAT16)], ids=str)
+def test_results_of_another_type(dtype, out, config, adds, rng):
+    m, n, k = config.tile_m + 2, 73, 136
+    a, b, c = random_matrix(rng, dtype, (m, k)), random_matrix(rng, dtype, (k, n)), random_matrix(rng, out, (m, n))
+    columns, c_late = laid_out(b, "col"), laid_out(c, "row", 1) if adds else None
+    d = laid_out(poisoned(out, (m, n)), "row", 3)
+    assert_product(multiply(a, columns, d, c_late, 0.5, 2.0 * adds, config), a, b, c, 0.5, 2.0 * adds)
+
+
 @pytest.mark.parametrize(("k", "cluster_k"), [(1, 2), (64, 2), (128, 4), (448, 8)])
 def test_fewer_k_tiles_than_ctas_of_a_cluster_are_refused(k, cluster_k):
     config = UnalignedGemmConfig(tile_m=64, tile_n=64, stages=8, cluster_k=cluster_k)

@@ -184,20 +184,32 @@ class FragmentFusion(EpilogueInputs):
                 ups = (None, None)
                 if tile.up_offset:
                     ups = tuple(accumulators[first + tile.up_offset + e] * scale.alpha for e in range(2))
-                leaves = [
-                    self._leaf((acc[e], ups[e], c[i + e] if scale.reads_c else None), loaded, aux_args, v + e)
-                    for e in range(2)
-                ]
-
-                def leaf(name: str, leaves: Any = leaves) -> Any:
-                    return tuple(one(name) for one in leaves)
-
-                values[i], values[i + 1] = self.expression.evaluate(leaf, lambda x: (Float32(x),) * 2, operations)
+                products = tuple((acc[e], ups[e], c[i + e] if scale.reads_c else None) for e in range(2))
+                values[i], values[i + 1] = self.pair(products, loaded, aux_args, v, operations)
                 if self.has_absmax:
                     for e in range(2):
                         absmax_update(tile.absmax, values[i + e], tile.inside(v + e))
                 v += 2
             write_block(smem_tile, block, values, (0, count), Scale(Float32(1), Float32(0), False))
+
+    def pair(self, products: Any, loaded: Any, aux_args: Any, v: int, operations: Any) -> Any:
+        """Return the values of two contiguous elements, of this thread's the one numbered `v` and the next.
+
+        Parameters
+        ----------
+        products : tuple
+            For each its accumulator, that of the second B, and C's element; None where there is none.
+        loaded, aux_args
+            The result and the argument of `load`.
+        operations : mapping
+            `pair_operations`.
+        """
+        leaves = [self._leaf(products[e], loaded, aux_args, v + e) for e in range(2)]
+
+        def leaf(name: str) -> Any:
+            return tuple(one(name) for one in leaves)
+
+        return self.expression.evaluate(leaf, lambda x: (Float32(x),) * 2, operations)
 
     def inside(self, mD: Any, row: Any, col: Any) -> Any:
         """Return a predicate, whether D has this thread's element `v` of an epilogue tile; row, column as of `load`."""

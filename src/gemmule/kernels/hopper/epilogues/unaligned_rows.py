@@ -5,7 +5,7 @@ from __future__ import annotations
 import cutlass
 from cutlass import Int32, Uint16, Uint32, cute
 
-from gemmule.kernels.parts.words import joined, shifted, words_at
+from gemmule.kernels.parts.words import extract, joined, shifted, words_at
 
 #: Bytes that a lane writes at once.
 _VECTOR = 16
@@ -218,22 +218,72 @@ def read_rows(
 ):
     """Read, by a warp, 16 rows to where `write_rows` of `mD` writes from; what is not inside is set to zero.
 
+    Vectors of 16 bytes of a staged row are taken from two in memory that are inside; elements of others one by one.
     Parameters as of `write_rows`.
     """
-    width = cutlass.const_expr(mX.element_type.width)
-    lane, together = cute.arch.thread_idx()[0] % 32, 4
-    bits = cute.make_rmem_tensor(cute.make_layout(together), Uint16 if cutlass.const_expr(width == 16) else Uint32)
-    for first in cutlass.range(0, length // 2, together, unroll=1):
+    width, together = cutlass.const_expr(mX.element_type.width), 2
+    per_vector = cutlass.const_expr(_VECTOR * 8 // width)
+    slots, lane = cutlass.const_expr(length // per_vector), cute.arch.thread_idx()[0] % 32
+    loaded = cute.make_rmem_tensor(cute.make_layout((8, together)), Uint32)
+    words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
+    for first in cutlass.range(0, -(-16 * slots // 32), together, unroll=1):
+        loaded.fill(0)
         targets = []
-        bits.fill(0)
         for x in cutlass.range_constexpr(together):
             index = Uint32(lane + 32 * (first + x))
-            r, e = Int32(index // length), Int32(index % length)
-            row = staged + (r * stride + words_before(mD, origin[0] + r, origin[1]))
-            targets.append((_bits_at(row, length, width), e))
-            source = _bits_at(element_at(mX, origin[0] + r, origin[1]), length, width)
-            if r < inside[0] and e < inside[1]:
-                bits[x] = source[e]
+            r, e = Int32(index // slots), Int32(index % slots) * per_vector
+            before, whole = _vector_before(mX, (origin[0] + r, origin[1]), e, inside[1])
+            whole = whole and r < inside[0]
+            if whole:
+                start = element_at(mX, origin[0] + r, origin[1] + e) - before
+                for half in cutlass.range_constexpr(2):
+                    if cutlass.const_expr(half == 0) or before > 0:
+                        target = cute.make_tensor(loaded[None, x].iterator + 4 * half, cute.make_layout(4))
+                        cute.autovec_copy(words_at(start + half * per_vector, 4), target)
+            row = staged + (cutlass.min(r, 15) * stride + words_before(mD, origin[0] + r, origin[1]))
+            targets.append((row + (e >> 1 if cutlass.const_expr(width == 16) else e), before, r))
         for x in cutlass.range_constexpr(together):
-            target, e = targets[x]
-            target[e] = bits[x]
+            place, before, r = targets[x]
+            extract(loaded[None, x], Uint32(before * (width // 8)), words)
+            if r < 16:
+                for w in cutlass.range_constexpr(4):
+                    words_at(place + w, 1)[0] = words[w]
+    cute.arch.sync_warp()
+    _read_ends(mX, origin, staged, stride, inside, mD)
+
+
+@cute.jit
+def _vector_before(mX: cute.Tensor, row, e, cols):
+    """Return how many elements before `e` its 16 bytes of memory begin, and whether it and the next are inside."""
+    per_vector = cutlass.const_expr(_VECTOR * 8 // mX.element_type.width)
+    before = _bytes_before(element_at(mX, row[0], row[1] + e)) // cutlass.const_expr(mX.element_type.width // 8)
+    # Of aligned rows one vector is enough.
+    beyond = e - before + (2 * per_vector if before > 0 else per_vector)
+    return before, e >= before and beyond <= cols
+
+
+@cute.jit
+def _read_ends(mX: cute.Tensor, origin, staged: cute.Pointer, stride: cutlass.Constexpr[int], inside, mD: cute.Tensor):
+    """Read, by a warp, elements of vectors that are not inside with the next: each row's first and last two."""
+    width, together = cutlass.const_expr(mX.element_type.width), 4
+    per_vector, bits = cutlass.const_expr(_VECTOR * 8 // width), Uint16 if cutlass.const_expr(width == 16) else Uint32
+    lane, cols = cute.arch.thread_idx()[0] % 32, inside[1]
+    last = (cols - 1) // per_vector
+    elements = cute.make_rmem_tensor(cute.make_layout(together), bits)
+    for first in cutlass.range(0, 16 * 3 * per_vector // 32, together, unroll=1):
+        targets = []
+        for x in cutlass.range_constexpr(together):
+            index = lane + 32 * (first + x)
+            r, which, place = index // (3 * per_vector), index // per_vector % 3, index % per_vector
+            slot = Int32(0) if which == 0 else last + 1 - which
+            _, whole = _vector_before(mX, (origin[0] + r, origin[1]), slot * per_vector, cols)
+            e = slot * per_vector + place
+            present = r < inside[0] and e < cols and (which == 0 or slot > 0) and not whole
+            row = staged + (r * stride + words_before(mD, origin[0] + r, origin[1]))
+            targets.append((_bits_at(row, 8, width), e, present))
+            if present:
+                elements[x] = _bits_at(element_at(mX, origin[0] + r, origin[1]), 8, width)[e]
+        for x in cutlass.range_constexpr(together):
+            target, e, present = targets[x]
+            if present:
+                target[e] = elements[x]

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gemmule.core.dtype import FLOAT32, DType
-from gemmule.core.epilogue import Epilogue
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.hopper.cost.correction import is_layer, takes_further
 from gemmule.kernels.hopper.cost.edges import edge_share
+from gemmule.kernels.hopper.cost.functions import function_us, is_slow, reads_a_matrix
 from gemmule.kernels.hopper.cost.operation import operation_of
 from gemmule.kernels.hopper.cost.pauses import epilogue_us, fp8_contention, promote_us, scaled_us
 from gemmule.kernels.hopper.cost.rates import Numbers, Operation, TileRates, positions_among, times_at
@@ -38,11 +38,9 @@ _COLUMNS_PER_A, _LEAST_COLUMNS, _SHARED_A, _SPLIT_A = 10, 48, 0.04, 0.05
 _TIMED_CHIP = "H200"
 _SPLIT_K_A = 0.92
 _SHARED_TALL_A, _TALL_K_TILES, _TALL_WORK = 1.12, 10, 2**25
-#: Microseconds that a warpgroup takes longer for 2**14 elements with C, with a function, and with one of these
-#: operations: of records 20261129T203727 and 20261129T210739, H200s; with a matrix that is read by element: 2 to 7 us,
-#: of records 20261130T001854 and 20261130T010854.
-_C_US, _FUNCTION_US, _SLOW_US, _MATRIX_US = 0.5, 0.4, 1.5, 3.0
-_SLOW = frozenset({"exp", "log", "tanh", "erf", "sigmoid", "gate", "gelu"})
+#: Microseconds that a warpgroup takes longer for 2**14 elements with C: of records 20261129T203727 and
+#: 20261129T210739, H200s.
+_C_US = 0.5
 #: The factor of the times of tiles whose accumulators leave no registers for elements of a matrix that a function of
 #: 16-bit operands reads, so that these spill: 1.29 and 1.33 of record 20261130T010854.
 _SPILLED = 1.3
@@ -102,7 +100,7 @@ def costs_of_each(
         times *= _GATED_TF32
     if problem.epilogue is not None or problem.c is not None:
         times += epilogue_us(operation, rates, None if dtype.is_float8 else _epilogue_us(problem))
-    if problem.epilogue is not None and _reads_a_matrix(problem.epilogue) and dtype.itemsize == _HALF_BYTES:
+    if problem.epilogue is not None and reads_a_matrix(problem.epilogue) and dtype.itemsize == _HALF_BYTES:
         times *= rates.cached("spilled", lambda: rates.each(lambda one: _SPILLED if _is_full(one) else 1.0))
     short, others = rates.cached("short K", lambda: _pairs_for_short_k(rates))
     times[short] = times[others] * _SHORT_SHARE if _has_short_k(problem, operation) else math.inf
@@ -111,21 +109,7 @@ def costs_of_each(
 
 def _epilogue_us(problem: GemmProblem) -> float:
     """Return how much longer a warpgroup takes for 2**14 elements with the problem's C and epilogue."""
-    found = _C_US * (problem.c is not None)
-    if problem.epilogue is not None:
-        found += _FUNCTION_US + _SLOW_US * _is_slow(problem.epilogue)
-        found += _MATRIX_US * _reads_a_matrix(problem.epilogue)
-    return found
-
-
-def _is_slow(epilogue: Epilogue) -> bool:
-    """Return whether an epilogue has one of the slow operations."""
-    return any(step.split()[0] in _SLOW for step in epilogue.expression.steps)
-
-
-def _reads_a_matrix(epilogue: Epilogue) -> bool:
-    """Return whether an input varies by row and by column."""
-    return any(min(one.rows, one.cols) > 1 and one.row_stride and one.col_stride for one in epilogue.matrices)
+    return _C_US * (problem.c is not None) + function_us(problem.epilogue)
 
 
 def _is_full(config: HopperGemmConfig) -> bool:
@@ -136,7 +120,7 @@ def _is_full(config: HopperGemmConfig) -> bool:
 def _has_short_k(problem: GemmProblem, operation: Operation) -> bool:
     """Return whether the configs of `FOR_SHORT_K` pay, which hold a whole tile of C or of a function's results."""
     epilogue = problem.epilogue
-    writes = problem.c is not None or (epilogue is not None and _is_slow(epilogue))
+    writes = problem.c is not None or (epilogue is not None and is_slow(epilogue))
     whole = problem.d.dtype.itemsize == problem.a.dtype.itemsize and (epilogue is None or epilogue.second is None)
     return operation.k_tiles <= _MOST_K_TILES and writes and whole
 

@@ -26,6 +26,7 @@ from gemmule.kernels.hopper.operand_copies import (
     are_strided,
     copied_lines,
     copy_launch,
+    in_order,
     is_mirrored,
     is_strided,
     nearer_rows,
@@ -55,9 +56,11 @@ _ITEMSIZES = (1, 2, 4)
 def _to_pack(problem: GemmProblem) -> tuple[OperandCopy, ...]:
     """Return the copies of operands that TMA cannot load: one, where the other is its transpose."""
     factors = problem.factors()
-    needed = tuple(
-        operand_copy(name, factors[name], problem.batch, "packed", rows=rows)
-        for name, rows in copied_lines(problem, functools.partial(_copied_rows, problem)).items()
+    needed = in_order(
+        [
+            operand_copy(name, factors[name], problem.batch, "packed", rows=rows)
+            for name, rows in copied_lines(problem, functools.partial(_copied_rows, problem)).items()
+        ]
     )
     return needed[:1] if is_mirrored(problem) else needed
 
@@ -159,8 +162,6 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     for one in _to_pack(problem):
         if reason := why_not_elements(one.operand, problem.operands()[one.operand]) or one.why_not():
             return reason
-        if problem.batch and one.matrices < problem.batch[0] and not (gathered or _by_fma(problem)):
-            return f"{one.operand.upper()} is one matrix for all of the batch, which TMA cannot load again"
     # Where TMA cannot store D, mma.sync takes contiguous operands as they are, but no gathered ones; bytes at any
     # address it copies slowly.
     by_mma = gathered or problem.a.dtype.itemsize == 1

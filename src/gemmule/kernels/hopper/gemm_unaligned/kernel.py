@@ -27,6 +27,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.hopper.epilogues.cluster_reduction import ClusterReduction
+from gemmule.kernels.hopper.epilogues.fused_fragments import FragmentFusion
 from gemmule.kernels.hopper.epilogues.unaligned_rows import (
     read_rows,
     words_before,
@@ -36,6 +37,7 @@ from gemmule.kernels.hopper.mainloops.operands import OperandStages, flat
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.tile_config import CONSUMERS, K_BYTES, MMA_M, REGISTERS, THREADS
+from gemmule.kernels.parts.epilogue import pair_operations
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor
@@ -45,6 +47,8 @@ from .config import PAD, UnalignedGemmConfig
 
 #: Named barriers: 1 and 2 for the warpgroups' order in ping-pong, 3 and 4 of their reduce-scatters.
 _REDUCE_BARRIER_ID = 3
+#: Columns whose inputs of a fused epilogue are loaded together.
+_FUSED_COLUMNS = 32
 
 
 class Warpgroup(NamedTuple):
@@ -60,6 +64,8 @@ class HopperGemmUnaligned:
 
     def __init__(self, config: UnalignedGemmConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
+        self.out = cute_type(types["d"]) if "d" in types else self.element
+        self.fused: Any = FragmentFusion(types) if "epilogue" in types else None
         # TMA rounds float32 to TF32.
         operand = cutlass.TFloat32 if types["element"] == "float32" else self.element
         self.reads_c = types["adds"] == "yes"
@@ -83,22 +89,22 @@ class HopperGemmUnaligned:
         # Columns of a tile that this CTA writes.
         self.columns = config.columns
         # Words of 32 bits from one row of the tile in shared memory to the next.
-        self.row_words = self.element.width // 8 * (self.columns + PAD) // 4
+        self.row_words = self.out.width // 8 * (self.columns + PAD) // 4
         self.staged_words = CONSUMERS * MMA_M * self.row_words
         # Vectors that a thread writes together, as far as registers besides the accumulators allow.
         self.together = 4 if self.mma_tiles_m * self.columns <= 256 else 1
 
     @cute.jit
-    def __call__(self, matrices, grid: Int32, scale):
+    def __call__(self, matrices, grid: Int32, scale, extras=None):
         mA, mB, mC, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
         cluster = (self.scheduler.cluster_size, 1, 1) if cutlass.const_expr(self.scheduler.cluster_size > 1) else None
-        self.kernel((a, b), mC, mD, scale).launch(
+        self.kernel((a, b), mC, mD, scale, extras).launch(
             grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=cluster, min_blocks_per_mp=1
         )
 
     @cute.kernel
-    def kernel(self, operands, mC: cute.Tensor, mD: cute.Tensor, scale):
+    def kernel(self, operands, mC: cute.Tensor, mD: cute.Tensor, scale, extras=None):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         smem = SmemAllocator()
         barriers, reduce_barriers = self.mainloop.barriers(smem), self.reduction.barriers(smem)
@@ -119,7 +125,7 @@ class HopperGemmUnaligned:
             cute.arch.setmaxregister_increase(REGISTERS.consumer)
             index = warp // 4 - 1
             own = Warpgroup(index, rows, self.reduction.of_warpgroup(reduce_buffer, index))
-            self.consume((mC, mD, scale), smem_ab, barriers, k_range.num_k_tiles, own)
+            self.consume((mC, mD, (scale, extras)), smem_ab, barriers, k_range.num_k_tiles, own)
 
     @cute.jit
     def init_reduction(self, warp, barriers):
@@ -171,7 +177,10 @@ class HopperGemmUnaligned:
                 accumulators = self.reduction.reduce(accumulators, own.reduce_buffer, reduce_phase, barrier, has_next)
                 reduce_phase = reduce_phase ^ 1
                 n0 = n0 + self.scheduler.cta_k_in_cluster() * self.columns
-            self.write(matrices, (m0, n0), own.rows, accumulators, warpgroup_idx, scale)
+            (alpha, beta), extras = scale
+            # Of a fused epilogue, its inputs and the matrix of the batch, too.
+            scalars = (alpha, beta) if cutlass.const_expr(self.fused is None) else (alpha, beta, extras, batch)
+            self.write(matrices, (m0, n0), own.rows, accumulators, warpgroup_idx, scalars)
 
     @cute.jit
     def write(self, matrices, origin, rows, accumulators, warpgroup_idx, scale):
@@ -195,7 +204,7 @@ class HopperGemmUnaligned:
                 read_rows(slab_c, *part, slab_d)
                 cute.arch.sync_warp()
             starts = [words_before(slab_d, m + tid % 32 // 4 + 8 * half, n0) for half in range(2)]
-            self.store(own, starts, accumulators, mma_tile, scale)
+            self.store(own, starts, accumulators, mma_tile, scale, (slab_d, m, n0))
             cute.arch.sync_warp()
             write_rows(slab_d, *part, self.together)
 
@@ -204,29 +213,58 @@ class HopperGemmUnaligned:
         return matrices, m0 + row
 
     @cute.jit
-    def store(self, own, starts, accumulators, mma_tile: cutlass.Constexpr[int], scale):
-        """Store a warp's 16 rows to shared memory, a thread's two from these words on, and add their content."""
-        alpha, beta = scale
+    def store(self, own, starts, accumulators, mma_tile: cutlass.Constexpr[int], scale, at):
+        """Store a warp's 16 rows, at `at`, to shared memory, a thread's two from these words on; add their content."""
+        mD, m, n0 = at
         tid, _, _ = cute.arch.thread_idx()
         lane = tid % 32
-        for half in cutlass.range_constexpr(2):
-            words = cutlass.const_expr(self.element.width // 16)
-            row = own + ((lane // 4 + 8 * half) * self.row_words + starts[half] + lane % 4 * words)
-            for n in cutlass.range_constexpr(self.columns // 8):
-                smem_words = [words_at(row + (4 * words * n + w), 1) for w in range(words)]
-                values = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)
-                for v in cutlass.range_constexpr(2):
-                    values[v] = accumulators[mma_tile * self.columns // 2 + 4 * n + 2 * half + v] * alpha
-                out = cute.make_rmem_tensor(cute.make_layout(2), self.element)
-                out_words = cute.recast_tensor(out, Uint32)
-                if cutlass.const_expr(self.reads_c):
-                    for w in cutlass.range_constexpr(words):
-                        out_words[w] = smem_words[w][0]
+        words = cutlass.const_expr(self.out.width // 16)
+        width = cutlass.const_expr(self.columns if self.fused is None else _FUSED_COLUMNS)
+        for first in cutlass.range_constexpr(0, self.columns, width):
+            blocks = cutlass.const_expr(min(width, self.columns - first) // 8)
+            inputs = None
+            if cutlass.const_expr(self.fused is not None):
+                # No inputs of later columns are loaded before this, into registers that there are not.
+                cute.arch.sync_warp()
+                col = _again(n0 + first, mma_tile)
+                inputs = self.fused.load(scale[2], mD, m, col, scale[3], 8 * blocks)
+            for half in cutlass.range_constexpr(2):
+                row = own + ((lane // 4 + 8 * half) * self.row_words + starts[half] + lane % 4 * words)
+                for block in cutlass.range_constexpr(blocks):
+                    n = cutlass.const_expr(first // 8 + block)
+                    smem_words = [words_at(row + (4 * words * n + w), 1) for w in range(words)]
+                    pair = [accumulators[mma_tile * self.columns // 2 + 4 * n + 2 * half + v] for v in range(2)]
+                    out = cute.make_rmem_tensor(cute.make_layout(2), self.out)
+                    out_words = cute.recast_tensor(out, Uint32)
+                    if cutlass.const_expr(self.reads_c):
+                        for w in cutlass.range_constexpr(words):
+                            out_words[w] = smem_words[w][0]
+                    values = cute.make_rmem_tensor(cute.make_layout(2), cutlass.Float32)
+                    found = self.values(pair, out, scale, inputs, 4 * block + 2 * half)
                     for v in cutlass.range_constexpr(2):
-                        values[v] = values[v] + beta * out[v].to(cutlass.Float32)
-                out.store(values.load().to(self.element))
-                for w in cutlass.range_constexpr(words):
-                    smem_words[w][0] = out_words[w]
+                        values[v] = found[v]
+                    out.store(values.load().to(self.out))
+                    for w in cutlass.range_constexpr(words):
+                        smem_words[w][0] = out_words[w]
+
+    def values(self, pair: Any, addends: Any, scale: Any, inputs: Any, number: int) -> Any:
+        """Return two values, of accumulators and elements of C; `number` is that of the first among `inputs`."""
+        alpha, beta = scale[:2]
+        acc = tuple(one * alpha for one in pair)
+        c = tuple(addends[v].to(cutlass.Float32) for v in range(2)) if self.reads_c else (None, None)
+        if self.reads_c and not (self.fused is not None and self.fused.expression.names_c):
+            acc = tuple(acc[v] + beta * c[v] for v in range(2))
+        if self.fused is None:
+            return acc
+        products = tuple((acc[v], None, c[v]) for v in range(2))
+        return self.fused.pair(products, inputs, scale[2], number, pair_operations(self.out))
+
+
+def _again(col: Any, turn: int) -> Any:
+    """Return a column that is unlike those of other turns to the compiler, which else holds the addresses of all."""
+    return Int32(
+        cute.arch.inline_ptx(f"mov.b32 {{$w0}}, {{$r0}}; // {turn}", write_only_types=[Int32], read_only_args=[col])
+    )
 
 
 def buildable(config: UnalignedGemmConfig, types: dict[str, str]) -> Buildable:
@@ -235,6 +273,8 @@ def buildable(config: UnalignedGemmConfig, types: dict[str, str]) -> Buildable:
     contiguous_modes = (1 if types["a_major"] == "k" else 0, 1 if types["b_major"] == "k" else 0)
     vector = 128 // cute_type(name).width
     a, b = (major_tensor(name, mode, batch=1, vector=vector) for mode in contiguous_modes)
-    c, d = (major_tensor(name, 1, batch=1) for _ in range(2))
+    c, d = (major_tensor(types.get("d", name), 1, batch=1) for _ in range(2))
     scale = (cutlass.Float32(1), cutlass.Float32(0))
-    return Buildable(HopperGemmUnaligned(config, types), ((a, b, c, d), Int32(1), scale))
+    kernel = HopperGemmUnaligned(config, types)
+    extras = () if kernel.fused is None else (kernel.fused.fake_args(),)
+    return Buildable(kernel, ((a, b, c, d), Int32(1), scale, *extras))

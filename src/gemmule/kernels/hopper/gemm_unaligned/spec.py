@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
+from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs, cache_last_call
 from gemmule.core.launch import Launch
@@ -14,6 +15,7 @@ from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import adds_key, major_keys, majors_of
 from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.hopper.cost.functions import function_us
 from gemmule.kernels.hopper.cost.operation import k_tiles_of, why_not_split
 from gemmule.kernels.hopper.refusals import HOPPER, refuse_hopper, refuse_types
 from gemmule.kernels.hopper.tile_config import MAX_SHARED_BYTES, MMA_M, THREADS
@@ -34,7 +36,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     """Say why no config takes `problem`, or None where that depends on the config."""
     if problem.a.dtype == FLOAT32 and not (problem.a.has_contiguous_rows and problem.b.has_contiguous_cols):
         return "A or B is float32 and not contiguous along K; wgmma takes only 16-bit operands MN-major"
-    return refuse_hopper(problem, arch, tma="ab")
+    return why_not_inputs(problem) or refuse_hopper(problem, arch, tma="ab")
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: UnalignedGemmConfig) -> str | None:
@@ -51,14 +53,18 @@ def why_not(problem: GemmProblem, arch: Arch, config: UnalignedGemmConfig) -> st
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
     if types.a == FLOAT32 and types.precision is not Precision.TF32:
         return "A and B are float32; this kernel rounds them to TF32, for precision='tf32'"
+    if types.a != FLOAT32 and types.d in DTYPES and (types.c is None or types.c == types.d):
+        types = types._replace(c=None, d=types.a)
     return refuse_types(DTYPES, types, arch)
 
 
 def signature(problem: GemmProblem, config: UnalignedGemmConfig) -> Signature:
-    """Specialise for the type, the direction in which A and B are contiguous, and whether there is a C."""
+    """Specialise for the types, the direction in which A and B are contiguous, whether there is a C, the epilogue."""
     del config
     oriented, _, _ = row_result(problem)
-    return _signature(problem.a.dtype, majors_of(oriented), problem.c is not None)
+    plain = _signature(problem.a.dtype, majors_of(oriented), problem.c is not None)
+    other = (("d", problem.d.dtype.name),) if problem.d.dtype != problem.a.dtype else ()
+    return (*plain, *other, *epilogue_signature(oriented.epilogue))
 
 
 def _signature(element: DType, majors: tuple[str, str], adds: bool) -> Signature:
@@ -90,6 +96,7 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
         *operand_params(second, problem.b.transposed(), batch, config.tile_n, config.cluster_m),
         *row_params(problem, batch),
         *scale_params(problem),
+        *epilogue_params(problem.epilogue, batch[0], problem.scale_type),
     )
     return Launch(
         grid=(min(tiles, config.max_active_clusters) * config.cluster_size, 1, 1),
@@ -129,6 +136,7 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     a_major, b_major = not problem.a.has_contiguous_rows, problem.b.has_contiguous_rows
     if not problem.d.is_row_major:
         m, n, a_major, b_major = n, m, b_major, a_major
+    more = gpu.load * function_us(problem.epilogue)
     k_tiles, a_load, b_load = k_tiles_of(problem), 1 + _MN_MAJOR * a_major, 1 + _MN_MAJOR * b_major
     # Words of float32 are written as fast as pairs of 16 bits.
     launched, writes, found = gpu.launch * _LAUNCH, 1 if problem.c is None else 2, []
@@ -140,7 +148,7 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
         load = one.load_a * a_load + one.load_b * (_NARROW if b_major and one.narrow else b_load)
         k_tile = (one.multiply + load**4) ** 0.25
         products = k_tile * -(-k_tiles // one.cluster_k) + one.exchanged
-        written = one.write + (one.read_c if problem.c is not None else 0.0)
+        written = one.write + (one.read_c if problem.c is not None else 0.0) + one.share * more
         if one.pingpong:
             tile = (products**4 + ((products + written + one.next_tile) / 2) ** 4) ** 0.25
             total = launched + waves * (tile + one.next_tile) + written
@@ -164,6 +172,7 @@ class _Tile(NamedTuple):
     write: float
     read_c: float  #: Reading C before it is written.
     next_tile: float
+    share: float  #: Share of 128 x 128 that a CTA writes.
     exchanged: float  #: Exchanging partial sums.
     cluster: float  #: Starting a cluster.
 
@@ -188,6 +197,7 @@ def _tile_of(one: UnalignedGemmConfig, gpu: GpuRates) -> _Tile:
         write=gpu.load * _WRITE * share / k * (_FEW_REGISTERS if one.mma_tiles_m * one.columns > _FEW else 1.0),
         read_c=gpu.load * (_READ_C[0] + _READ_C[1] * share / k),
         next_tile=gpu.load * _NEXT,
+        share=share / k,
         exchanged=gpu.load * exchanged,
         cluster=gpu.load * _CLUSTER if one.cluster_size > 1 else 0.0,
     )
@@ -198,13 +208,14 @@ def _shared(ctas: int) -> float:
     return (1 + _MULTICAST * (ctas - 1)) / ctas
 
 
-#: Share of the predicted time that `mma_sync_small` must take less than: assumed.
-_MARGIN = 0.9
+#: Shares of the predicted time that `mma_sync_small` must take less than, and CTAs of mma.sync with tiles of their own,
+#: as in batches of small matrices: assumed.
+_MARGIN, _MUCH_FASTER = 0.9, 0.7
 
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that splits K, or that of small products, where that pays."""
-    if is_faster(problem, cost, gpu, split=True):
+    if is_faster(problem, cost, gpu, split=True) or is_faster(problem, cost * _MUCH_FASTER, gpu):
         return MMA_SYNC.name
     return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
 
@@ -254,4 +265,5 @@ SPEC = KernelSpec(
     costs=costs,
     cost_in_us=True,
     faster_alternative=faster_alternative,
+    epilogues=True,
 )

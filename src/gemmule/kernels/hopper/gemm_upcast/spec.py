@@ -78,7 +78,8 @@ def refuse_types(types: OperandTypes, gathered: Collection[DType]) -> str | None
             f"A and B are {a}; this kernel takes mixed types, 8-bit floats, and of "
             f"{', '.join(map(str, gathered))} operands without contiguous lines"
         )
-    if precision not in (Precision.IEEE, Precision.TF32, Precision.FLOAT8):
+    # Those of one type are gathered for kernels that are as exact as any precision.
+    if precision not in (Precision.IEEE, Precision.TF32, Precision.FLOAT8) and a not in gathered:
         return f"precision={precision.value!r} is computed by kernels of its own"
     return None
 

@@ -8,7 +8,6 @@ in the order of their classes; where it is MN-major, a k-tile has its k in that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cutlass
@@ -22,7 +21,7 @@ from gemmule.kernels.hopper.tile_config import K_BYTES, MMA_M
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .operands import OperandStages, TmaTensor, partitioned
-from .register_operand import RegisterFragments, RegisterOperandMainloop
+from .register_operand import RegisterOperandMainloop
 
 #: Elements of a line that a k-tile has beyond its own; bytes of an element.
 _BEYOND, _ITEM = 8, 2
@@ -130,9 +129,9 @@ class ClassOperands(OperandStages):
         return (m // CLASSES, k) if self.k_major[0] else (k // CLASSES, m + _BEYOND)
 
     @property
-    def stage_bytes(self) -> int:
-        (lines, length), (_, n, k) = self.box, self.cta_tile_mnk
-        return (CLASSES * lines * length + n * k) * _ITEM
+    def a_bytes(self) -> int:
+        lines, length = self.box
+        return CLASSES * lines * length * _ITEM
 
     def class_layout(self) -> Any:
         """Return the layout of a class's lines in shared memory: K-major ones swizzled, others with a chunk between."""
@@ -186,35 +185,13 @@ class ClassOperands(OperandStages):
         return cute.ceil_div(operand.tensor.shape[1] + CLASSES - 1, self.cta_tile_mnk[2])
 
 
-class ClassMainloop(RegisterOperandMainloop):
-    """As `RegisterOperandMainloop`, for classes of rows of 16-bit elements."""
+class MnMajorClassMainloop(RegisterOperandMainloop):
+    """As `RegisterOperandMainloop`, for `ClassOperands` with an MN-major A: a k-tile has classes of k in turn."""
 
-    def fragments(
-        self, operands: Any, make_tiled_mma: Callable[[], Any], smem_ab: Any, warpgroup_idx: Any, acc: Any
-    ) -> Any:
-        """Return `RegisterFragments`; parameters as of `Mainloop.fragments`, with `ClassOperands`."""
-        mma = make_tiled_mma()
-        tile_m, tile_n, tile_k = operands.cta_tile_mnk
-        part = mma.get_slice(warpgroup_idx * WARPGROUP)
-        shape = mma.partition_shape_A((tile_m, tile_k // _PARTS))
-        a = tuple(cute.make_rmem_tensor(shape, operands.elements[0]) for _ in range(_PARTS))
-        b = mma.make_fragment_B(part.partition_B(smem_ab[1]))
-        accumulators = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), acc)
-        lines, length = operands.box
-        self.tile_bytes, self.line_bytes = CLASSES * lines * length * _ITEM, length * _ITEM
-        starts = self.starts(smem_ab[0], warpgroup_idx, cute.size(shape, mode=[1]), tile_m)
-        return RegisterFragments(mma, a, b, accumulators, starts)
-
-    def starts(self, stages: Any, warpgroup_idx: Any, mma_tiles: int, tile_m: int) -> Any:
-        """Return where this lane's elements of the first stage are, for each wgmma tile."""
-        raise NotImplementedError
-
-
-class MnMajorClassMainloop(ClassMainloop):
-    """As `ClassMainloop`, for an MN-major A: classes of k, one after another in a k-tile, as in B's."""
-
-    def starts(self, stages: Any, warpgroup_idx: Any, mma_tiles: int, tile_m: int) -> Any:
+    def starts(self, operands: Any, stages: Any, warpgroup_idx: Any, mma_tiles: int) -> Any:
         """Return where this lane's first element of the first stage is, for each wgmma tile, and the lines' shift."""
+        tile_m, _, _ = operands.cta_tile_mnk
+        self.line_bytes = operands.box[1] * _ITEM
         tid, _, _ = cute.arch.thread_idx()
         lane, found = tid % 32, []
         for mma_tile in range(mma_tiles):
@@ -248,18 +225,20 @@ def two_lines_at(address, offset: cutlass.Constexpr[int], line_bytes: cutlass.Co
     )
 
 
-class KMajorClassMainloop(ClassMainloop):
-    """As `ClassMainloop`, for a K-major A, whose k-tiles come in reverse: what reaches beyond one is of the one before.
+class KMajorClassMainloop(RegisterOperandMainloop):
+    """As `RegisterOperandMainloop`, for `ClassOperands` with a K-major A, whose k-tiles come in reverse.
 
-    A k-tile has the 64 elements of a row from a multiple of 64 in its class's map on: up to 7 before its own ones. A
-    fragment's last ones are in the first chunk of the next k-tile; they are carried in registers.
+    What reaches beyond a k-tile is of the one before. A k-tile has the 64 elements of a row from a multiple of 64 in
+    its class's map on: up to 7 before its own ones. A fragment's last ones are in the first chunk of the next k-tile;
+    they are carried in registers.
     """
 
     # What is carried is multiplied before the k-tile that it comes from is released.
     order = (1, 0)
 
-    def starts(self, stages: Any, warpgroup_idx: Any, mma_tiles: int, tile_m: int) -> Any:
+    def starts(self, operands: Any, stages: Any, warpgroup_idx: Any, mma_tiles: int) -> Any:
         """Return for each wgmma tile where this lane's words are, and what is carried."""
+        tile_m, _, _ = operands.cta_tile_mnk
         lane, found = cute.arch.lane_idx(), []
         for mma_tile in range(mma_tiles):
             row = first_row(mma_tile, warpgroup_idx, tile_m // MMA_M // mma_tiles)

@@ -108,9 +108,16 @@ class OperandStages:
     @property
     def stage_bytes(self) -> int:
         """Bytes of the loads that fill a stage of a CTA."""
-        m, n, k = self.cta_tile_mnk
-        bits: int = (m * self.elements[0].width + n * self.elements[1].width) * k
-        return bits // 8
+        _, n, k = self.cta_tile_mnk
+        b_bytes: int = n * k * self.elements[1].width // 8
+        return self.a_bytes + b_bytes
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A's k-tile."""
+        m, _, k = self.cta_tile_mnk
+        nbytes: int = m * k * self.elements[0].width // 8
+        return nbytes
 
     @property
     def tile_mk(self) -> tuple[int, int]:

@@ -35,7 +35,7 @@ class RegisterFragments(NamedTuple):
     a: tuple[Any, ...]
     b: Any
     accumulators: Any
-    #: Int32. Address of the first stage of A, and of this lane's first elements in it by row and k of a fragment.
+    #: Addresses of this lane's elements in the first stage of A, as the mainloop's `starts` returns them.
     starts: tuple[Any, ...]
 
 
@@ -59,11 +59,16 @@ class RegisterOperandMainloop(Mainloop):
         a = tuple(cute.make_rmem_tensor(shape, operands.elements[0]) for _ in range(_PARTS))
         b = mma.make_fragment_B(part.partition_B(smem_ab[1]))
         accumulators = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), acc)
-        starts = lane_starts(smem_ab[0].iterator.toint(), warpgroup_idx)
-        self.tile_bytes = tile_m * K_BYTES
-        # Bytes from one wgmma tile of a warpgroup to the next.
-        self.mma_tile_bytes = self.tile_bytes // cute.size(shape, mode=[1])
+        self.tile_bytes = operands.a_bytes
+        starts = self.starts(operands, smem_ab[0], warpgroup_idx, cute.size(shape, mode=[1]))
         return RegisterFragments(mma, a, b, accumulators, starts)
+
+    def starts(self, operands: Any, stages: Any, warpgroup_idx: Any, mma_tiles: int) -> Any:
+        """Return where this lane's elements of the first stage are, as `fill` takes it, for so many wgmma tiles."""
+        del operands
+        # Bytes from one wgmma tile of a warpgroup to the next.
+        self.mma_tile_bytes = self.tile_bytes // mma_tiles
+        return lane_starts(stages.iterator.toint(), warpgroup_idx)
 
     @cute.jit
     def multiply(self, fragments, barriers, state, num_k_tiles, warpgroup_idx, release):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gemmule.core.config import PORTABLE_CLUSTER, Config
+from gemmule.core.config import PORTABLE_CLUSTER
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import DType
 from gemmule.core.errors import ArgumentError
+from gemmule.kernels.parts.warp_tile_config import WarpTileConfig
 
 #: Rows and columns of a fragment, of which a warp tile is a multiple, and 64 bytes of elements, of which a tile is.
 FRAGMENT, _LINE = 16, 32
@@ -18,7 +19,7 @@ TWO_CTAS = 256
 
 
 @dataclass(frozen=True)
-class SmallMmaConfig(Config):
+class SmallMmaConfig(WarpTileConfig):
     """Tile of D that a CTA computes, and its warps.
 
     Attributes
@@ -59,15 +60,6 @@ class SmallMmaConfig(Config):
             raise ArgumentError(f"config {self}: cluster_k must be at most {PORTABLE_CLUSTER}")
         if min(self.tile_m, self.tile_n) * self.k_bytes % (FRAGMENT * self.threads):
             raise ArgumentError(f"config {self}: a k-tile must be a multiple of {FRAGMENT} bytes a thread")
-
-    @property
-    def tile_elements(self) -> int:
-        return self.tile_m * self.tile_n
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return 32 * self.warps_m * self.warps_n * self.warps_k
 
     @property
     def stages(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemmule.vgpu.ptx.module import Instruction
-from gemmule.vgpu.report import Finding
+from gemmule.vgpu.report import Finding, ranges
 from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step
@@ -71,7 +71,7 @@ class WarpBarriers(Unit):
             index = waiting[(groups == (warp, mask, place)).all(axis=1)]
             own = slice(warp * WARP, (warp + 1) * WARP)
             missing = np.flatnonzero(mask_bits(np.array(mask)) & batch.alive[own] & (self._mask[own] != mask))
-            message = f"waits for lanes {missing.tolist()} of its warp with the mask {mask:#010x}"
+            message = f"waits for lanes {ranges(missing.tolist())} of its warp with the mask {mask:#010x}"
             yield batch.finding("deadlock", message, batch.kernel.instructions[place], index)
 
 
