@@ -13,8 +13,8 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 
 from .config import Float64Config
-from .correction import correction, measured_share
-from .limits import RATES, Numbers, key_of, limits
+from .correction import correction, is_whole, measured_share
+from .limits import RATES, Numbers, key_of, layout_of, limits
 
 #: Measured times by those of the limits, by rows, columns and depth of a tile, elements of K of an instruction, CTAs
 #: of a cluster (0 with stream-K), and warps: of products that the correction was not fitted to. Of 128 x 128 and 8 by
@@ -87,6 +87,8 @@ _BATCHED: dict[tuple[int, ...], float] = {
     (32, 64, 16, 8, 0, 4): 1.06,
 }
 _FEW = 128**3
+#: Factors of products of two MN-major operands that tiles of 64 divide: squares of 2048 to 5120, on an H200.
+_ACROSS: dict[tuple[int, ...], float] = {(128, 128, 16, 16, 0, 8): 0.955}
 
 
 @cache_for_configs
@@ -97,6 +99,11 @@ def _factors(configs: Sequence[Float64Config]) -> Numbers:
 @cache_for_configs
 def _batched_factors(configs: Sequence[Float64Config]) -> Numbers:
     return np.array([_BATCHED.get(key_of(one), 1.0) for one in configs])
+
+
+@cache_for_configs
+def _across_factors(configs: Sequence[Float64Config]) -> Numbers:
+    return np.array([_ACROSS.get(key_of(one), 1.0) for one in configs])
 
 
 @cache_for_configs
@@ -128,6 +135,9 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
     times *= power(problem, configs)
     if problem.batch and problem.m * problem.n * problem.k <= _FEW:
         times *= _batched_factors(configs)
+    layout = layout_of(row_result(problem)[0])
+    if is_whole(problem) and not (problem.batch or layout.along_a or layout.along_b):
+        times *= _across_factors(configs)
     return times
 
 

@@ -26,6 +26,7 @@ from gemmule.kernels.hopper.gemm.config_lists import (
 from gemmule.kernels.hopper.gemm.cost import costs
 from gemmule.kernels.hopper.gemm.offers import is_further
 from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.kernels.hopper.gemm.width_configs import FOR_WIDTHS
 from gemmule.lab.products import gemm_problem
 
 
@@ -135,6 +136,25 @@ def test_widths_of_k_major_operands_are_offered_to_an_h200s_products_with_an_mn_
     every = (*SPEC.configs[:40], *some)
     assert some
     assert (np.isfinite(costs(problem, every, gpu)[40:]) == offered).all()
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "gpu", "offered"),
+    [
+        ("nn", (2000, 2008, 2000), H200_RATES, {(swap_ab, True) for swap_ab in (0, 1)} | {(1, False)}),
+        ("tt", (2000, 2008, 2000), H200_RATES, {(swap_ab, True) for swap_ab in (0, 1)} | {(0, False)}),
+        ("tn", (2000, 2008, 2000), H200_RATES, {(swap_ab, True) for swap_ab in (0, 1)}),
+        ("nt", (2000, 2048, 2048), H200_RATES, set()),
+        ("nt", (2000, 2008, 900), H200_RATES, set()),
+        ("nt", (2000, 2008, 2000), H100_RATES, set()),
+    ],
+)
+def test_widths_are_offered_where_rows_of_b_in_shared_memory_have_64_bytes(layout, shape, gpu, offered):
+    problem = gemm_problem(*shape, "bfloat16", "bfloat16", layout)
+    some = [one for one in FOR_WIDTHS if not one.split_k]
+    times = costs(problem, (*SPEC.configs[:40], *some), gpu)[40:]
+    found = {(one.swap_ab, one.mma_n % 32 == 0) for one, time in zip(some, times, strict=True) if np.isfinite(time)}
+    assert found == offered
 
 
 @pytest.mark.parametrize(

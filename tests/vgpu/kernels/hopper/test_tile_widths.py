@@ -16,6 +16,7 @@ from gemmule.kernels.hopper.gemm.config_lists import (
     FOR_THREE_CONSUMERS,
 )
 from gemmule.kernels.hopper.gemm.spec import SPEC
+from gemmule.kernels.hopper.gemm.width_configs import FOR_WIDTHS
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
 from support.vgpu.epilogues import finish
@@ -60,6 +61,7 @@ CONFIGS = [
             *FOR_H200,
             *FOR_MN_MAJOR_A,
             *FOR_THREE_CONSUMERS,
+            *FOR_WIDTHS,
         )
     ),
 ]
@@ -89,7 +91,7 @@ def test_results(config, out, adds, rng):
         THREE_COLUMNS,
         *(
             pytest.param(one, marks=SLOW)
-            for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A, *FOR_THREE_CONSUMERS)
+            for one in (*FOR_SHARED_ROWS, *FOR_LAYERS, *FOR_H200, *FOR_MN_MAJOR_A, *FOR_THREE_CONSUMERS, *FOR_WIDTHS)
         ),
     ],
     ids=str,
@@ -113,7 +115,7 @@ def test_an_mn_major_operand(config, rng):
         SIDE_BY_SIDE,
         dataclasses.replace(SIDE_BY_SIDE_COLUMNS, tile_m=64, tile_n=192, cluster_m=2),
         THREE_ROWS,
-        *(pytest.param(one, marks=SLOW) for one in FOR_THREE_CONSUMERS if one.tile_n % 32 == 0),
+        *(pytest.param(one, marks=SLOW) for one in (*FOR_THREE_CONSUMERS, *FOR_WIDTHS) if one.mma_n % 32 == 0),
         *(
             pytest.param(dataclasses.replace(SIDE_BY_SIDE, tile_m=192, tile_n=width, **fields), marks=SLOW)
             for width in (128, 144, 160, 192)

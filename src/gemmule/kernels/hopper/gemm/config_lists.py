@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .config import HopperGemmConfig
+from .width_configs import FOR_WIDTHS
 
 #: Configs whose epilogue tiles are all in shared memory at once, since K has no more k-tiles than they have stages: for
 #: products of 16 bits with C or a function.
@@ -149,7 +150,6 @@ FOR_SHARED_ROWS = (
     HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=72, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=32, stages=9, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=32, stages=9, pingpong=1, cluster_m=1, cluster_n=4),
     HopperGemmConfig(tile_m=128, tile_n=8, stages=12, pingpong=1, cluster_m=1, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=112, stages=9, pingpong=1, cluster_m=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=104, stages=10, pingpong=1, cluster_m=4, swap_ab=1),
@@ -196,7 +196,6 @@ FOR_LAYERS = (
     HopperGemmConfig(tile_m=128, tile_n=152, stages=6, pingpong=1, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=120, stages=6, pingpong=1, cluster_m=4, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=120, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, pingpong=1, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=152, stages=6, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=136, stages=6, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
     HopperGemmConfig(tile_m=128, tile_n=112, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
@@ -227,27 +226,20 @@ FOR_H200 = (
     HopperGemmConfig(tile_m=192, tile_n=160, stages=4, cluster_m=1, cluster_n=2, swap_ab=1, side_by_side=1),
     HopperGemmConfig(tile_m=192, tile_n=104, stages=5, pingpong=1, cluster_m=1, cluster_n=2),
     HopperGemmConfig(tile_m=192, tile_n=96, stages=4, pingpong=1, cluster_m=1, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=208, stages=5, cluster_m=1, cluster_n=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=200, stages=4, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=168, stages=5, pingpong=1, cluster_m=2, cluster_n=4),
     HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
 )
 #: Mirror images of configs for K-major operands, which an H200's products with an MN-major A are offered too.
 FOR_MN_MAJOR_A = (
     HopperGemmConfig(tile_m=192, tile_n=112, stages=5, pingpong=1, cluster_m=1, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=208, stages=5, cluster_m=1, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, pingpong=1, cluster_m=1, cluster_n=2),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=4, cluster_n=2),
-    HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=4),
     HopperGemmConfig(tile_m=64, tile_n=112, stages=9, pingpong=1, cluster_m=4),
-    HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
     HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=4, cluster_n=2),
 )
 #: Columns, stages, cluster_m, cluster_n, swap_ab and split_k of configs whose three consumer warpgroups share 192 rows,
 #: or columns of the transposed product: for layers and an H200's other products of 16 bits.
 _THREE_CONSUMERS = (
-    (184, 4, 1, 1, 1, 1), (168, 4, 1, 1, 1, 1), (152, 5, 1, 2, 1, 0), (136, 5, 1, 2, 1, 1), (104, 5, 1, 2, 1, 1),
+    (184, 4, 1, 1, 1, 1), (168, 4, 1, 1, 1, 1), (104, 5, 1, 2, 1, 1),
     (96, 5, 1, 2, 1, 1), (88, 6, 2, 4, 1, 0), (80, 6, 2, 4, 1, 0), (72, 6, 1, 4, 1, 0), (192, 4, 2, 1, 1, 0),
     (192, 4, 2, 1, 0, 0), (160, 4, 1, 2, 0, 0), (144, 4, 1, 1, 0, 0), (128, 5, 1, 4, 0, 1), (112, 5, 2, 4, 0, 0),
     (96, 5, 2, 4, 1, 1), (88, 6, 1, 4, 0, 1), (80, 6, 2, 4, 0, 1), (80, 6, 1, 4, 0, 0),
@@ -392,6 +384,7 @@ CONFIGS = (
     *FOR_H200,
     *FOR_MN_MAJOR_A,
     *FOR_THREE_CONSUMERS,
+    *FOR_WIDTHS,
     *FOR_LONG_K,
     *FOR_SHORT_K,
     *FOR_FLOAT8,

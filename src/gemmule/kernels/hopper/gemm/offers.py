@@ -19,6 +19,7 @@ from .config_lists import (
     FOR_SIDE_BY_SIDE,
     FOR_THREE_CONSUMERS,
 )
+from .width_configs import FOR_WIDTHS
 
 #: Columns of tiles that took longer than the next where K is short; and of which a warpgroup beside others multiplies a
 #: multiple where B is MN-major: rows of 32 bytes take longer.
@@ -28,7 +29,8 @@ SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
 LAYERS = frozenset(FOR_LAYERS)
 SHORT_K = frozenset(FOR_SHORT_K)
 _MN_MAJOR_A = frozenset(FOR_MN_MAJOR_A)
-_H200 = frozenset((*FOR_H200, *FOR_MN_MAJOR_A))
+_WIDTHS = frozenset(FOR_WIDTHS)
+_H200 = frozenset((*FOR_H200, *FOR_MN_MAJOR_A, *FOR_WIDTHS))
 #: Configs that products of a very short K are not offered.
 FOR_8_K_TILES = SHARED_ROWS.union(one for one in FOR_16_BIT if one.tile_n == _NARROW)
 _FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
@@ -49,6 +51,8 @@ def is_offered(config: HopperGemmConfig, k_major: tuple[bool, bool], *, layer: b
 
     `layer` and `further`: whether the product is a layer of a model, and one that further configs are offered to.
     """
+    if config in _WIDTHS:
+        return further and (k_major[1] or config.mma_n % _WHOLE == 0)
     if config.consumers > CONSUMERS:
         return (layer or further) and (k_major[1] or config.tile_n % _WHOLE == 0)
     if not is_further(config, k_major):
