@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 Record = dict[str, Any]
 
+#: Classes of instructions that load from global memory, with cp.async, and that store.
+_KINDS = {"load": ("load global", "async copy"), "store": ("store global",)}
+
 
 class Counted(Protocol):
     """Counts of a launch."""
@@ -30,8 +33,8 @@ def summary(counts: Counted, useful_bytes: int) -> Record:
         Bytes of the matrix: what had to be read, and to be written.
     """
     found: Record = {}
-    for way in ("load", "store"):
-        sectors, requests = (counts.total(name, f"{way} global") for name in ("sectors", "requests"))
+    for way, kinds in _KINDS.items():
+        sectors, requests = (counts.total(name, *kinds) for name in ("sectors", "requests"))
         found[f"{way}_sectors_per_request"] = round(sectors / max(requests, 1), 3)
         # Bytes that pass between L1 and the threads for each byte that is moved.
         found[f"{way}_bytes_per_byte"] = round(32 * sectors / useful_bytes, 4)

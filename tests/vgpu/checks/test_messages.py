@@ -183,65 +183,6 @@ DONE:
                 run(body.format(order), arrays, 1, 4)
 
 
-#: One thread of each CTA takes a lock, adds 1 to a word, and releases the lock.
-LOCK = """
-    setp.ne.u32 %p2, %lane, 0;
-    @%p2 bra DONE;
-AGAIN:
-    {take}
-    setp.ne.u32 %p1, %r1, 0;
-    @%p1 bra AGAIN;
-    {acquired}
-    ld.global.b32 %r2, [%p_data];
-    add.u32 %r2, %r2, 1;
-    st.global.b32 [%p_data], %r2;
-    {released}
-    {leave}
-DONE:
-"""
-LOCKED = {
-    "take": "atom.global.cas.b32 %r1, [%p_flag], 0, 1;", "acquired": "membar.gl;", "released": "membar.gl;",
-    "leave": "atom.global.exch.b32 %r3, [%p_flag], 0;",
-}  # fmt: skip
-
-
-def locked(lanes, schedule="late", **parts):
-    """Run it; the word counts the CTAs."""
-    arrays = {"data": np.zeros(1, np.uint32), "flag": np.zeros(1, np.uint32)}
-    run(LOCK.format(**LOCKED | parts), arrays, 32, 5, options=Options(schedule, checks=True, batch_lanes=lanes))
-    assert arrays["data"][0] == 5
-
-
-@pytest.mark.parametrize("lanes", [16384, 32], ids=["together", "one after another"])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {},
-        {"take": "atom.global.exch.b32 %r1, [%p_flag], 1;", "leave": "st.relaxed.gpu.global.b32 [%p_flag], 0;"},
-        {"take": "atom.acquire.gpu.global.cas.b32 %r1, [%p_flag], 0, 1;", "acquired": "", "released": "",
-         "leave": "st.release.gpu.global.b32 [%p_flag], 0;"},
-    ],
-)  # fmt: skip
-def test_a_lock_orders(parts, schedule, lanes):
-    locked(lanes, schedule, **parts)
-
-
-@pytest.mark.parametrize("lanes", [16384, 32], ids=["together", "one after another"])
-@pytest.mark.parametrize("fence", ["acquired", "released"])
-def test_a_lock_without_a_fence_is_a_race(fence, lanes):
-    with pytest.raises(CheckError, match="race"):
-        locked(lanes, **{fence: ""})
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("take", ["cas.b32 %r1, [%p_flag], 0, 1;", "exch.b32 %r1, [%p_flag], 1;"])
-def test_a_lock_that_nobody_releases_is_a_deadlock(take, schedule):
-    """Lanes that poll do not keep the others of their warp from running, in any schedule."""
-    with pytest.raises(DeadlockError, match="a lock that none releases"):
-        locked(16384, schedule, take=f"atom.global.{take}", leave="")
-
-
 #: Every CTA reads what one of them writes after a barrier of the whole grid.
 GRID = """
     ld.global.b32 %r1, [%p_data];

@@ -234,6 +234,15 @@ def test_a_deadlock_says_where_each_warp_waits_and_which_are_missing():
     assert "64 of 96 threads arrived; missing of the running warps: 2" in str(caught.value.findings[0])
 
 
+def test_a_deadlock_says_which_lanes_are_missing_where_others_of_their_warp_wait():
+    body = "setp.ge.u32 %p1, %tid, 2;\n@%p1 bra END;\nAGAIN:\nld.volatile.global.b32 %r1, [%p_out];\n"
+    body += "setp.eq.u32 %p2, %r1, 0;\n@%p2 bra AGAIN;\nEND:\nbar.sync 0;\n"
+    with pytest.raises(
+        DeadlockError, match=r"62 of 64 threads arrived; missing .*: lanes 0-1 of warp 0"
+    ):
+        run(body, {"out": np.zeros(1, np.uint32)}, 64)
+
+
 def test_counts_of_a_barrier_must_agree():
     body = "setp.ge.u32 %p1, %tid, 32;\n@%p1 bra B;\nbar.sync 1, 64;\nbra END;\nB:\nbar.sync 1, 96;\nEND:\n"
     with pytest.raises(FaultError, match="used for 96 threads here, while others arrived at it for 64"):

@@ -91,6 +91,25 @@ def test_operands():
     assert move.operands[1] == Immediate(0xC0000000, 32)
 
 
+def test_code_of_the_toolkit_has_the_line_that_calls_it():
+    """Other code that is inlined has its own; the same function is called in several places, or by another."""
+    body = """
+    .loc 2 202 3, function_name $L__a, inlined_at 1 15 7
+    mov.u32 %r1, 1;
+    .loc 2 202 3, function_name $L__a, inlined_at 1 40 7
+    mov.u32 %r1, 2;
+    .loc 2 9 3, function_name $L__b, inlined_at 2 202 3
+    mov.u32 %r1, 3;
+    .loc 3 12 1, function_name $L__c, inlined_at 1 50 2
+    mov.u32 %r1, 4;
+    .loc 2 30 1
+    mov.u32 %r1, 5;
+    """
+    files = '.file 2 "/usr/local/cuda/targets/x86_64-linux/include/atomics.hpp"\n.file 3 "/home/me/include/own.cuh"\n'
+    found = [instruction.source for instruction in parsed(files + body).instructions if instruction.name == "mov"]
+    assert [source.line for source in found][-5:] == [15, 40, 40, 12, 30]
+
+
 def test_blocks():
     kernel = parsed(
         "setp.eq.u32 %p1, %tid, 1;\n@%p1 bra A;\nadd.u32 %r1, %tid, 1;\nA:\nbar.sync 0;\nsub.u32 %r1, %tid, 1;"

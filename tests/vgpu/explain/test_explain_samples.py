@@ -156,16 +156,16 @@ def test_rounds_of_k_tiles_and_clusters_along_k(kernel, shape):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "shape", "dtype", "weights"),
+    ("kernel", "shape", "dtype", "weights", "tile"),
     [
-        ("transpose_tiled[0]", "70,96,64", "float32", [70]),
-        ("transpose_tiled[0]", "37,100,60", "float32", [-16, 17]),
-        ("transpose_whole_matrices[0]", "1001,33,35", "float16", [-13, 14]),
-        ("t10_padded", "40,70,64", "float32", [2]),
+        ("transpose_tiled[0]", "70,96,64", "float32", [70], "64 x 64"),
+        ("transpose_tiled[0]", "37,100,60", "float32", [-16, 17], "64 x 60"),
+        ("transpose_whole_matrices[0]", "1001,33,35", "float16", [-13, 14], None),
+        ("t10_padded", "40,70,64", "float32", [2], "32 x 32"),
     ],
 )
-def test_matrices_of_a_batch(kernel, shape, dtype, weights):
-    """As many of them are left out as begin at the same place of a line."""
+def test_matrices_of_a_batch(kernel, shape, dtype, weights, tile):
+    """As many of them are left out as begin at the same place of a line; a tile is one of a matrix."""
     choice = choice_named(kernel)
     problem = problem_of(choice, HOPPER, shape, dtype, None, None, None)
     found, (whole, _) = explained(kernel, shape, dtype=dtype), whole_counts(choice, problem)
@@ -176,6 +176,7 @@ def test_matrices_of_a_batch(kernel, shape, dtype, weights):
     assert found.totals.l2_bytes == whole.l2_bytes
     assert page(found).startswith(f"{kernel.partition('[')[0]}")
     assert f"{' x '.join(shape.split(','))}, H100" in page(found)
+    assert (f", {tile} elements each" in page(found)) if tile else "elements each" not in page(found)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ class Explanation:
     arch_note: str  #: Why that is not the chip's own, where it is not.
     toolchain: str  #: Compiler and version.
     samples: tuple[tuple[tuple[int, ...], int], ...]  #: Extents that were counted, and the factor of each.
-    tile: tuple[int | None, ...]  #: Rows and columns of the result of a CTA's tile, or of a cluster's.
+    #: Rows and columns of the result of a CTA's tile, or of a cluster's; of a product its K too, None, and of a
+    #: transpose the matrices of the batch first.
+    tile: tuple[int | None, ...]
     #: registers, spill_bytes, shared_bytes: Of a thread, of a thread, of a CTA.
     registers: int
     spill_bytes: int
@@ -94,6 +96,11 @@ class Explanation:
     def persistent(self) -> bool:
         """Whether CTAs stay and compute tile after tile."""
         return self.tiles > self.ctas
+
+    @property
+    def matrix_tile(self) -> tuple[int | None, ...]:
+        """Rows and columns of the tile: of a product the first two extents, of a transpose the last two."""
+        return self.tile[:2] if isinstance(self.problem, GemmProblem) else self.tile[-2:]
 
     @property
     def flop(self) -> int:
@@ -195,7 +202,7 @@ class Explanation:
             "grid": list(self.recipe.grid),
             "threads": self.recipe.threads,
             "ctas": self.ctas,
-            "tile": list(self.tile[:2]),
+            "tile": list(self.matrix_tile),
             "registers": self.registers,
             "spill_bytes": self.spill_bytes,
             "shared_memory_bytes": self.shared_bytes,

@@ -126,7 +126,7 @@ def _method(explained: Explanation, width: int) -> str:
 def _launch(explained: Explanation, width: int) -> str:
     grid = " x ".join(str(extent) for extent in explained.recipe.grid)
     full, chip = explained.occupancy, explained.chip
-    tile = " x ".join(map(str, explained.tile[:2])) if None not in explained.tile[:2] else None
+    tile = " x ".join(map(str, explained.matrix_tile)) if None not in explained.matrix_tile else None
     spilled = f"{explained.spill_bytes} bytes spilled" if explained.spill_bytes else "none spilled"
     rows = [
         ("grid", f"{grid} = {_plural(explained.ctas, 'CTA')} of {_plural(explained.recipe.threads, 'thread')}"

@@ -25,7 +25,7 @@ class AgentColumns:
     dependent : bool
         Whether the predecessor grid is an agent.
     messages : int
-        Messages from other clusters that are followed.
+        Clocks for messages from other clusters.
 
     Attributes
     ----------

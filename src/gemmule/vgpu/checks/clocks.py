@@ -33,7 +33,7 @@ from .collected import Check, Collected
 
 #: Mbarriers of a CTA that are followed.
 _MBARRIERS = 80
-#: Messages from other clusters that are followed, of each cluster.
+#: Clocks of each cluster for messages from others; one follows all that a warp takes one after another.
 MOST_MESSAGES = 128
 
 

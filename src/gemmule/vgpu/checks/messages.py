@@ -1,7 +1,8 @@
 """Synchronisation of CTAs through global memory: a release leaves a message, an acquire of that word receives it.
 
 A message holds the clocks of the warp that leaves it, of its own cluster and of those it received. A cluster has
-a clock of its own for each message that one of its warps took, which its barriers pass on like all others. Besides the
+clocks for messages that its warps took, which its barriers pass on like all others. Time n of such a clock stands for
+its first n messages: a message that is taken by a warp that has all of them becomes the next. Besides the
 instructions that release and acquire, a fence before a relaxed store, or after a relaxed load, makes the same of them.
 An atomic operation adds to the message that is there; another store takes its place.
 """
@@ -47,7 +48,9 @@ class Messages(Observer):
     def batch_begins(self, batch: Batch) -> None:
         # CTAs are counted from 1, and the first of a cluster names it, as in `GlobalRaces`.
         self._clusters = [cta + 1 for cta in batch.ctas[:: batch.cluster_ctas]]
-        self._taken: list[list[Message]] = [[] for _ in self._clusters]
+        # For each clock the messages that its times stand for, and for each message its clock and time.
+        self._taken: list[list[list[Message]]] = [[] for _ in self._clusters]
+        self._times: list[dict[int, tuple[Message, int, int]]] = [{} for _ in self._clusters]
         # Messages that a relaxed store leaves after a fence, and those of relaxed loads that a fence would receive.
         self._fenced: dict[int, Message] = {}
         self._found: dict[int, list[Message]] = {}
@@ -120,8 +123,8 @@ class Messages(Observer):
         row = clocks.known[warp]
         message = {self._clusters[place]: row[: clocks.columns.messages].copy()}
         for number, taken in enumerate(self._taken[place]):
-            if row[clocks.columns.messages + number]:
-                message = _both(message, taken)
+            if time := int(row[clocks.columns.messages + number]):
+                message = _both(message, taken[time - 1])
         return message
 
     def _tell(self, warp: int) -> Message:
@@ -134,18 +137,32 @@ class Messages(Observer):
         """Let a warp receive a message."""
         clocks = self._clocks
         place = warp // clocks.columns.generic
-        taken = self._taken[place]
-        number = next((number for number, one in enumerate(taken) if one is message), len(taken))
-        if number == MOST_MESSAGES:
-            raise UnsupportedError(f"the checks follow {MOST_MESSAGES} messages to a cluster, and there are more")
-        if number == len(taken):
-            taken.append(message)
-        clocks.known[warp, clocks.columns.messages + number] = 1
+        held = clocks.known[warp, clocks.columns.messages :]
+        _, number, time = self._times[place].get(id(message), (message, 0, 0))
+        if not 0 < time <= held[number] + 1:
+            number, time = self._next(place, held, message)
+        held[number] = max(held[number], time)
         own = message.get(self._clusters[place])
         if own is not None:
             clocks.known[warp, : clocks.columns.messages] = np.maximum(
                 clocks.known[warp, : clocks.columns.messages], own
             )
+
+    def _next(self, place: int, held: Array, message: Message) -> tuple[int, int]:
+        """Return the clock and the time for a message, given a warp's times of all such clocks."""
+        taken = self._taken[place]
+        number = next((number for number, all_of in enumerate(taken) if held[number] == len(all_of)), len(taken))
+        if number == MOST_MESSAGES:
+            raise UnsupportedError(
+                f"the checks follow messages by {MOST_MESSAGES} independent ways to a cluster, and there are more; "
+                "launch fewer CTAs"
+            )
+        if number == len(taken):
+            taken.append([message])
+        else:
+            taken[number].append(_both(taken[number][-1], message))
+        self._times[place][id(message)] = message, number, len(taken[number])
+        return number, len(taken[number])
 
 
 def _both(one: Message, other: Message) -> Message:

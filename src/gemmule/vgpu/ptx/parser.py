@@ -19,7 +19,13 @@ _ENTRY = re.compile(
 #: The only function that kernels may call: declared, and called with a format and its arguments.
 _PRINTS = re.compile(r"\.extern\s+\.func\s*\([^)]*\)\s*vprintf\b")
 _CALL = re.compile(r"\(\s*\w+\s*\)\s*,\s*vprintf\s*,\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)$")
-_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?")
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?(?:.*\binlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
+#: Headers of the CUDA toolkit, whose functions, such as atomicCAS, are inlined.
+_TOOLKIT = re.compile(r"/targets/[^/]+/include/")
+
+#: File, line and column; of code that was inlined, then those of the call, and so on outwards.
+_Place = tuple[int, int, int]
+_Places = tuple[_Place, ...]
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:\\.|[^"\\])*)"')
 _TUNING = re.compile(r"\.(\w+)[ \t]*([\d, \t]*)")
 _IGNORED = (".version", ".address_size", ".pragma", ".branchtargets", ".callprototype")
@@ -67,7 +73,7 @@ class _Parser:
         self._params: list[Variable] = []
         self._variables: list[Variable] = []
         self._directives: dict[str, str] = {}
-        self._code: list[tuple[Statement, Scope, tuple[int, int, int] | None]] = []
+        self._code: list[tuple[Statement, Scope, _Places]] = []
         self._of_calls: set[str] = set()
         self._others: list[str] = []
         self._scopes = 0
@@ -94,9 +100,10 @@ class _Parser:
         """Collect declarations and labels, and the instructions with their scopes for a second pass."""
         scope = outermost = self._new_scope(None)
         names: list[str] = []
-        place: tuple[int, int, int] | None = None
+        place: _Places = ()
         # The last place with a column since a label, which is what code in a row of blocks comes from.
-        written: tuple[int, int, int] | None = None
+        written: _Places = ()
+        calls: dict[_Place, _Places] = {}
         # Depth of braces within a kernel that is skipped.
         skipped: int | None = None
         for item in self._items:
@@ -126,7 +133,7 @@ class _Parser:
                     raise PtxError(item.line, item.text, "this label stands twice in one scope")
                 scope.labels[item.text] = len(self._code)
                 if item.line not in self._inline:
-                    written = None
+                    written = ()
             elif item.kind == "empty":
                 continue
             elif item.kind == "instruction":
@@ -139,10 +146,12 @@ class _Parser:
                     # The compiler counts the lines of the assembly on from the source line that it stands in.
                     continue
                 elif int(loc[3] or 0):
-                    place = written = (int(loc[1]), int(loc[2]), int(loc[3]))
+                    inner = int(loc[1]), int(loc[2]), int(loc[3])
+                    call = (int(loc[4]), int(loc[5]), int(loc[6])) if loc[4] else None
+                    place = written = calls[inner] = (inner, *(calls.get(call, (call,)) if call else ()))
                 else:
                     # A place without a column is the function's, where the compiler has lost the statement's.
-                    place = written or (int(loc[1]), int(loc[2]), 0)
+                    place = written or ((int(loc[1]), int(loc[2]), 0),)
         if scope is not outermost:
             raise UnsupportedError("the PTX text ends inside a function; it is cut off")
         if not names and self._entry is not None:
@@ -202,9 +211,7 @@ class _Parser:
         elif word not in _IGNORED:
             raise PtxError(item.line, item.text, "this directive is not known")
 
-    def _instruction(
-        self, index: int, item: Statement, scope: Scope, place: tuple[int, int, int] | None
-    ) -> Instruction:
+    def _instruction(self, index: int, item: Statement, scope: Scope, place: _Places) -> Instruction:
         match = _OPCODE.match(item.text)
         if match is None:
             raise PtxError(item.line, item.text, "this is no instruction")
@@ -224,8 +231,10 @@ class _Parser:
         if modifiers[:1] == ["param"] and any(map(self._is_of_call, operands)):
             modifiers[0] = "local"
         source = None
-        if place is not None and place[1] > 0:
-            source = SourceLine(self._files.get(place[0], f"file {place[0]}"), place[1], place[2])
+        places = [(self._files.get(file, f"file {file}"), line, column) for file, line, column in place if line > 0]
+        if places:
+            # A line of a toolkit's header says little: the call is named instead.
+            source = SourceLine(*next((one for one in places if not _TOOLKIT.search(one[0])), places[0]))
         text = " ".join(item.text.split())
         return Instruction(index, name, tuple(modifiers), operands, guard, item.line, text, source)
 

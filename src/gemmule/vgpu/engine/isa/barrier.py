@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gemmule.vgpu.ptx.module import TYPE_BYTES, Instruction, Operand, Register
-from gemmule.vgpu.report import Finding
+from gemmule.vgpu.report import Finding, ranges
 from gemmule.vgpu.types import Array
 
 from ..definition import Build, Step, defines
@@ -253,10 +253,20 @@ class Barriers(Unit):
             message = f"waits at barrier {barrier}, where {int(self.arrived[where])} of {expected} threads arrived"
             runs = batch.alive[own].reshape(-1, 32).any(axis=1)
             absent = np.flatnonzero(runs & ~self._came[where]).tolist()
-            message += f"; missing of the running warps: {', '.join(map(str, absent)) or 'none, there are no more'}"
+            missing = ", ".join([*map(str, absent), *self._missing_lanes(own, barrier)])
+            message += f"; missing of the running warps: {missing or 'none, there are no more'}"
             for place in np.unique(self._came_by[index]).tolist():
                 here = index[self._came_by[index] == place]
                 yield batch.finding("deadlock", message, batch.kernel.instructions[place], here)
+
+    def _missing_lanes(self, own: slice, barrier: int) -> list[str]:
+        """Return the lanes of a CTA's warps that have not arrived, where others of their warp wait."""
+        there = (self._waits_at[own] == barrier).reshape(-1, 32)
+        missing = self._batch.alive[own].reshape(-1, 32) & ~there & there.any(axis=1, keepdims=True)
+        return [
+            f"lanes {ranges(np.flatnonzero(missing[warp]).tolist())} of warp {warp}"
+            for warp in np.flatnonzero(missing.any(axis=1)).tolist()
+        ]
 
 
 def _threads(expected: int) -> str:
