@@ -237,9 +237,7 @@ def test_a_deadlock_says_where_each_warp_waits_and_which_are_missing():
 def test_a_deadlock_says_which_lanes_are_missing_where_others_of_their_warp_wait():
     body = "setp.ge.u32 %p1, %tid, 2;\n@%p1 bra END;\nAGAIN:\nld.volatile.global.b32 %r1, [%p_out];\n"
     body += "setp.eq.u32 %p2, %r1, 0;\n@%p2 bra AGAIN;\nEND:\nbar.sync 0;\n"
-    with pytest.raises(
-        DeadlockError, match=r"62 of 64 threads arrived; missing .*: lanes 0-1 of warp 0"
-    ):
+    with pytest.raises(DeadlockError, match=r"62 of 64 threads arrived; missing .*: lanes 0-1 of warp 0"):
         run(body, {"out": np.zeros(1, np.uint32)}, 64)
 
 
