@@ -1,8 +1,8 @@
 """Races in global memory: between warps of a CTA, and between CTAs, which only messages order.
 
-Only arrays that the kernel may write are checked. Each piece holds its last reader, and where several CTAs read it in no
-order, the last of each: a write is compared with a CTA's last read only. Atomic operations, and loads and stores that
-acquire, release or are relaxed, do not race with each other.
+Only arrays that the kernel may write are checked. Each piece holds its last reader, and where several CTAs read it
+unordered, the last reader of each: a write is compared with a CTA's last read only. Atomic operations, and loads and
+stores that acquire, release or are relaxed, do not race with each other.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class GlobalRaces(ClockCheck):
         owner, mark = np.broadcast_to(cta[:, None], piece.shape), np.broadcast_to(mark[:, None], piece.shape)
         several = (known != 0) & (known != owner)
         if several.any():
-            # A write after the later of two reads in order is after both; strong reads are in no order for being strong.
+            # A write after the later of two ordered reads is after both. Being strong does not order reads.
             several &= self._unordered(dataclasses.replace(access, atomic=False), known, marks, warp, cta)[0]
         shadow.reader_cta[piece] = owner
         shadow.read_mark[piece] = mark
