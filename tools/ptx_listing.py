@@ -35,9 +35,12 @@ from gemmule.kernels.quantize.spec import BY_TENSOR
 from gemmule.kernels.quantize.spec import SPEC as QUANTIZE
 
 ARCHS = tuple(Arch.parse(name) for name in ("sm_90a", "sm_80", "sm_100a"))
-# Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides; and K so long that
-# it is accumulated in parts.
-_EXTENTS = ((768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (64, 64, 2048), (64, 768, 2**17))
+# Extents that every tile divides, that copies of 16 and of 8 bytes divide, and that nothing divides, A or B the larger
+# one, with a K that a cluster of eight splits; and K so long that it is accumulated in parts.
+_EXTENTS = (
+    (768, 768, 384), (80, 144, 48), (68, 132, 20), (65, 63, 17), (65, 63, 513), (63, 65, 513), (64, 64, 2048),
+    (64, 768, 2**17),
+)  # fmt: skip
 _CONJUGATED = _EXTENTS[2]
 # Element types of A, B and D, and the precisions that say something of them.
 _TYPES = {

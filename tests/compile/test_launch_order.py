@@ -12,6 +12,9 @@ import pytest
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.arch import Arch
 from gemmule.dispatch.registry import REGISTRY
+from gemmule.kernels.hopper.gemm_repacked.config import PackingConfig
+from gemmule.kernels.hopper.gemm_repacked.smaller_operand import ORDERS
+from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.transposes import problem_for, transpose_of
 from support.code.launch_order import assert_in_order, assert_waits_first
@@ -61,6 +64,16 @@ def test_a_product_waits_before_it_touches_memory(kernel, layout, edge):
 @pytest.mark.parametrize(("spec", "config", "problem"), list(transposes()))
 def test_a_transpose_waits_before_it_touches_memory_and_lets_the_next_one_begin(spec, config, problem):
     code = text(HOPPER, spec, config, problem)
+    assert_waits_first(code)
+    assert code.index("griddepcontrol.wait") < code.index("griddepcontrol.launch_dependents")
+
+
+@pytest.mark.parametrize(("layout", "order"), list(zip(("nt", "tn", "tt"), ORDERS, strict=True)), ids=ORDERS)
+def test_a_copy_lets_the_product_begin_once_the_operand_that_it_loads_ahead_is_written(layout, order):
+    """The product loads the operand that lies as it is before it waits: what wrote that must have ended by then."""
+    config, problem = PackingConfig(packs=1), gemm_problem(515, 301, 263, "bfloat16", "bfloat16", layout)
+    assert dict(REPACKED.signature(problem, config)).get("order", ORDERS[0]) == order
+    code = text(HOPPER, REPACKED, config, problem)
     assert_waits_first(code)
     assert code.index("griddepcontrol.wait") < code.index("griddepcontrol.launch_dependents")
 

@@ -278,7 +278,7 @@ def test_scalars_without_dimensions(kind):
 
     a, b, c = (torch.randn(3, 3, dtype=torch.float64) for _ in range(3))
     torch.testing.assert_close(gm.gemm(a, b, c, alpha=number(1.5), beta=number(-2.0)), 1.5 * (a @ b) - 2 * c)
-    with pytest.raises(ArgumentError, match=r"^alpha is a .*no dimensions|^alpha is a "):
+    with pytest.raises(ArgumentError, match=r"^alpha is of type Tensor, not a number.* without dimensions$"):
         gm.gemm(a, b, alpha=torch.ones(1))
     needy = torch.tensor(2.0, requires_grad=True)
     with pytest.raises(ArgumentError, match=r"^alpha cannot be read as a number .*requires grad.*scale an operand"):

@@ -36,7 +36,7 @@ def rate_fields(problem: TransposeProblem, seconds: float, chip: Chip | None) ->
 
 
 def size_text(record: Record) -> str:
-    """Return the size in words: M x N, behind the matrices of a batch, and the bytes of an element."""
+    """Return the size in words: the matrices of a batch, M x N, and the bytes of an element."""
     bytes_text = "1 byte" if record["itemsize"] == 1 else f"{record['itemsize']} bytes"
     return f"{' x '.join(map(str, (*record.get('batch', ()), record['m'], record['n'])))} of {bytes_text}"
 

@@ -23,7 +23,7 @@ from gemmule.core.spec import Choice, KernelSpec
 from .sizes import extents_named
 
 Array = np.ndarray[Any, np.dtype[Any]]
-#: M and N, behind the matrices of a batch where there is one.
+#: M and N, preceded by the matrices of a batch where there is one.
 Size = tuple[int, ...]
 
 ITEMSIZES = (1, 2, 4, 8, 16)

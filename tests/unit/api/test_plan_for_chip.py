@@ -92,7 +92,8 @@ def test_a_named_kernel_runs_its_config_of_least_predicted_time():
         # Of the configs that a field leaves, not the tuned one.
         several = gm.matmul.plan(a, b, kernel=f"hopper_gemm[tile_n={first.config['tile_n']}]", chip="h200")
         assert (several.chosen_by, several.config["tile_n"]) == ("cost", first.config["tile_n"])
-        assert usual.predicted_us <= several.predicted_us <= first.predicted_us
+        # Predictions of many configs at once are made in single precision.
+        assert usual.predicted_us * (1 - 1e-6) <= several.predicted_us <= first.predicted_us
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,14 @@ def test_choice_of_tf32(shape, layout, name):
     assert choose(problem, HOPPER, multiprocessors=132).spec.name == name
 
 
+@pytest.mark.parametrize("m", [3, 55])
+def test_odd_results_with_an_epilogue_and_few_rows_are_not_repacked(m):
+    plain = product(m, 2047, 3000) if m == 3 else product(m, 587, 3636, "nt")
+    relu = dataclasses.replace(plain, epilogue=Epilogue(Expression.parse("acc; relu 0"), (), ()))
+    names = [choose(one, HOPPER, multiprocessors=132).spec.name for one in (plain, relu)]
+    assert names == ["mma_sync_small" if m == 3 else "hopper_gemm_repacked", "mma_sync_small"]
+
+
 def test_large_ctas_have_one_round():
     large = next(one for one in SPEC.configs if one.threads == 512)
     assert math.isfinite(SPEC.cost(product(65, 65, 255), large, H200_RATES))

@@ -174,7 +174,7 @@ def test_plans_say_how_c_is_read(types, c_type, kernel, form):
     assert turned.predicted_us < 2 * plain.predicted_us
 
 
-def test_the_rest_is_computed_of_sums(rng):
+def test_c_of_another_type_and_order_beside_a_result_of_any_alignment(rng):
     # Rows of 37 elements of 2 bytes are none that TMA stores.
     a, b = (whole_numbers(rng, "bfloat16", shape) for shape in ((70, 41), (41, 37)))
     c, bias = whole_numbers(rng, "float32", (37, 70)).T, whole_numbers(rng, "bfloat16", (37,))
@@ -182,7 +182,7 @@ def test_the_rest_is_computed_of_sums(rng):
     plan = gm.gemm.plan(
         a, b, c, beta=2, bias=bias, epilogue="relu", out=out, executor="vgpu", kernel="hopper_gemm_repacked"
     )
-    assert "the result is computed from accumulators in a workspace, by gemm_reference" in str(plan)
+    assert "c is float32, the result bfloat16; it is an input of the epilogue" in str(plan)
     plan.execute()
     exact = a.astype(float) @ b.astype(float) + 2 * c + bias.astype(float)
     np.testing.assert_array_equal(out, np.maximum(exact, 0).astype(a.dtype))

@@ -185,7 +185,7 @@ DONE:
 
 #: Every CTA reads what one of them writes after a barrier of the whole grid.
 GRID = """
-    ld.global.b32 %r1, [%p_data];
+    {load}.global.b32 %r1, [%p_data];
     setp.ne.u32 %p2, %cta, {writer};
     @!%p2 bra WRITER;
     {arrive}
@@ -206,20 +206,24 @@ REST:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("writer", [0, 2, 3])
-def test_a_write_after_reads_by_several_ctas(writer, schedule):
-    """All reads must be ordered before it: one that is not is found, whichever CTA's was the last."""
+@pytest.mark.parametrize("load", ["ld", "ld.relaxed.gpu"])
+def test_a_write_after_reads_by_several_ctas(load, writer, schedule):
+    """All reads must be ordered before it, strong ones too: one that is not is found, whichever CTA's was the last."""
+    # The last CTA may run after the others.
+    options = Options(schedule, checks=True, batch_lanes=32 if writer == 3 else 16384)
     for arrivals in (4, 3):
         out = np.zeros(4, np.uint32)
         arrays = {"data": np.ones(1, np.uint32), "flag": np.zeros(1, np.uint32), "out": out}
-        text = GRID.format(writer=writer, arrive="red.release.gpu.global.add.u32 [%p_flag], 1;", all=arrivals)
+        arrive = "red.release.gpu.global.add.u32 [%p_flag], 1;"
+        text = GRID.format(load=load, writer=writer, arrive=arrive, all=arrivals)
         if arrivals == 3:
             # The CTA after the writer does not arrive.
             absent = f"setp.ne.u32 %p3, %cta, {(writer + 1) % 4};\nsetp.ne.u32 %p2"
             text = text.replace("setp.ne.u32 %p2", absent).replace("red.release", "@%p3 red.release")
             with pytest.raises(CheckError, match="race"):
-                run(text, arrays, 1, 4, options=Options(schedule, checks=True))
+                run(text, arrays, 1, 4, options=options)
         else:
-            run(text, arrays, 1, 4, options=Options(schedule, checks=True))
+            run(text, arrays, 1, 4, options=options)
             assert (out == 1).all()
             assert arrays["data"][0] == 7
 

@@ -45,7 +45,7 @@ class Sample:
 
 
 def extents(problem: Problem) -> tuple[int, ...]:
-    """Return M, N and K of a product; of a transpose M and N, for M rows of N elements in memory, behind its batch."""
+    """Return M, N and K of a product; of a transpose its batch, M and N, for M rows of N elements in memory."""
     if isinstance(problem, GemmProblem):
         return (problem.m, problem.n, problem.k)
     return (*problem.batch, problem.cols, problem.rows)
@@ -78,7 +78,7 @@ def samples(spec: KernelSpec, config: Config, problem: Problem) -> tuple[Sample,
 
 
 def _alike_matrices(problem: Problem, line: int) -> int:
-    """Return how many matrices of a batch further on each of its operands lies in lines of memory as before."""
+    """Return the period, in matrices of a batch, of the operands' places in lines of memory."""
     steps = (step for matrix in problem.operands().values() for step in matrix.batch_strides)
     return math.lcm(*(line // math.gcd(line, step) for step in steps))
 

@@ -1,11 +1,13 @@
 """Races in global memory: between warps of a CTA, and between CTAs, which only messages order.
 
-Only arrays that the kernel may write are checked. Each piece holds its last reader, and whether several CTAs read it: a
-write after reads of the own CTA is compared with the last of them only. Atomic operations, and loads and stores that
-acquire, release or are relaxed, do not race with each other.
+Only arrays that the kernel may write are checked. Each piece holds its last reader, and where several CTAs read it
+unordered, the last reader of each: a write is compared with a CTA's last read only. Atomic operations, and loads and
+stores that acquire, release or are relaxed, do not race with each other.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 
@@ -189,8 +191,8 @@ class GlobalRaces(ClockCheck):
         owner, mark = np.broadcast_to(cta[:, None], piece.shape), np.broadcast_to(mark[:, None], piece.shape)
         several = (known != 0) & (known != owner)
         if several.any():
-            # A write after the later of two reads in order is after both.
-            several &= self._unordered(access, known, marks, warp, cta)[0]
+            # A write after the later of two ordered reads is after both. Being strong does not order reads.
+            several &= self._unordered(dataclasses.replace(access, atomic=False), known, marks, warp, cta)[0]
         shadow.reader_cta[piece] = owner
         shadow.read_mark[piece] = mark
         # The last of the lanes that read the same piece together is stored: the others may be of another CTA.

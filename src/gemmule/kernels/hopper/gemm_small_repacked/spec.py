@@ -117,7 +117,7 @@ def costs(problem: GemmProblem, configs: Sequence[RepackConfig], gpu: GpuRates) 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return the kernel that repacks operands, or multiplies by mma.sync, where that is faster."""
     if not REPACKED.is_refused(problem, HOPPER) and (found := REPACKED.cheapest(problem, HOPPER, gpu)) is not None:
-        # Its times with the larger operand as it lies are predicted as well as this one's.
+        # Where the larger operand is not copied, its times are predicted as well as this kernel's.
         config, repacked = found
         one = isinstance(config, PackingConfig) and config.packs == 1
         if repacked < (cost if one else cost / _MARGIN):

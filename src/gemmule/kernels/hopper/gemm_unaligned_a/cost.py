@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
+from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.hopper.gemm_line_classes.config import TILE_K
 from gemmule.kernels.hopper.tile_config import MMA_M
+from gemmule.kernels.hopper.tma_tiles import why_not_tma
 
 from .config import UnalignedAConfig
 
@@ -47,55 +51,91 @@ class SplitRates(NamedTuple):
 _SPLIT = SplitRates()
 
 
-def _split_us(problem: GemmProblem, one: UnalignedAConfig, gpu: GpuRates, rates: SplitRates = _SPLIT) -> float:
-    """Return roughly the microseconds of a product of which clusters split K: tiles, or what they read from L2."""
-    row_major = problem.d.is_row_major
-    keeps_b = row_major == bool(one.swap_ab)
-    kept, copy = (problem.b.transposed(), problem.a) if keeps_b else (problem.a, problem.b.transposed())
-    k_major, whole = kept.has_contiguous_rows, copy.has_contiguous_rows or one.tile_n % MMA_M == 0
-    k_tiles, columns = -(-(problem.k + 7 * k_major) // TILE_K), -(-copy.rows // one.tile_n)
-    # Of a K-major operand a part of K has one k-tile more, for what is carried.
-    k_tiles = -(-k_tiles // one.cluster_k) + k_major
-    tiles = -(-kept.rows // one.tile_m) * columns
-    clusters = max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1)
-    load = rates.load_a + rates.load_b * one.tile_n / 256 * (1 if whole else rates.narrow)
+class _Split(NamedTuple):
+    """Times of a config that splits K for every product, in microseconds."""
+
+    clusters: int  #: Clusters that are resident at once.
+    k_tiles: tuple[float, float]  #: A k-tile, of a copy whose rows in shared memory are whole, and of others.
+    end: float  #: The end of a tile, without writing it.
+    write: float  #: Writing a tile.
+
+
+class _Orientation(NamedTuple):
+    """A product as the kernel has it, with swap_ab or without."""
+
+    kept: StridedMatrix  #: The operand that is loaded as it is.
+    copy: StridedMatrix  #: The other one.
+    kept_bytes: int
+    k_tiles: int
+
+
+@cache_for_configs
+def _splits(configs: Sequence[UnalignedAConfig], gpu: GpuRates) -> list[_Split | None]:
+    return [_split(one, gpu) if one.cluster_k > 1 else None for one in configs]
+
+
+def _split(one: UnalignedAConfig, gpu: GpuRates) -> _Split:
+    rates, share, k = _SPLIT, one.tile_n / 128, one.cluster_k
     multiply = gpu.multiply * rates.multiply * (one.tile_n + _MORE_COLUMNS) / 128
     latency = gpu.load * rates.latency / (one.stages - 1)
-    k_tile = ((gpu.load * load) ** _OVERLAP + multiply**_OVERLAP + latency**_OVERLAP) ** (1 / _OVERLAP)
-    share, k = one.tile_n / 128, one.cluster_k
-    write = rates.write * (1 if problem.c is None else 2) * share / k
-    end = gpu.load * (rates.end + rates.exchange * 4 * share * (1 - 1 / k) + write)
-    body = -(-tiles // clusters) * (k_tiles * k_tile + end)
-    nbytes = kept.distinct_bytes(()) * columns * (rates.unaligned + min(one.tile_n, copy.rows) / 128)
-    read = gpu.l2 * nbytes / rates.l2
-    us: float = gpu.launch * rates.launch + (body**_OVERLAP + read**_OVERLAP) ** (1 / _OVERLAP)
+    loads = [gpu.load * (rates.load_a + rates.load_b * one.tile_n / 256 * factor) for factor in (1, rates.narrow)]
+    whole, others = ((x**_OVERLAP + multiply**_OVERLAP + latency**_OVERLAP) ** (1 / _OVERLAP) for x in loads)
+    return _Split(
+        clusters=max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1),
+        k_tiles=(whole, others if one.tile_n % MMA_M else whole),
+        end=gpu.load * (rates.end + rates.exchange * 4 * share * (1 - 1 / k)),
+        write=gpu.load * rates.write * share / k,
+    )
+
+
+def _split_us(given: _Orientation, one: UnalignedAConfig, split: _Split, gpu: GpuRates, reads_c: bool) -> float:
+    """Return roughly the microseconds of a product of which clusters split K: tiles, or what they read from L2."""
+    columns = -(-given.copy.rows // one.tile_n)
+    # Of a K-major operand a part of K has one k-tile more, for what is carried.
+    k_tiles = -(-given.k_tiles // one.cluster_k) + given.kept.has_contiguous_rows
+    tiles = -(-given.kept.rows // one.tile_m) * columns
+    k_tile = split.k_tiles[not given.copy.has_contiguous_rows]
+    body = -(-tiles // split.clusters) * (k_tiles * k_tile + split.end + split.write * (2 if reads_c else 1))
+    nbytes = given.kept_bytes * columns * (_SPLIT.unaligned + min(one.tile_n, given.copy.rows) / 128)
+    read = gpu.l2 * nbytes / _SPLIT.l2
+    us: float = gpu.launch * _SPLIT.launch + (body**_OVERLAP + read**_OVERLAP) ** (1 / _OVERLAP)
     return us
+
+
+def _orientation(problem: GemmProblem, swap_ab: bool) -> _Orientation | None:
+    """Return the product as configs have it, or None where these refuse it, since TMA cannot load the other operand."""
+    operands = problem.a, problem.b.transposed()
+    kept, copy = operands[::-1] if problem.d.is_row_major == swap_ab else operands
+    if why_not_tma("b", copy, ()) is not None:
+        return None
+    k_tiles = -(-(problem.k + 7 * kept.has_contiguous_rows) // TILE_K)
+    return _Orientation(kept, copy, kept.distinct_bytes(()), k_tiles)
 
 
 def costs(problem: GemmProblem, configs: Sequence[UnalignedAConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that an SM computes one after another, and their cost."""
-    m, n = (problem.m, problem.n) if problem.d.is_row_major else (problem.n, problem.m)
-    a, b = problem.a, problem.b.transposed()
-    if not problem.d.is_row_major:
-        a, b = b, a
-    launched = gpu.launch * _LAUNCH
-    least = (launched + gpu.moved_us(m * n * problem.d.dtype.itemsize, _BYTES)) ** _BOUND
+    orientations = [_orientation(problem, swap_ab) for swap_ab in (False, True)]
+    launched, reads_c = gpu.launch * _LAUNCH, problem.c is not None
+    least = (launched + gpu.moved_us(problem.m * problem.n * problem.d.dtype.itemsize, _BYTES)) ** _BOUND
     found = []
-    for one in configs:
-        if one.cluster_k > 1:
-            found.append((_split_us(problem, one, gpu) ** _BOUND + least) ** (1 / _BOUND))
+    for one, split in zip(configs, _splits(configs, gpu), strict=True):
+        given = orientations[one.swap_ab]
+        if given is None:
+            found.append(math.inf)
             continue
-        rows, cols, kept = (n, m, b) if one.swap_ab else (m, n, a)
-        k_major = kept.has_contiguous_rows
-        k_tiles = -(-(problem.k + 7 * k_major) // TILE_K)
-        tiles = -(-rows // (one.tile_m * one.cluster_m)) * -(-cols // (one.tile_n * one.cluster_n))
+        if split is not None:
+            found.append((_split_us(given, one, split, gpu, reads_c) ** _BOUND + least) ** (1 / _BOUND))
+            continue
+        tiles = -(-given.kept.rows // (one.tile_m * one.cluster_m)) * -(
+            -given.copy.rows // (one.tile_n * one.cluster_n)
+        )
         clusters = max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1)
-        load_a = _LOAD_A[not k_major] * one.tile_m / 128 * _shared(one.cluster_n)
+        load_a = _LOAD_A[not given.kept.has_contiguous_rows] * one.tile_m / 128 * _shared(one.cluster_n)
         load_b = _LOAD_B * one.tile_n / 256 * _shared(one.cluster_m)
         multiply = gpu.multiply * _MULTIPLY * one.tile_m * (one.tile_n + _MORE_COLUMNS) / 2**14
         k_tile = (multiply**_OVERLAP + (gpu.load * (load_a + load_b)) ** _OVERLAP) ** (1 / _OVERLAP)
-        products, share = k_tile * k_tiles, one.tile_elements / 2**14
-        write = gpu.load * share * (_WRITE + (_READ_C if problem.c is not None else 0))
+        products, share = k_tile * given.k_tiles, one.tile_elements / 2**14
+        write = gpu.load * share * (_WRITE + (_READ_C if reads_c else 0))
         waves, following = -(-tiles // clusters), gpu.load * _NEXT
         if one.pingpong:
             tile = (products**_OVERLAP + ((products + write + following) / 2) ** _OVERLAP) ** (1 / _OVERLAP)
