@@ -69,8 +69,10 @@ class HopperGemmConfig(WarpScheduleConfig):
     side_by_side: int = 0
     #: Consumer warpgroups of a CTA: 3 share a tile, each with every third 64 rows.
     consumers: int = CONSUMERS
+    #: 1: clusters take tiles in the order of where they lie, see `schedulers.gpc_order`.
+    gpc_order: int = 0
 
-    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "split_k", "side_by_side"})
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "split_k", "side_by_side", "gpc_order"})
 
     #: Whether narrow epilogue tiles of plain results are written in batches.
     batched: ClassVar[bool] = True
@@ -144,6 +146,11 @@ class HopperGemmConfig(WarpScheduleConfig):
     def max_active_clusters(self) -> int:
         """Most clusters that are resident at once."""
         return max_active_clusters(self.ctas, self.cluster_size)
+
+    @property
+    def order_words(self) -> int:
+        """64-bit words of a permutation of the clusters."""
+        return -(-self.max_active_clusters // 8)
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile, of `num_b` products.
