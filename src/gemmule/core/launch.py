@@ -21,6 +21,8 @@ _SCALARS = {dtype.name: dtype for dtype in (FLOAT32, FLOAT64, INT32)}
 MAP_ALIGNMENT = 16
 #: Most bytes of a problem whose time is near the overhead of a launch.
 FEW_BYTES = 1 << 20
+#: Most clusters of a permutation, whose numbers are bytes.
+MOST_ORDERED = 256
 
 
 def _aligned(size: int, alignment: int) -> int:
@@ -143,7 +145,7 @@ class BytesParam:
 class ClusterOrderParam:
     """A word of a permutation of a launch's clusters, a byte for each, which the executor chooses."""
 
-    clusters: int  #: Number of clusters, at most 256.
+    clusters: int  #: Number of clusters, at most `MOST_ORDERED`.
     cluster_size: int  #: CTAs of a cluster.
     run: int  #: Clusters in a row that share loads, see `order_by_place`.
     word: int  #: Number of the word.

@@ -12,7 +12,7 @@ from gemmule.core.launch import ClusterOrderParam
 def parts_of_runs(places, run):
     """Return for each whole run of indices the places of its clusters."""
     order = order_by_place(places, run)
-    place_of = {index: place for index, place in zip(order, places, strict=True)}
+    place_of = dict(zip(order, places, strict=True))
     return [{place_of[i] for i in range(first, first + run)} for first in range(0, len(places) - run + 1, run)]
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
+from gemmule.core.launch import MOST_ORDERED, ClusterOrderParam
 from gemmule.kernels.hopper.tile_config import (
     CONSUMERS,
     EPI_TILE_M,
@@ -101,6 +102,8 @@ class HopperGemmConfig(WarpScheduleConfig):
             return f"tile_n must be a multiple of 8 * cluster_k = {8 * self.cluster_k}: each CTA writes whole 8 columns"
         if self.split_k and self.cluster_k > 1:
             return "a tile is shared along K by a cluster (cluster_k) or by split_k, not by both"
+        if self.gpc_order and (self.split_k or self.cluster_k > 1 or self.max_active_clusters > MOST_ORDERED):
+            return f"with gpc_order=1 no tile's K is split, and at most {MOST_ORDERED} clusters run at once"
         return None
 
     @property
@@ -149,8 +152,8 @@ class HopperGemmConfig(WarpScheduleConfig):
 
     @property
     def order_words(self) -> int:
-        """64-bit words of a permutation of the clusters."""
-        return -(-self.max_active_clusters // 8)
+        """Words of the permutation of clusters, 0 without `gpc_order`."""
+        return -(-self.max_active_clusters // ClusterOrderParam.size) if self.gpc_order else 0
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile, of `num_b` products.

@@ -107,6 +107,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     if problem.a.dtype.is_float8 and (reason := why_not_promoted(config)):
         return reason
     if (lines := _scale_lines(problem, config)) is not None:
+        if config.gpc_order:
+            return f"config {config}: with scales by blocks, gpc_order=0"
         if lines[1] == 1 and config.tile_n > MAX_SCALED_N:
             return f"config {config}: a scale for each column fits into registers for {MAX_SCALED_N} columns at most"
         if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
@@ -327,8 +329,7 @@ def _order_params(m: int, n: int, clusters: int, config: HopperGemmConfig) -> tu
         _tiles(extents[0], extents[1], 1, config) for extents in ((m, config.tile_n), (config.tile_m, n))
     )
     run = tiles_n if config.group == 1 else min(tiles_m, config.group)
-    words = config.order_words if config.gpc_order else 0
-    return tuple(ClusterOrderParam(clusters, config.cluster_size, run, word) for word in range(words))
+    return tuple(ClusterOrderParam(clusters, config.cluster_size, run, word) for word in range(config.order_words))
 
 
 def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:

@@ -1,4 +1,4 @@
-"""Scheduler of persistent CTAs whose clusters take tiles in the order of where they lie: tiles that share loads in one GPC.
+"""Scheduler of persistent CTAs whose clusters take tiles in the order of where they lie, by GPCs that share loads.
 
 The L2 cache answers SMs near each other that load the same k-tile at the same time once. The host knows in which order
 a GPU places the clusters of a launch, and gives a permutation of their indices: another order costs time only.
@@ -17,6 +17,11 @@ from .divided import DividedScheduler
 
 #: Indices of a 64-bit word, of a byte each.
 _OF_WORD = 8
+
+
+def fake_order(words: int) -> tuple[Int64, ...] | None:
+    """Return the words of a permutation, for the compiler; None for none."""
+    return tuple(Int64(0) for _ in range(words)) or None
 
 
 class OrderedWork(NamedTuple):
