@@ -1,8 +1,8 @@
 """Where a GPU places the clusters of a launch: a probe, run once, before the first kernel whose tiles go by GPC.
 
-Which SMs form a GPC differs from chip to chip, as some are disabled. A cluster is in one GPC, so that clusters of up to
-16 CTAs say which SMs are in the same; those of a size say the order in which the GPU places them. A wrong answer costs
-time only.
+L2 coalesces what SMs of a GPC load at the same time. Which SMs these are differs from chip to chip, as some are
+disabled. A cluster is in one GPC, so that clusters of up to 16 CTAs say which SMs are in the same; those of a launch
+say the order in which the GPU places them. A wrong answer costs time only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,8 @@ end:
 _THREADS, _SHARED_BYTES, _WAIT = 384, 200 << 10, 20_000
 #: CTAs of clusters that show which SMs are in one GPC, and launches of the same clusters that are to agree.
 _SIZES, _LAUNCHES = (16, 14, 12, 10, 8, 6, 4, 2), 3
-#: SMs of a part of a GPC whose requests L2 coalesces.
-_PART = 8
+#: SMs of a TPC, and parts of a GPC: every third of its TPCs is in the same (a CPC).
+_TPC, _PARTS = 2, 3
 
 
 def order_bytes(param: ClusterOrderParam, ordinal: int) -> bytes:
@@ -84,16 +84,28 @@ def _places(ordinal: int, clusters: int, cluster_size: int) -> tuple[Place, ...]
 
 @functools.cache
 def _places_of_sms(ordinal: int) -> tuple[Place, ...]:
-    """Return the place of each SM: those that clusters have in common are in one GPC."""
+    """Return the place of each SM: those that clusters have in common are in one GPC.
+
+    TPCs without such a cluster are of the smallest GPC: L2 coalesces what they load with it.
+    """
     count = get_device(ordinal).multiprocessors
-    gpcs = list(range(count))
+    gpcs = [{sm} for sm in range(count)]
     with _probe(ordinal) as probe:
         for size in _SIZES:
             for cluster in probe.sms(count // size, size).tolist():
-                joined = {gpcs[sm] for sm in cluster}
-                gpcs = [min(joined) if gpc in joined else gpc for gpc in gpcs]
-    before = [gpcs[:sm].count(gpc) for sm, gpc in enumerate(gpcs)]
-    return tuple((gpc, index // _PART) for gpc, index in zip(gpcs, before, strict=True))
+                near = set().union(*(gpc for gpc in gpcs if not gpc.isdisjoint(cluster)))
+                gpcs = [gpc for gpc in gpcs if gpc.isdisjoint(cluster)] + [near]
+    whole = [gpc for gpc in gpcs if len(gpc) > _TPC] or gpcs
+    min(whole, key=len).update(*(gpc for gpc in gpcs if gpc not in whole))
+    return _numbered(whole)
+
+
+def _numbered(gpcs: Sequence[set[int]]) -> tuple[Place, ...]:
+    """Return the GPC and the part of it of each SM."""
+    found = {}
+    for number, gpc in enumerate(gpcs):
+        found.update({sm: (number, index // _TPC % _PARTS) for index, sm in enumerate(sorted(gpc))})
+    return tuple(place for _, place in sorted(found.items()))
 
 
 class _Probe:
