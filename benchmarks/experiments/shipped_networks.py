@@ -21,31 +21,26 @@ _NEAR, _LEAST_WEIGHT = 6.0, 0.05
 class ShippedNetworks:
     """What the cost model reads.
 
-    Parameters
-    ----------
-    name : str
-        The network that others begin as: that of most products, or of ``layers``.
-
     Attributes
     ----------
     chips : list of str
     network : dict
-        That network.
+        The network of most products.
     """
 
-    def __init__(self, name: str = "network") -> None:
+    def __init__(self) -> None:
         self._path = Path(hopper_correction.__file__).with_name("correction.json")
         self._content: dict[str, Any] = json.loads(self._path.read_text())
         self.chips: list[str] = self._content["chips"]
-        self.network: dict[str, Any] = self._content[name]
+        self.network: dict[str, Any] = self._content["network"]
 
     def not_trained(self, products: Sequence[Measured]) -> Fit:
-        """Return the network as it is."""
+        """Return the network of most products as it is."""
         nothing = [(np.zeros(len(one.times)), np.ones(len(one.times))) for one in products]
         return Fit(products, self.chips, Training((128, 48), 1, 0, 2048, 2e-3, 0.002), nothing, self.network)
 
     def continued(self, products: Sequence[Measured], training: Training, targets: Sequence[tuple[Any, Any]]) -> Fit:
-        """Return the network, fitted further."""
+        """Return the network of most products, fitted further."""
         return Fit(products, self.chips, training, targets, self.network)
 
     def write(self, name: str, fit: Fit) -> None:

@@ -6,7 +6,7 @@ A kernel's spec makes the recipe of a problem; every executor launches from it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gemmule.core.dataclass import dataclass
@@ -21,8 +21,6 @@ _SCALARS = {dtype.name: dtype for dtype in (FLOAT32, FLOAT64, INT32)}
 MAP_ALIGNMENT = 16
 #: Most bytes of a problem whose time is near the overhead of a launch.
 FEW_BYTES = 1 << 20
-#: Most clusters of a permutation, whose numbers are bytes.
-MOST_ORDERED = 256
 
 
 def _aligned(size: int, alignment: int) -> int:
@@ -142,27 +140,6 @@ class BytesParam:
 
 
 @dataclass(frozen=True)
-class ClusterOrderParam:
-    """A word of a permutation of a launch's clusters, a byte for each, which the executor chooses."""
-
-    clusters: int  #: Number of clusters, at most `MOST_ORDERED`.
-    cluster_size: int  #: CTAs of a cluster.
-    run: int  #: Clusters in a row that share loads, see `order_by_place`.
-    word: int  #: Number of the word.
-    alignment: ClassVar[int] = 8
-    size: ClassVar[int] = 8
-
-    def pack(self, pointers: Mapping[str, int]) -> bytes:
-        """Return the bytes of the identity."""
-        del pointers
-        return self.bytes_of(range(self.clusters))
-
-    def bytes_of(self, order: Sequence[int]) -> bytes:
-        """Return the parameter's bytes of a permutation."""
-        return bytes(order[self.size * self.word : self.size * (self.word + 1)]).ljust(self.size, b"\0")
-
-
-@dataclass(frozen=True)
 class TensorMapParam:
     """A tensor map (TMA descriptor), which the executor encodes."""
 
@@ -203,7 +180,7 @@ def number_params(epilogue: Epilogue, dtype: DType) -> list[ScalarParam]:
     return [ScalarParam(f"{NUMBER}{place}", dtype, number) for place, number in enumerate(epilogue.numbers)]
 
 
-Param = TensorParam | ScalarParam | ExtentsParam | BytesParam | TensorMapParam | ClusterOrderParam
+Param = TensorParam | ScalarParam | ExtentsParam | BytesParam | TensorMapParam
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gemmule.core.dataclass import dataclass
-from gemmule.core.launch import ClusterOrderParam, Launch, TensorMapParam
+from gemmule.core.launch import Launch, TensorMapParam
 
-from .cluster_places import order_bytes
 from .device import current
 from .driver import call, check, driver
 from .launch import LoadedKernel
@@ -64,9 +63,6 @@ def packed(
                 maps.append((index, order[param.operand], param.offset))
             else:
                 pointers.append((index, word, order[param.operand], param.offset))
-            continue
-        if isinstance(param, ClusterOrderParam):
-            params.append(order_bytes(param, ordinal))
             continue
         params.append(param.pack(given))
         # A pointer is the word that follows its operand's address.

@@ -9,9 +9,8 @@ from typing import Any
 
 from gemmule.compiler.artifact import Artifact
 from gemmule.core.errors import UnsupportedError
-from gemmule.core.launch import ClusterOrderParam, Launch, Param, TensorMapParam
+from gemmule.core.launch import Launch, Param, TensorMapParam
 
-from .cluster_places import order_bytes
 from .device import current, get_device
 from .driver import call, driver
 from .tensor_maps import encoded
@@ -103,7 +102,7 @@ class LoadedKernel:
         """
         with current(self.ordinal):
             self.allow(launch)
-            packed = [_packed(param, pointers, self.ordinal) for param in launch.params]
+            packed = [_packed(param, pointers) for param in launch.params]
         return PreparedLaunch(self.ordinal, self.function, self.config(launch, stream), packed)
 
     def allow(self, launch: Launch) -> None:
@@ -151,9 +150,7 @@ class LoadedKernel:
         return config
 
 
-def _packed(param: Param, pointers: Mapping[str, int], ordinal: int) -> bytes:
-    if isinstance(param, ClusterOrderParam):
-        return order_bytes(param, ordinal)
+def _packed(param: Param, pointers: Mapping[str, int]) -> bytes:
     if isinstance(param, TensorMapParam):
         return encoded(param, pointers[param.operand] + param.offset)
     return param.pack(pointers)

@@ -91,7 +91,7 @@ class _Network:
 
 @functools.cache
 def _network(name: str = "network") -> _Network:
-    """Return the network of most products, of ``large`` ones or ``layers``, or of ``ordered`` or ``further`` configs."""
+    """Return the network of most products, or that of ``large`` ones, of ``layers`` or of ``further`` configs."""
     content = json.loads(Path(__file__).with_name("correction.json").read_text(encoding="utf-8"))
     return _Network(content["chips"], content[name])
 
@@ -198,23 +198,20 @@ def correction(rates: TileRates, operation: Operation, quantities: Numbers, lead
     given = rates.cached(layout, lambda: _given_of_each(net, rates, operation))
     read = read_of(quantities, leading)
     found = net.factors(read, given.take(leading, axis=0))
-    other = "ordered" if name == "layers" else "further" if takes_further(operation, rates.gpu.learned) else ""
-    if other:
+    if takes_further(operation, rates.gpu.learned):
         mn_major = operation.a.mn_major, operation.b.mn_major
-        places = rates.cached((other, mn_major), lambda: _others(rates, mn_major, other)).take(leading)
-        if places.any():
-            net = _network(other)
-            given = rates.cached((other, *layout[1:]), lambda: _given_of_each(net, rates, operation))
-            found[places] = net.factors(read[:, places], given.take(leading[places], axis=0))
+        further = rates.cached(("further", mn_major), lambda: _further(rates, mn_major)).take(leading)
+        if further.any():
+            net = _network("further")
+            given = rates.cached(("further", *layout[1:]), lambda: _given_of_each(net, rates, operation))
+            found[further] = net.factors(read[:, further], given.take(leading[further], axis=0))
     return found
 
 
-def _others(rates: TileRates, mn_major: tuple[bool, bool], name: str) -> Numbers:
+def _further(rates: TileRates, mn_major: tuple[bool, bool]) -> Numbers:
     """Return which configs a network of their own predicts."""
 
     def value(config: HopperGemmConfig) -> bool:
-        if name == "ordered":
-            return bool(config.gpc_order)
         return is_further(config.on(SMS), (not mn_major[config.swap_ab], not mn_major[1 - config.swap_ab]))
 
     return rates.each(value, bool)

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
-from gemmule.core.launch import MOST_ORDERED, ClusterOrderParam
 from gemmule.kernels.hopper.tile_config import (
     CONSUMERS,
     EPI_TILE_M,
@@ -70,10 +69,8 @@ class HopperGemmConfig(WarpScheduleConfig):
     side_by_side: int = 0
     #: Consumer warpgroups of a CTA: 3 share a tile, each with every third 64 rows.
     consumers: int = CONSUMERS
-    #: 1: clusters take tiles in the order of where they lie, see `schedulers.gpc_order`.
-    gpc_order: int = 0
 
-    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "split_k", "side_by_side", "gpc_order"})
+    switches: ClassVar[frozenset[str]] = frozenset({"pingpong", "swap_ab", "split_k", "side_by_side"})
 
     #: Whether narrow epilogue tiles of plain results are written in batches.
     batched: ClassVar[bool] = True
@@ -102,8 +99,6 @@ class HopperGemmConfig(WarpScheduleConfig):
             return f"tile_n must be a multiple of 8 * cluster_k = {8 * self.cluster_k}: each CTA writes whole 8 columns"
         if self.split_k and self.cluster_k > 1:
             return "a tile is shared along K by a cluster (cluster_k) or by split_k, not by both"
-        if self.gpc_order and (self.split_k or self.cluster_k > 1 or self.max_active_clusters > MOST_ORDERED):
-            return f"with gpc_order=1 no tile's K is split, and at most {MOST_ORDERED} clusters run at once"
         return None
 
     @property
@@ -149,11 +144,6 @@ class HopperGemmConfig(WarpScheduleConfig):
     def max_active_clusters(self) -> int:
         """Most clusters that are resident at once."""
         return max_active_clusters(self.ctas, self.cluster_size)
-
-    @property
-    def order_words(self) -> int:
-        """Words of the permutation of clusters, 0 without `gpc_order`."""
-        return -(-self.max_active_clusters // ClusterOrderParam.size) if self.gpc_order else 0
 
     def epi_tile_n(self, itemsize: int, num_b: int = 1) -> int:
         """Return the columns of the epilogue tiles in which a CTA writes its part of a tile, of `num_b` products.

@@ -248,8 +248,6 @@ FOR_THREE_CONSUMERS = tuple(
     HopperGemmConfig(192, n, stages, 0, along_m, along_n, 1, swap_ab, split_k=split_k, consumers=3)
     for n, stages, along_m, along_n, swap_ab, split_k in _THREE_CONSUMERS
 )
-#: Configs of layers whose tiles go by GPC.
-FOR_GPC_ORDER: tuple[HopperGemmConfig, ...] = ()
 #: Configs for few tiles and a long K, of 16-bit elements and TF32, with multicast: split-K over rows of the grid, and
 #: over CTAs of a cluster.
 FOR_LONG_K = (
@@ -386,7 +384,6 @@ CONFIGS = (
     *FOR_H200,
     *FOR_MN_MAJOR_A,
     *FOR_THREE_CONSUMERS,
-    *FOR_GPC_ORDER,
     *FOR_WIDTHS,
     *FOR_LONG_K,
     *FOR_SHORT_K,

@@ -50,7 +50,6 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.scale_stages import narrow_columns
 from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
-from gemmule.kernels.hopper.schedulers.gpc_order import GpcOrderScheduler, fake_order
 from gemmule.kernels.hopper.schedulers.narrow_edge import NarrowEdgeScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M
 from gemmule.kernels.parts.absolute_maximum import absmax_init
@@ -113,9 +112,7 @@ class HopperGemm:
         if narrow_n := 0 if (lines := block_lines(types)) is None else narrow_columns(lines, config):
             scheduler = functools.partial(NarrowEdgeScheduler, narrow_n)
         self.precomputes_divisors = small or config.precomputes_divisors
-        if config.order_words:
-            scheduler = functools.partial(GpcOrderScheduler, small)
-        elif config.split_k:
+        if config.split_k:
             scheduler = functools.partial(SplitKScheduler, config.warpgroups_per_tile)
         self.scheduler = scheduler(self.tile_m, self.tile_n, config.group, *cluster)
         self.operands = OperandStages(
@@ -158,14 +155,14 @@ class HopperGemm:
             self.epilogue = FusedEpilogue(self.epi_layout, self.fusion, self.num_b, self.num_a)
 
     @cute.jit
-    def __call__(self, matrices, grid: Int32, scale, aux=None, workspaces=None, mB_up=None, scales=None, order=None):
+    def __call__(self, matrices, grid: Int32, scale, aux_args=None, workspaces=None, mB_up=None, scales=None):
         mA, mB, mC, mD = matrices
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
         b_up = NO_TENSOR
         if cutlass.const_expr(mB_up is not None):
             b_up = self.operands.tma_a(mB_up) if self.num_a > 1 else self.operands.tma_b(mB_up)
         tma = Matrices(a, b, c=self.epi_layout.tma_load(mC), d=self.epi_layout.tma_store(mD))
-        self.launch(tma, grid, scale, aux, workspaces, b_up, order, scales=scales)
+        self.launch(tma, grid, scale, aux_args, workspaces, b_up, scales=scales)
 
     @cute.jit
     def launch(
@@ -395,5 +392,4 @@ def buildable(config: HopperGemmConfig, types: dict[str, str]) -> Buildable:
     b_up = tensor("a") if kernel.num_a > 1 else tensor("b") if kernel.num_b > 1 else None
     matrices = tuple(map(tensor, "abcd"))
     scales = fake_scales(types)
-    factors, order = (scale(1), scale(0)), fake_order(config.order_words)
-    return Buildable(kernel, (matrices, Int32(1), factors, aux_args, workspaces, b_up, scales, order))
+    return Buildable(kernel, (matrices, Int32(1), (scale(1), scale(0)), aux_args, workspaces, b_up, scales))

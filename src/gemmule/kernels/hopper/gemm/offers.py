@@ -10,7 +10,6 @@ from .config_lists import (
     FOR_16_BIT,
     FOR_ANY_ROWS,
     FOR_FLOAT8,
-    FOR_GPC_ORDER,
     FOR_H200,
     FOR_LAYERS,
     FOR_LONG_K,
@@ -35,9 +34,7 @@ _H200 = frozenset((*FOR_H200, *FOR_MN_MAJOR_A, *FOR_WIDTHS))
 #: Configs that products of a very short K are not offered.
 FOR_8_K_TILES = SHARED_ROWS.union(one for one in FOR_16_BIT if one.tile_n == _NARROW)
 _FLOAT8, _LONG_K = frozenset(FOR_FLOAT8), frozenset(FOR_LONG_K)
-_16_BIT = frozenset(
-    (*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *_H200, *SHORT_K, *FOR_THREE_CONSUMERS, *FOR_GPC_ORDER)
-)
+_16_BIT = frozenset((*FOR_16_BIT, *FOR_ANY_ROWS, *SHARED_ROWS, *LAYERS, *_H200, *SHORT_K, *FOR_THREE_CONSUMERS))
 
 
 def offered_to(dtype: DType, config: HopperGemmConfig) -> bool:
@@ -54,8 +51,6 @@ def is_offered(config: HopperGemmConfig, k_major: tuple[bool, bool], *, layer: b
 
     `layer` and `further`: whether the product is a layer of a model, and one that further configs are offered to.
     """
-    if config.gpc_order:
-        return layer
     if config in _WIDTHS:
         return further and (k_major[1] or config.mma_n % _WHOLE == 0)
     if config.consumers > CONSUMERS:

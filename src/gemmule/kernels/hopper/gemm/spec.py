@@ -30,7 +30,7 @@ from gemmule.core.epilogue_inputs import (
 )
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
-from gemmule.core.launch import ClusterOrderParam, Launch, TensorParam, Workspace
+from gemmule.core.launch import Launch, TensorParam, Workspace
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes
 from gemmule.core.row_major import row_result
@@ -107,8 +107,6 @@ def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str |
     if problem.a.dtype.is_float8 and (reason := why_not_promoted(config)):
         return reason
     if (lines := _scale_lines(problem, config)) is not None:
-        if config.gpc_order:
-            return f"config {config}: with scales by blocks, gpc_order=0"
         if lines[1] == 1 and config.tile_n > MAX_SCALED_N:
             return f"config {config}: a scale for each column fits into registers for {MAX_SCALED_N} columns at most"
         if (needed := config.shared_bytes + _scale_bytes(problem, config)) > MAX_SHARED_BYTES:
@@ -289,7 +287,6 @@ def launch(problem: GemmProblem, config: HopperGemmConfig) -> Launch:
         if config.swap_ab:
             second, tile, ctas = epilogue.second, config.tile_m // num_a, config.cluster_n
         params += operand_params(SECOND, second, batch, tile, ctas, promotion)
-    params += _order_params(a.rows * num_a, b.rows * num_b, clusters, config)
     if epilogue is not None:
         params += block_scale_params(epilogue.scales, (name_a, name_b))
     return Launch(
@@ -321,15 +318,6 @@ def _workspaces(
     return stream_k_workspaces(
         clusters * config.cluster_size, config.tile_elements, itemsize, config.warpgroups_per_tile
     )
-
-
-def _order_params(m: int, n: int, clusters: int, config: HopperGemmConfig) -> tuple[ClusterOrderParam, ...]:
-    """Return the words of the order in which clusters take tiles, with `gpc_order`."""
-    tiles_m, tiles_n = (
-        _tiles(extents[0], extents[1], 1, config) for extents in ((m, config.tile_n), (config.tile_m, n))
-    )
-    run = tiles_n if config.group == 1 else min(tiles_m, config.group)
-    return tuple(ClusterOrderParam(clusters, config.cluster_size, run, word) for word in range(config.order_words))
 
 
 def _tiles(m: int, n: int, batch: int, config: HopperGemmConfig) -> int:

@@ -46,8 +46,8 @@ class GroupedConfig(HopperGemmConfig):
     ----------
     tile_m, tile_n, stages, pingpong, cluster_m, cluster_n, group, ctas : int
         As of `HopperGemmConfig`.
-    cluster_k, swap_ab, split_k, side_by_side, gpc_order, consumers : int
-        1, 0, 0, 0, 0 and 2.
+    cluster_k, swap_ab, split_k, side_by_side, consumers : int
+        1, 0, 0, 0 and 2.
     dynamic : int
         1: CTAs take tiles as they get to them, by a counter in device memory (`schedulers.work_counter`).
     """
@@ -59,9 +59,8 @@ class GroupedConfig(HopperGemmConfig):
     batched: ClassVar[bool] = False
 
     def _why_not_cluster(self) -> str | None:
-        others = self.swap_ab or self.split_k or self.side_by_side or self.gpc_order
-        if others or self.cluster_k > 1 or self.consumers > CONSUMERS:
-            return "swap_ab, split_k, side_by_side and gpc_order must be 0, cluster_k 1, consumers 2"
+        if self.swap_ab or self.split_k or self.side_by_side or self.cluster_k > 1 or self.consumers > CONSUMERS:
+            return "swap_ab, split_k and side_by_side must be 0, cluster_k 1, consumers 2"
         if self.dynamic and self.cluster_size > 1:
             return "with dynamic=1 each CTA takes tiles of its own: cluster_m and cluster_n must be 1"
         return super()._why_not_cluster()

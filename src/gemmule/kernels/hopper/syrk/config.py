@@ -20,7 +20,7 @@ class SyrkConfig(HopperGemmConfig):
     """Tile of D, stages, cluster and schedule of the two consumer warpgroups.
 
     A group has whole multiples of the rows of tiles that are a number of columns high. `swap_ab`, `split_k` and
-    `side_by_side` and `gpc_order` are 0, consumers 2: the transpose of D is D.
+    `side_by_side` are 0, consumers 2: the transpose of D is D.
     """
 
     tile_m: int = 128
@@ -32,8 +32,8 @@ class SyrkConfig(HopperGemmConfig):
     batched: ClassVar[bool] = False
 
     def _why_not_cluster(self) -> str | None:
-        if self.swap_ab or self.split_k or self.side_by_side or self.gpc_order or self.consumers > CONSUMERS:
-            return "swap_ab, split_k, side_by_side and gpc_order must be 0, consumers 2"
+        if self.swap_ab or self.split_k or self.side_by_side or self.consumers > CONSUMERS:
+            return "swap_ab, split_k and side_by_side must be 0, consumers 2"
         if self.cluster_k > 1 and self.cluster_m * self.cluster_n > 1:
             return "a cluster shares loads (cluster_m, cluster_n) or accumulators (cluster_k), not both"
         return super()._why_not_cluster()
