@@ -64,9 +64,9 @@ def test_products_on_each_gpu_by_turns(torch, rng, dtype, precision, shape):
 def test_operands_on_two_gpus_are_refused(torch, rng):
     a, b = (to_torch(torch, x) for x in matrices(rng, "float32", 64, 64, 64))
     for first, second in ((a, b.to("cuda:1")), (a.to("cuda:1"), b)):
-        with pytest.raises(gm.ArgumentError, match="device"):
+        with pytest.raises(gm.ArgumentError, match="GPU"):
             gm.matmul(first, second)
-    with pytest.raises(gm.ArgumentError, match="device"):
+    with pytest.raises(gm.ArgumentError, match="GPU"):
         gm.matmul(a, b, out=torch.empty(64, 64, device="cuda:1"))
 
 
@@ -196,6 +196,12 @@ def test_jax_arrays_on_the_second_and_sharded_ones(jax, rng):
         for got in (gm.matmul(*placed), compiled(*placed)):
             assert got.devices() == {devices[1]}
             assert_product(np.asarray(got), a, b)
+    x, ends = rng.standard_normal((90, 64), dtype=np.float32), np.array([30, 0, 41, 19], np.int32)
+    experts = rng.standard_normal((4, 64, 40), dtype=np.float32)
+    got = jax.jit(gj.ragged_dot)(*[jax.device_put(value, devices[1]) for value in (x, experts, ends)])
+    assert got.devices() == {devices[1]}
+    expected = np.concatenate([x[:30] @ experts[0], x[30:71] @ experts[2], x[71:] @ experts[3]])
+    np.testing.assert_allclose(np.asarray(got), expected, atol=1e-4)
     mesh = jax.make_mesh((2,), ("rows",), devices=devices)
     rows, every = jax.sharding.PartitionSpec("rows", None), jax.sharding.PartitionSpec(None, None)
     spread = jax.jit(jax.shard_map(gj.matmul, mesh=mesh, in_specs=(rows, every), out_specs=rows, check_vma=False))
@@ -207,11 +213,7 @@ def test_jax_arrays_on_the_second_and_sharded_ones(jax, rng):
 
 def test_streamed_through_both(rng):
     a, b = matrices(rng, "float32", 1501, 1203, 1037)
-    results = []
     for devices in ([0, 1], [1]):
         out = np.full((1501, 1203), np.nan, np.float32)
-        report = gm.outofcore.matmul(a, b, out, executor="gpu", devices=devices, device_memory=4 << 20)
-        assert report is not None
-        results.append(out)
-    assert np.array_equal(*results)
-    assert_product(results[0], a, b)
+        gm.outofcore.matmul(a, b, out, executor="gpu", devices=devices, device_memory=4 << 20)
+        assert_product(out, a, b)

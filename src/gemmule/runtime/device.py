@@ -103,3 +103,12 @@ def current(ordinal: int) -> Iterator[None]:
         yield
     finally:
         call("cuCtxPopCurrent")
+
+
+def ordinal_of_stream(stream: int) -> int:
+    """Return the number of the GPU that a stream, given by the driver's handle, belongs to."""
+    call("cuCtxPushCurrent", call("cuStreamGetCtx", stream))
+    try:
+        return int(call("cuCtxGetDevice"))
+    finally:
+        call("cuCtxPopCurrent")
