@@ -185,6 +185,22 @@ def test_cupy_on_the_second(cupy, rng):
         assert cupy.cuda.runtime.getDevice() == 0
 
 
+def test_arrays_that_only_name_their_memory(cupy, rng):
+    """The CUDA array interface does not say on which GPU memory is."""
+
+    class Named:
+        def __init__(self, array):
+            self.array, self.__cuda_array_interface__ = array, array.__cuda_array_interface__
+
+    a, b = matrices(rng, "float32", 129, 131, 515)
+    with cupy.cuda.Device(1):
+        named = [Named(cupy.asarray(x)) for x in (a, b, np.full((129, 131), np.nan, np.float32))]
+        cupy.cuda.Device(1).synchronize()
+        for _ in range(2):
+            gm.matmul(*named)
+        assert_product(cupy.asnumpy(named[2].array), a, b)
+
+
 def test_jax_arrays_on_the_second_and_sharded_ones(jax, rng):
     import gemmule.jax as gj
 
@@ -202,7 +218,7 @@ def test_jax_arrays_on_the_second_and_sharded_ones(jax, rng):
     assert got.devices() == {devices[1]}
     expected = np.concatenate([x[:30] @ experts[0], x[30:71] @ experts[2], x[71:] @ experts[3]])
     np.testing.assert_allclose(np.asarray(got), expected, atol=1e-4)
-    mesh = jax.make_mesh((2,), ("rows",), devices=devices)
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,), devices=devices)
     rows, every = jax.sharding.PartitionSpec("rows", None), jax.sharding.PartitionSpec(None, None)
     spread = jax.jit(jax.shard_map(gj.matmul, mesh=mesh, in_specs=(rows, every), out_specs=rows, check_vma=False))
     for _ in range(3):

@@ -24,7 +24,7 @@ from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.dispatch.choices.choice_cache import generation, register_clear
 from gemmule.runtime.arrays.view import HostArray
-from gemmule.runtime.device import device_count, ordinal_of_stream
+from gemmule.runtime.device import device_count, ordinal_of_address
 from gemmule.runtime.replay import Queue
 
 from .frame import HANDLER, Buffer, CallFrame, Raw, buffer_of, spoken_minor
@@ -94,22 +94,21 @@ def _array(buffer: Buffer) -> HostArray:
 
 def _on_gpu(frame: CallFrame) -> None:
     raw, addresses = frame.arrays()
-    stream = frame.stream()
     # A decision for A and B in the same memory holds for such pairs only.
     same = addresses[0] == addresses[1]
-    queue = _decided(frame.text(), raw, alignments_of(addresses), _ordinal(stream), generation(), same)
-    queue(addresses, stream)
+    queue = _decided(frame.text(), raw, alignments_of(addresses), _ordinal(addresses), generation(), same)
+    queue(addresses, frame.stream())
 
 
 def _on_gpu_as_kept(frame: CallFrame) -> None:
-    addresses, stream = frame.addresses(), frame.stream()
-    queue = kept_queue(frame.text(), alignments_of(addresses), _ordinal(stream), generation())
-    queue(addresses, stream)
+    addresses = frame.addresses()
+    queue = kept_queue(frame.text(), alignments_of(addresses), _ordinal(addresses), generation())
+    queue(addresses, frame.stream())
 
 
-def _ordinal(stream: int) -> int:
-    """Return the GPU of a stream. What the driver says of addresses is not it: XLA's memory is mapped on all GPUs."""
-    return 0 if device_count() == 1 else ordinal_of_stream(stream)
+def _ordinal(addresses: tuple[int, ...]) -> int:
+    """Return the GPU that arrays are on; of the first one where there is no other, or no memory."""
+    return 0 if device_count() == 1 or not addresses[-1] else ordinal_of_address(addresses[-1])
 
 
 @functools.lru_cache(maxsize=2048)
@@ -169,9 +168,9 @@ def check_sizes(ends: HostArray, rows: int) -> None:
 
 
 def _groups_on_gpu(frame: CallFrame) -> None:
-    (raw, addresses), stream = frame.arrays(), frame.stream()
-    queue = _groups_decided(frame.text(), raw, alignments_of(addresses), _ordinal(stream), generation())
-    queue(addresses, stream)
+    raw, addresses = frame.arrays()
+    queue = _groups_decided(frame.text(), raw, alignments_of(addresses), _ordinal(addresses), generation())
+    queue(addresses, frame.stream())
 
 
 @functools.lru_cache(maxsize=2048)
