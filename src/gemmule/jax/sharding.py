@@ -30,15 +30,17 @@ def sharded(call: Callable[..., Any], primitive: Primitive) -> Callable[..., Any
         ``call(*operands, options=options)``, the product of arrays of equal rank on one device.
     """
 
-    def local(options: Options, *operands: Any) -> Any:
-        return call(*operands, options=options)
+    # custom_partitioning takes functions of as many operands as they have names for: with C and without.
+    def of_two(options: Options, a: Any, b: Any) -> Any:
+        return call(a, b, options=options)
 
-    # With and without C: custom_partitioning takes functions of as many operands as they have names for.
-    prim_requires_devices_during_lowering.add(primitive)
-    two = custom_partitioning(lambda options, a, b: local(options, a, b), static_argnums=(0,))
-    three = custom_partitioning(lambda options, a, b, c: local(options, a, b, c), static_argnums=(0,))
+    def of_three(options: Options, a: Any, b: Any, c: Any) -> Any:
+        return call(a, b, c, options=options)
+
+    two, three = (custom_partitioning(product, static_argnums=(0,)) for product in (of_two, of_three))
     for product in (two, three):
-        product.def_partition(_partition_of(local), infer_sharding_from_operands=None, sharding_rule=_rule)
+        product.def_partition(_partition_of(call), infer_sharding_from_operands=None, sharding_rule=_rule)
+    prim_requires_devices_during_lowering.add(primitive)
 
     def whole(*operands: Any, options: Options) -> Any:
         if jax.__version_info__ < _FIRST or not jax.config.jax_use_shardy_partitioner:
@@ -74,7 +76,7 @@ def _rule(options: Options, mesh: Mesh, operands: Sequence[Any], results: Sequen
     )
 
 
-def _partition_of(local: Callable[..., Any]) -> Callable[..., Any]:
+def _partition_of(call: Callable[..., Any]) -> Callable[..., Any]:
     def partition(options: Options, mesh: Mesh, operands: Sequence[Any], result: Any) -> Any:
         """Return what each device computes, and how its operands and the result are sharded for it."""
         names = _dimensions(options, [x.shape for x in (*operands, result)])
@@ -95,9 +97,9 @@ def _partition_of(local: Callable[..., Any]) -> Callable[..., Any]:
 
         def compute(*shards: Any) -> Any:
             if not summed:
-                return local(options, *shards)
+                return call(*shards, options=options)
             a, b, *c = shards
-            total = jax.lax.psum(local(dataclasses.replace(options, beta=0.0), a, b), summed)
+            total = jax.lax.psum(call(a, b, options=dataclasses.replace(options, beta=0.0)), summed)
             return total + c[0] * jax.numpy.asarray(options.beta, total.dtype) if c else total
 
         return mesh, compute, shardings[-1], tuple(shardings[:-1])
