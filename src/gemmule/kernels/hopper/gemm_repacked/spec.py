@@ -210,7 +210,7 @@ def launch(problem: GemmProblem, config: PackingConfig) -> Launch:
 #: Microseconds on an H200: the second launch; each further vector of a CTA of 256 threads, as there are fewer CTAs;
 #: bytes that packing reads and writes in one, by CTAs of 128 threads and of more; and bytes of a result, up to so many,
 #: as packing waits for that of the product before it to be written.
-_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.3, 0.3, (3.67e6, 3.6e6), 128, 256
+_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 0.6, 0.3, (3.67e6, 3.6e6), 128, 256
 _SETTLED, _UNSETTLED = 2.91e6, 8e6
 #: Bytes of copies that the L2 cache holds while the product begins, and how many beyond are written back in one while
 #: it reads: records 20261125T121807 and 20261125T131244 (an H100 and an H200, copies of 83 to 112 MB).
@@ -223,6 +223,8 @@ _TIMED = (200, math.inf, 200, 6, math.inf), (64, 420, 700, 3, 40e6)
 #: Share of the time with both packed that these must be predicted to take less than; and how much longer permuting
 #: contiguous K takes.
 _SMALLER_MARGIN, _PERMUTING = 0.9, 1.715
+#: Microseconds on an H200 of the second launch of these.
+_SMALLER_LAUNCH = 1.0
 #: Bytes of operands of which TF32 takes as long as predicted, where lines of D begin anywhere, and the power of others
 #: by which it takes longer: of 66 products of record 20261129T210838 from 0.8 at 2 MB to 1.2 at 80 MB.
 _TF32_BYTES, _TF32_POWER, _TF32_RANGE = 10e6, 0.085, (1e6, 100e6)
@@ -284,7 +286,7 @@ def _smaller_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
         return [math.inf] * len(_BYTES)
     (copy, order), result = smaller_operand.to_pack(problem), problem.d.distinct_bytes(problem.batch)
     nbytes, factor = copy.nbytes, _PERMUTING if order == smaller_operand.K_ELEMENTS else 1.0
-    product = smaller_operand.product_us(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
+    product = smaller_operand.product_us(problem, gpu) + _SMALLER_LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     return [product + written_back_us(nbytes, gpu) + factor * gpu.moved_us(2 * nbytes, rate) for rate in _BYTES]
 
 
@@ -326,7 +328,7 @@ _UNALIGNED_EPILOGUE = 1.12
 #: The share of few rows or columns, of which it took 0.63 to 0.94 of the time with both packed in 37 products.
 _FEW_LINES, _FEW_MARGIN = 16, 1.15
 #: Microseconds on an H200 that no repacked product takes less than: two launches.
-_LEAST = 4.5
+_LEAST = 3.7
 
 
 def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
