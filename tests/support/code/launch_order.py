@@ -26,7 +26,7 @@ def waits_of(name, types):
         return 2
     if name in ("hopper_gemm_repacked", "hopper_gemm_small_repacked"):
         return int(types.get("operands", 1))
-    if name == "hopper_gemm_upcast":
+    if name.endswith("gemm_upcast") and "wide" in types:
         return sum(types.get(key, NONE) != NONE for key in OPERANDS)
     return 1
 

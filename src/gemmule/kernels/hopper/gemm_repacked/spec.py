@@ -210,7 +210,7 @@ def launch(problem: GemmProblem, config: PackingConfig) -> Launch:
 #: Microseconds on an H200: the second launch; each further vector of a CTA of 256 threads, as there are fewer CTAs;
 #: bytes that packing reads and writes in one, by CTAs of 128 threads and of more; and bytes of a result, up to so many,
 #: as packing waits for that of the product before it to be written.
-_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 0.6, 0.3, (3.67e6, 3.6e6), 128, 256
+_LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 0.35, 0.3, (3.67e6, 3.6e6), 128, 256
 _SETTLED, _UNSETTLED = 2.91e6, 8e6
 #: Bytes of copies that the L2 cache holds while the product begins, and how many beyond are written back in one while
 #: it reads: records 20261125T121807 and 20261125T131244 (an H100 and an H200, copies of 83 to 112 MB).
@@ -286,7 +286,8 @@ def _smaller_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
         return [math.inf] * len(_BYTES)
     (copy, order), result = smaller_operand.to_pack(problem), problem.d.distinct_bytes(problem.batch)
     nbytes, factor = copy.nbytes, _PERMUTING if order == smaller_operand.K_ELEMENTS else 1.0
-    product = smaller_operand.product_us(problem, gpu) + _SMALLER_LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
+    product = smaller_operand.product_us(problem, gpu) + _SMALLER_LAUNCH * gpu.launch
+    product += min(result, _UNSETTLED) / _SETTLED
     return [product + written_back_us(nbytes, gpu) + factor * gpu.moved_us(2 * nbytes, rate) for rate in _BYTES]
 
 

@@ -112,8 +112,6 @@ def launch(problem: GemmProblem, config: UnalignedGemmConfig) -> Launch:
 #: multiplying 128 x 128 of a k-tile, and columns that each wgmma costs more; loading 256 rows of it, what an MN-major
 #: operand adds, and each further CTA of a multicast; the next tile.
 _LAUNCH, _MULTIPLY, _MORE_COLUMNS, _LOAD, _MN_MAJOR, _MULTICAST, _NEXT = 1.88, 0.286, 2, 0.26, 0.121, 0.49, 0.395
-#: What tiles that leave registers for the copies beside them save of a launch.
-_RESIDENT = 0.35
 #: Factor on loads of MN-major columns that are no multiple of 64: in rows of 64 bytes.
 _NARROW = 1.87
 #: Writing 128 x 128, by one warpgroup; by two; from more than 128 accumulators a thread, which leave registers for
@@ -145,7 +143,6 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     least = (launched + gpu.moved_us(writes * m * n * batch * problem.d.dtype.itemsize, _BYTES)) ** 6
     read = problem.a.distinct_bytes(problem.batch) + problem.b.distinct_bytes(problem.batch)
     least += (launched + gpu.moved_us(read, _READ_BYTES)) ** 6
-    resident = gpu.launch * _RESIDENT * (problem.c is None and problem.epilogue is None)
     for one in _tiles(configs, gpu):
         waves = -(-(-(-m // one.shape[0]) * -(-n // one.shape[1]) * batch) // one.clusters)
         load = one.load_a * a_load + one.load_b * (_NARROW if b_major and one.narrow else b_load)
@@ -157,8 +154,7 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
             total = launched + waves * (tile + one.next_tile) + written
         else:
             total = launched + waves * (products + written * _SHARED + one.next_tile)
-        total += one.cluster - resident * one.shares_registers
-        found.append((total**6 + least) ** (1 / 6))
+        found.append(((total + one.cluster) ** 6 + least) ** (1 / 6))
     return found
 
 
@@ -179,7 +175,6 @@ class _Tile(NamedTuple):
     share: float  #: Share of 128 x 128 that a CTA writes.
     exchanged: float  #: Exchanging partial sums.
     cluster: float  #: Starting a cluster.
-    shares_registers: bool  #: Whether copies are resident beside a CTA.
 
 
 @cache_for_configs
@@ -205,7 +200,6 @@ def _tile_of(one: UnalignedGemmConfig, gpu: GpuRates) -> _Tile:
         share=share / k,
         exchanged=gpu.load * exchanged,
         cluster=gpu.load * _CLUSTER if one.cluster_size > 1 else 0.0,
-        shares_registers=one.register_threads > THREADS,
     )
 
 
