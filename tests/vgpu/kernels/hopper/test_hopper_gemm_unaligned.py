@@ -182,7 +182,6 @@ def test_odd_operands_are_repacked_for_a_cluster(k, rng):
     assert_product(d, a, b)
 
 
-
 def takes_tf32(config):
     x = np.zeros((64, 64), np.float32)
     problem = dataclasses.replace(problem_of(x, x.T, x), precision=Precision.TF32)
