@@ -204,9 +204,13 @@ def launch(problem: GemmProblem, config: PackingConfig) -> Launch:
     """Return the launch recipe of the copies."""
     if config.packs == 1:
         return smaller_operand.launch(problem, config)
-    return copy_launch(_to_pack(problem), config)
+    copies = _to_pack(problem)
+    # As the product has it, so that both are resident on an SM at once; gathers need the first-level cache.
+    return dataclasses.replace(copy_launch(copies, config), carve_out=None if are_strided(copies) else _CARVE_OUT)
 
 
+#: Percent of an SM's largest shared memory.
+_CARVE_OUT = 100
 #: Microseconds on an H200: the second launch; each further vector of a CTA of 256 threads, as there are fewer CTAs;
 #: bytes that packing reads and writes in one, by CTAs of 128 threads and of more; and bytes of a result, up to so many,
 #: as packing waits for that of the product before it to be written.
