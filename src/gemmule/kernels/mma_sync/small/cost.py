@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gemmule.core.dtype import DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
@@ -130,8 +131,17 @@ _ALONE, _UNTIMED = 115_000, 8
 
 
 class _Facts(NamedTuple):
-    """Times of a config for every product whose operands are copied by so many bytes at once, in microseconds."""
+    """Numbers of a config for every product whose operands are copied by so many bytes at once: microseconds below."""
 
+    #: tile_m, tile_n, cluster_k, k_tiles: As of the config.
+    tile_m: int
+    tile_n: int
+    cluster_k: int
+    k_tiles: int
+    depth: int  #: Elements of K in a k-tile of each CTA of a cluster.
+    #: more_than, most: The extents of K that are predicted: more than the one, at most the other.
+    more_than: int
+    most: float
     start: float  #: A CTA's start and end, with a cluster's reduction.
     k_tile: float  #: The instructions of a k-tile.
     #: of_a, of_b, read: Wavefronts of a k-tile of A and of B, and of its fragments.
@@ -143,11 +153,13 @@ class _Facts(NamedTuple):
 
 
 @cache_for_configs
-def _every_facts(configs: Sequence[SmallMmaConfig], copies: tuple[int, int], rates: SmallRates) -> list[_Facts]:
-    return [_facts(config, copies, rates) for config in configs]
+def _every_facts(
+    configs: Sequence[SmallMmaConfig], dtype: DType, copies: tuple[int, int], rates: SmallRates
+) -> list[_Facts]:
+    return [_facts(config, dtype, copies, rates) for config in configs]
 
 
-def _facts(config: SmallMmaConfig, copies: tuple[int, int], rates: SmallRates) -> _Facts:
+def _facts(config: SmallMmaConfig, dtype: DType, copies: tuple[int, int], rates: SmallRates) -> _Facts:
     warps, steps, parts = config.threads / 32, _STEPS // config.warps_k, config.cluster_k
     fragments = (config.tile_m // config.warps_m + config.tile_n // config.warps_n) // FRAGMENT
     k_tile = steps * (rates.step + fragments * rates.rounding)
@@ -160,8 +172,22 @@ def _facts(config: SmallMmaConfig, copies: tuple[int, int], rates: SmallRates) -
     elements = config.tile_elements / (config.threads * parts)
     instructions = _START + _TOGETHER * config.k_tiles + _ELEMENT * elements
     reduction = rates.reduction + rates.partials * parts if parts > 1 else 0.0
-    is_large = config.threads > TWO_CTAS
+    is_large, depth, most = config.threads > TWO_CTAS, config.depth(dtype), math.inf
+    # Nobody timed such rounds of 16 bits; and a CTA that has an SM alone waits for a second round with nothing else to
+    # do.
+    if dtype.itemsize < _WORD_BYTES and config.k_tiles >= _UNTIMED:
+        most = -1
+    elif is_large:
+        most = depth * config.k_tiles
     return _Facts(
+        config.tile_m,
+        config.tile_n,
+        parts,
+        config.k_tiles,
+        depth * parts,
+        # Else half of the CTAs would have no k-tile.
+        depth * parts // 2 if parts > 1 else -1,
+        most,
         instructions * rates.instruction + config.tile_elements * rates.output + reduction + is_large * rates.large,
         k_tile * rates.instruction,
         fronts[0],
@@ -180,32 +206,29 @@ def times_us(
     rates: SmallRates | None = None,
 ) -> list[float]:
     """Return roughly the times in microseconds; `copies` are bytes at once of A and B, of a row-major D."""
-    m, n, batch, nbytes = problem.m, problem.n, (problem.batch or (1,))[0], problem.bytes_min
-    itemsize = problem.a.dtype.itemsize
-    rates = rates or RATES[itemsize]
+    m, n, k, batch, nbytes = problem.m, problem.n, problem.k, (problem.batch or (1,))[0], problem.bytes_min
+    dtype = problem.a.dtype
+    rates = rates or RATES[dtype.itemsize]
     wait = rates.wait + rates.longer * min(math.log2(max(nbytes / rates.cached, 1.0)), 1.0)
-    moved, found, full = gpu.moved_us(nbytes, rates.memory), [], 1 - rates.empty
-    for config, facts in zip(configs, _every_facts(configs, copies, rates), strict=True):
-        parts, depth = config.cluster_k, config.depth(problem.a.dtype)
-        # Half of the CTAs would have no k-tile; nobody timed such rounds of 16 bits; and a CTA that has an SM alone
-        # waits for a second round with nothing else to do.
-        if (
-            (parts > 1 and problem.k <= depth * parts // 2)
-            or (itemsize < _WORD_BYTES and config.k_tiles >= _UNTIMED)
-            or (config.threads > TWO_CTAS and problem.k > depth * config.k_tiles)
-        ):
+    moved, found = gpu.moved_us(nbytes, rates.memory), []
+    empty, issued, full = rates.empty, rates.issued, 1 - rates.empty
+    launch, load, sms = rates.launch * gpu.launch, gpu.load, gpu.multiprocessors
+    for facts in _every_facts(configs, dtype, copies, rates):
+        tile_m, tile_n, parts, together, depth, more_than, most, start, each, of_a, of_b, read, more, waiting = facts
+        if not more_than < k <= most:
             found.append(math.inf)
             continue
-        k_tiles = -(-problem.k // (depth * parts))
-        ctas = -(-m // config.tile_m) * -(-n // config.tile_n) * batch * parts
+        k_tiles = -(-k // depth)
+        ctas = -(-m // tile_m) * -(-n // tile_n) * batch * parts
         # Copies beyond the last row or column are none.
-        fronts = facts.of_a * (rates.empty + full * min(m / config.tile_m, 1.0)) + facts.read
-        fronts += facts.of_b * (rates.empty + full * min(n / config.tile_n, 1.0))
-        k_tile = max(facts.k_tile, rates.issued * fronts)
-        alone = facts.start + k_tiles * k_tile + max(-(-k_tiles // config.k_tiles), 1) * wait
-        more = facts.more + k_tiles * fronts + facts.waiting * alone
-        computed = alone + (-(-ctas // gpu.multiprocessors) - 1) * more
+        fronts = of_a * (empty + full * (m / tile_m if m < tile_m else 1.0)) + read
+        fronts += of_b * (empty + full * (n / tile_n if n < tile_n else 1.0))
+        k_tile = issued * fronts
+        if k_tile < each:
+            k_tile = each
+        alone = start + k_tiles * k_tile + (-(-k_tiles // together) or 1) * wait
+        computed = alone + (-(-ctas // sms) - 1) * (more + k_tiles * fronts + waiting * alone)
         if parts > 1:
-            computed += (math.ceil(ctas / (gpu.multiprocessors * _BEGIN[parts])) - 1) * rates.round * alone
-        found.append(rates.launch * gpu.launch + computed * gpu.load + moved)
+            computed += (math.ceil(ctas / (sms * _BEGIN[parts])) - 1) * rates.round * alone
+        found.append(launch + computed * load + moved)
     return found
