@@ -349,7 +349,6 @@ SPEC = KernelSpec(
         PackingConfig(),
         PackingConfig(threads=256),
         PackingConfig(threads=256, vectors=1),
-        PackingConfig(vectors=4),
         PackingConfig(packs=1),
         PackingConfig(threads=256, vectors=1, packs=1),
     ),
