@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gemmule.core.alternatives import Alternatives
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
@@ -213,11 +214,12 @@ def _shared(ctas: int) -> float:
 _MARGIN, _MUCH_FASTER = 0.9, 0.7
 
 
-def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that splits K, or that of small products, where that pays."""
-    if is_faster(problem, cost, gpu, split=True) or is_faster(problem, cost * _MUCH_FASTER, gpu):
-        return MMA_SYNC.name
-    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+def _is_mma_sync_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
+    return is_faster(problem, cost, gpu, split=True) or is_faster(problem, cost * _MUCH_FASTER, gpu)
+
+
+def _is_small_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
+    return is_faster_small(problem, cost * _MARGIN, gpu)
 
 
 #: Configs that were timed with elements of 16 bits only (record 20261130T141849), and are offered to these.
@@ -264,6 +266,6 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    faster_alternative=faster_alternative,
+    faster_alternative=Alternatives((MMA_SYNC.name, _is_mma_sync_faster), (MMA_SYNC_SMALL.name, _is_small_faster)),
     epilogues=True,
 )

@@ -10,6 +10,8 @@ from gemmule.core.dtype import DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
+from gemmule.kernels.parts.clusters_at_once import clusters_at_once
+from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import FRAGMENT, TWO_CTAS, SmallMmaConfig
 
@@ -24,7 +26,9 @@ class SmallRates(NamedTuple):
     instruction, output : float
         An instruction of a warp that waits for its own ones, and an element of a tile.
     wait, longer : float
-        A wait for L2, and how much longer it is for device memory.
+        A wait for L2, and how much longer it is with each doubling of a product's bytes beyond `cached`.
+    later : float
+        Share of it that a later round waits, whose loads are in flight while the one before is multiplied.
     reduction, partials : float
         Adding partial sums in a cluster, and each of its CTAs.
     cta, front : float
@@ -41,8 +45,14 @@ class SmallRates(NamedTuple):
         Share of its time that a further round of clusters takes.
     word, copy, step, rounding : float
         Instructions for a word that is loaded by elements, an asynchronous copy, a step of K, and its fragment of TF32.
+    outside : float
+        Share of an element's time that one outside the matrix takes less.
+    addend : float
+        Reading C.
     cached : float
-        Bytes of a product that L2 holds between a record's other products; twice as many are read from device memory.
+        Bytes of a product that L2 holds between a record's other products.
+    farthest : float
+        Doublings of them from which on a wait is no longer.
     memory : float
         Bytes to and from memory.
     """
@@ -52,6 +62,7 @@ class SmallRates(NamedTuple):
     output: float
     wait: float
     longer: float
+    later: float
     reduction: float
     partials: float
     cta: float
@@ -65,60 +76,70 @@ class SmallRates(NamedTuple):
     copy: float
     step: float
     rounding: float
+    outside: float
+    addend: float
     cached: float
+    farthest: float
     memory: float
 
 
-#: By bytes of an element: of 16 bits, fitted to record 20261129T023120, `large`, `waiting` and `empty` to
-#: 20261129T172616 and 20261129T180210; of TF32, to 20261129T172616, `large` to both.
+#: By bytes of an element, fitted to records 20261129T023120, 20261129T180210 and 20261129T182414, and to 625 products
+#: with few rows, epilogues, C, a shared matrix, short and long K (interleaved, not recorded). TF32 has `addend` of 16
+#: bits.
 RATES = {
     2: SmallRates(
-        launch=0.2189,
-        instruction=2.217e-3,
-        output=1.041e-4,
-        wait=0.171,
-        longer=0.3829,
-        reduction=0.8943,
-        partials=5.433e-3,
-        cta=0.517,
-        front=5.123e-4,
-        large=1.0,
-        waiting=0.4505,
-        empty=0.1206,
+        launch=0.1271,
+        instruction=1.002e-3,
+        output=1.666e-4,
+        wait=0.5158,
+        longer=0.2354,
+        later=0.316,
+        reduction=0.9318,
+        partials=4.765e-3,
+        cta=0.3342,
+        front=4.794e-4,
+        large=0.2746,
+        waiting=0.3597,
+        empty=0.09634,
         issued=0.5,
-        round=0.3975,
-        word=11.0,
-        copy=8.0,
-        step=12.0,
+        round=0.5237,
+        word=17.52,
+        copy=13.1,
+        step=65.52,
         rounding=0.0,
-        cached=8.42e4,
-        memory=2.72e6,
+        outside=0.557,
+        addend=0.52,
+        cached=9.572e4,
+        farthest=4.528,
+        memory=5.995e6,
     ),
     4: SmallRates(
-        launch=0.4918,
-        instruction=2.25e-3,
-        output=1.475e-4,
-        wait=0.04702,
-        longer=0.2944,
-        reduction=0.9977,
-        partials=4.64e-3,
-        cta=0.2713,
-        front=5.187e-4,
-        large=0.2,
-        waiting=0.5072,
-        empty=0.2081,
-        issued=1.075,
-        round=0.3741,
+        launch=0.5042,
+        instruction=1.487e-3,
+        output=1.931e-4,
+        wait=0.07534,
+        longer=0.2177,
+        later=0.274,
+        reduction=0.9059,
+        partials=4.576e-3,
+        cta=0.1522,
+        front=6.499e-4,
+        large=0.1595,
+        waiting=0.4499,
+        empty=0.5032,
+        issued=0.7889,
+        round=0.2059,
         word=0.0,
-        copy=2.841,
-        step=27.91,
-        rounding=2.047,
-        cached=9.4e4,
-        memory=6.993e6,
+        copy=5.924,
+        step=45.51,
+        rounding=1.76,
+        outside=0.221,
+        addend=0.52,
+        cached=7.664e4,
+        farthest=4.454,
+        memory=5.723e6,
     ),
 }
-#: CTAs of an SM that begin in a round, by those of a cluster.
-_BEGIN = {2: 2.0, 4: 1.6, 8: 1.6}
 #: Counted (`gemmule explain`, PTX): instructions of a warp for its start and end, for each k-tile that is loaded with
 #: others, and each element of D that it writes; then wavefronts of a CTA's end, and of a warp's element, word, copy,
 #: and fragment.
@@ -142,7 +163,11 @@ class _Facts(NamedTuple):
     #: more_than, most: The extents of K that are predicted: more than the one, at most the other.
     more_than: int
     most: float
+    #: first, resident: Clusters of which no SM has more than one CTA, and two, on a whole GPU.
+    first: int
+    resident: int
     start: float  #: A CTA's start and end, with a cluster's reduction.
+    written: float  #: Writing the tile.
     k_tile: float  #: The instructions of a k-tile.
     #: of_a, of_b, read: Wavefronts of a k-tile of A and of B, and of its fragments.
     of_a: float
@@ -188,7 +213,10 @@ def _facts(config: SmallMmaConfig, dtype: DType, copies: tuple[int, int], rates:
         # Else half of the CTAs would have no k-tile.
         depth * parts // 2 if parts > 1 else -1,
         most,
-        instructions * rates.instruction + config.tile_elements * rates.output + reduction + is_large * rates.large,
+        clusters_at_once(parts, 1),
+        clusters_at_once(parts, 2),
+        instructions * rates.instruction + reduction + is_large * rates.large,
+        config.tile_elements * rates.output,
         k_tile * rates.instruction,
         fronts[0],
         fronts[1],
@@ -209,26 +237,28 @@ def times_us(
     m, n, k, batch, nbytes = problem.m, problem.n, problem.k, (problem.batch or (1,))[0], problem.bytes_min
     dtype = problem.a.dtype
     rates = rates or RATES[dtype.itemsize]
-    wait = rates.wait + rates.longer * min(math.log2(max(nbytes / rates.cached, 1.0)), 1.0)
+    first_wait = rates.wait + rates.longer * min(math.log2(max(nbytes / rates.cached, 1.0)), rates.farthest)
+    wait, outside, empty, issued = rates.later * first_wait, rates.outside, rates.empty, rates.issued
+    launch, load, sms, full = rates.launch * gpu.launch, gpu.load, gpu.multiprocessors, 1 - empty
+    once = first_wait - wait + (rates.addend if problem.c is not None else 0.0)
     moved, found = gpu.moved_us(nbytes, rates.memory), []
-    empty, issued, full = rates.empty, rates.issued, 1 - rates.empty
-    launch, load, sms = rates.launch * gpu.launch, gpu.load, gpu.multiprocessors
     for facts in _every_facts(configs, dtype, copies, rates):
-        tile_m, tile_n, parts, together, depth, more_than, most, start, each, of_a, of_b, read, more, waiting = facts
+        tile_m, tile_n, parts, together, depth, more_than, most, first, resident = facts[:9]
         if not more_than < k <= most:
             found.append(math.inf)
             continue
-        k_tiles = -(-k // depth)
-        ctas = -(-m // tile_m) * -(-n // tile_n) * batch * parts
+        start, written, each, of_a, of_b, read, more, waiting = facts[9:]
+        k_tiles, clusters = -(-k // depth), -(-m // tile_m) * -(-n // tile_n) * batch * SMS
         # Copies beyond the last row or column are none.
-        fronts = of_a * (empty + full * (m / tile_m if m < tile_m else 1.0)) + read
-        fronts += of_b * (empty + full * (n / tile_n if n < tile_n else 1.0))
+        rows, cols = m / tile_m if m < tile_m else 1.0, n / tile_n if n < tile_n else 1.0
+        fronts = of_a * (empty + full * rows) + read + of_b * (empty + full * cols)
         k_tile = issued * fronts
         if k_tile < each:
             k_tile = each
-        alone = start + k_tiles * k_tile + (-(-k_tiles // together) or 1) * wait
-        computed = alone + (-(-ctas // sms) - 1) * (more + k_tiles * fronts + waiting * alone)
+        alone = start + written * (1 - outside * (1 - rows * cols)) + k_tiles * k_tile
+        alone += (-(-k_tiles // together) or 1) * wait + once
+        computed = alone + (-(-clusters // (first * sms)) - 1) * (more + k_tiles * fronts + waiting * alone)
         if parts > 1:
-            computed += (math.ceil(ctas / (sms * _BEGIN[parts])) - 1) * rates.round * alone
-        found.append(launch + computed * load + moved)
+            computed += (-(-clusters // (resident * sms)) - 1) * rates.round * alone
+        found.append(launch + math.hypot(computed * load, moved))
     return found
