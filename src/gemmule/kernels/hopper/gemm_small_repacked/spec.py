@@ -135,9 +135,7 @@ def _defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
 
 
 def _is_timed(problem: GemmProblem) -> bool:
-    """Return whether products of so many rows, of such a K and such lines, without C, were measured to be faster."""
-    if problem.c is not None:
-        return False
+    """Return whether products of so many rows, of such a K and such lines were measured to be faster."""
     large = problem.a if _keeps_a(problem) else problem.b
     ld = large.row_stride if large.has_contiguous_rows else large.col_stride
     return min(problem.m, problem.n) <= _MOST_ROWS and problem.k >= _LEAST_K and ld % 2 == 1
