@@ -242,12 +242,12 @@ def times_us(
     launch, load, sms, full = rates.launch * gpu.launch, gpu.load, gpu.multiprocessors, 1 - empty
     once = first_wait - wait + (rates.addend if problem.c is not None else 0.0)
     moved, found = gpu.moved_us(nbytes, rates.memory), []
-    for facts in _every_facts(configs, dtype, copies, rates):
-        tile_m, tile_n, parts, together, depth, more_than, most, first, resident = facts[:9]
+    for one in _every_facts(configs, dtype, copies, rates):
+        tile_m, tile_n, parts, together, depth, more_than, most, first, resident, *times = one
         if not more_than < k <= most:
             found.append(math.inf)
             continue
-        start, written, each, of_a, of_b, read, more, waiting = facts[9:]
+        start, written, each, of_a, of_b, read, more, waiting = times
         k_tiles, clusters = -(-k // depth), -(-m // tile_m) * -(-n // tile_n) * batch * SMS
         # Copies beyond the last row or column are none.
         rows, cols = m / tile_m if m < tile_m else 1.0, n / tile_n if n < tile_n else 1.0
@@ -257,8 +257,10 @@ def times_us(
             k_tile = each
         alone = start + written * (1 - outside * (1 - rows * cols)) + k_tiles * k_tile
         alone += (-(-k_tiles // together) or 1) * wait + once
-        computed = alone + (-(-clusters // (first * sms)) - 1) * (more + k_tiles * fronts + waiting * alone)
-        if parts > 1:
-            computed += (-(-clusters // (resident * sms)) - 1) * rates.round * alone
+        computed = alone
+        if clusters > first * sms:
+            computed += (-(-clusters // (first * sms)) - 1) * (more + k_tiles * fronts + waiting * alone)
+            if parts > 1:
+                computed += (-(-clusters // (resident * sms)) - 1) * rates.round * alone
         found.append(launch + math.hypot(computed * load, moved))
     return found
