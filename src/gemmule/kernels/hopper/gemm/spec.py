@@ -79,9 +79,9 @@ _STREAMED_BYTES, _LARGE_TILE = 40 << 20, 128 * 104
 _FLAGS = "cleared"
 #: Columns of an epilogue tile of 8-bit elements: 16 bytes.
 _EPI_TILE_N_8_BIT = 16
-#: Microseconds: predicted times up to which `mma_sync_small` is considered, by bytes of an element, and what they are
-#: too long by there (records 20261129T023120 and 20261129T172616).
-_SHORT, _TOO_LONG = {2: 2.8, 4: 3.3}, 0.4
+#: Microseconds: predicted times up to which `mma_sync_small` is considered, by bytes of an element, what they are too
+#: long by there (records 20261129T023120 and 20261129T172616), and the share of the rest that its own are less than.
+_SHORT, _TOO_LONG, _MARGIN = {2: 2.8, 4: 3.3}, 0.4, {2: 1.0, 4: 0.95}
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
@@ -338,9 +338,11 @@ def costs_with_k_major_copies(problem: GemmProblem, gpu: GpuRates) -> list[Numbe
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return a kernel without wgmma: of small products, and where an operand of wgmma is in registers."""
-    is_short = cost <= _SHORT.get(problem.a.dtype.itemsize, 0.0) * gpu.launch
-    if is_short and is_faster_small(problem, cost - _TOO_LONG * gpu.launch, gpu):
-        return MMA_SYNC_SMALL.name
+    itemsize = problem.a.dtype.itemsize
+    if cost <= _SHORT.get(itemsize, 0.0) * gpu.launch:
+        limit = (cost - _TOO_LONG * gpu.launch) * _MARGIN[itemsize]
+        if is_faster_small(problem, limit, gpu):
+            return MMA_SYNC_SMALL.name
     if problem.a.dtype.itemsize == MN_MAJOR_BYTES or not _from_registers(problem, majors_of(problem)):
         return None
     return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
