@@ -64,8 +64,8 @@ def grouped_gemm(
         what is divided.
     matrices : array of int32, shape (m,), optional
         Instead of offsets, for few rows: the matrix of `b` that each row of `a` is multiplied by, read on the device.
-        A row of the result whose number on a GPU is none of a matrix is zero, as beyond the last offset. There is no
-        bias and no scale then, and no float32 on a GPU.
+        On a GPU a row whose number names no matrix is zero, as beyond the last offset. There is no bias and no scale
+        then, and no float32 on a GPU.
     bias : array, shape (groups, n), optional
         Bias of the rows of each group, for groups of rows only; 2 n columns for a gated epilogue.
     epilogue : str or callable, optional
@@ -98,7 +98,7 @@ def grouped_gemm(
     Raises
     ------
     ShapeError, DTypeError, OverlapError, ArgumentError
-        As of `matmul`, and if offsets on the host decrease or go past the end, or a number there is none of a matrix.
+        As of `matmul`, and if offsets on the host decrease or go past the end, or a number there names no matrix.
     UnsupportedError
         If the GPU, a type or a layout does not suit.
 

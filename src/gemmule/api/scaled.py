@@ -138,8 +138,8 @@ def scaled_gemm(
 
     The shapes of the scales say what they are for; both operands may differ in that.
 
-    Sums of 128 of k at a time are those of the tensor cores, as of ``precision="float8"`` of `matmul`, and are added
-    up, and scaled, in float32.
+    Tensor cores accumulate 128 elements of K, as with ``precision="float8"`` of `matmul`; these sums are scaled and
+    added in float32.
 
     Parameters
     ----------

@@ -53,20 +53,32 @@ def kernels_for(problem: Problem) -> tuple[KernelSpec, ...]:
         return kernels_of("transpose")
     types = problem.types
     if types.precision in _PLAIN_PRECISIONS and not {types.a, types.b, types.d} & _COMPLEX_TYPES:
-        from .plain_gemm_kernels import PLAIN_GEMM_KERNELS
-
-        return PLAIN_GEMM_KERNELS
+        return _plain_kernels()
     return kernels_of("gemm")
+
+
+@functools.cache
+def _plain_kernels() -> tuple[KernelSpec, ...]:
+    from .plain_gemm_kernels import PLAIN_GEMM_KERNELS
+
+    return PLAIN_GEMM_KERNELS
 
 
 def reasons_of_others(found: KernelSpec, problem: Problem, arch: Arch) -> tuple[tuple[str, Reason], ...]:
     """Return the kernels before the one that was found that are not in `kernels_for`, with their reasons, unread."""
-    from .plain_gemm_kernels import OTHERS_BEFORE, PLAIN_GEMM_KERNELS
-
-    if not isinstance(problem, GemmProblem) or kernels_for(problem) is not PLAIN_GEMM_KERNELS:
+    if not (names := _others_before(found.name)) or not isinstance(problem, GemmProblem):
+        return ()
+    if kernels_for(problem) is not _plain_kernels():
         return ()
     types = problem.types
-    return tuple((name, functools.partial(_reason, name, types, arch)) for name in OTHERS_BEFORE.get(found.name, ()))
+    return tuple((name, functools.partial(_reason, name, types, arch)) for name in names)
+
+
+@functools.cache
+def _others_before(name: str) -> tuple[str, ...]:
+    from .plain_gemm_kernels import OTHERS_BEFORE
+
+    return OTHERS_BEFORE.get(name, ())
 
 
 def _reason(name: str, types: OperandTypes, arch: Arch) -> str | None:

@@ -117,7 +117,7 @@ class GroupedProduct:
         Raises
         ------
         ArgumentError
-            If offsets decrease, begin below 0, or go past the end, or a number is none of a matrix.
+            If offsets decrease, begin below 0, or go past the end, or a number names no matrix.
         """
         if self.axis == "row":
             check_matrices(numbers, self.groups)

@@ -18,7 +18,7 @@ from .residues import norm_limit
 #: Moduli that the guard chooses among, by the type of real numbers; and bits by which scales for them exceed those for
 #: the fewest.
 CHOICES = {FLOAT64: GUARDED_PRODUCTS, FLOAT32: GUARDED_COMPLEX64}
-MODULI_CHOICES, SCALE_STEPS = GUARDED_PRODUCTS, (0, 3, 7)
+SCALE_STEPS = (0, 3, 7)
 #: Contiguous elements along K that are sampled; samples that are enough, and one of how many runs is one at least.
 SAMPLE_RUN, FEWEST_SAMPLES, LARGEST_PERIOD = 16, 256, 16
 #: float8_e5m2 holds the integer of an element for the fewest moduli, shifted: 2**15 at most.

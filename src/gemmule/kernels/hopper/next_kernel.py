@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gemmule.core.alternatives import Alternatives
 from gemmule.core.arch import Arch
 from gemmule.core.config import Config
 from gemmule.core.epilogue_inputs import num_b_of
@@ -265,14 +266,20 @@ def _choose_among(
         if (chosen := spec.cheapest(problem, gpu.arch, gpu)) is None:
             continue
         config, cost = chosen
-        if cost < math.inf and (
-            spec.faster_alternative is None or spec.faster_alternative(problem, cost, gpu) not in names
-        ):
+        if cost < math.inf and not _is_outdone(spec, problem, cost, gpu, names):
             return spec, config, cost
         # By a later one, which may not take it. Infinite costs say that others should.
         if fallback is None or fallback[2] == math.inf:
             fallback = spec, config, cost
     return fallback
+
+
+def _is_outdone(spec: KernelSpec, problem: GemmProblem, cost: float, gpu: GpuRates, names: set[str]) -> bool:
+    """Return whether a kernel among those of some names has a lower predicted time."""
+    if isinstance(spec.faster_alternative, Alternatives):
+        # Others are not predicted.
+        return spec.faster_alternative(problem, cost, gpu, names) is not None
+    return spec.faster_alternative is not None and spec.faster_alternative(problem, cost, gpu) in names
 
 
 def _largest(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> Config | None:

@@ -16,7 +16,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import PARTS_OF_K, TILE, MmaSyncConfig
 from .config_lists import CONFIGS, FOR_TF32, FOR_UNALIGNED_TF32
-from .launch_geometry import WORD, copied_bytes, ctas, has_registers, launch_problem, vector_of
+from .launch_geometry import WORD, copied_bytes, ctas, launch_problem, vector_of
 from .tf32_cost import Lines, Numbers, Tf32Rates, rates_of, times_us
 from .tf32_cost import least_us as tf32_least_us
 
@@ -94,12 +94,15 @@ def _able_us(problem: GemmProblem, gpu: GpuRates, least: int) -> list[float]:
     """Return the times by the CTAs of a tile, `least` or more; of float32 of the configs that take the problem."""
     if problem.a.dtype != FLOAT32:
         return _times(problem, gpu)[least - 1 :]
-    oriented, times = launch_problem(problem), _every_tf32_us(problem, gpu)
-    return [
-        us
-        for us, one in zip(times, CONFIGS, strict=True)
-        if one.cluster_k >= least and (one.cluster_k == 1 or has_registers(one, oriented))
-    ]
+    # Copies of its words are asynchronous: clusters have the registers (`has_registers`).
+    times = _every_tf32_us(problem, gpu)
+    return times if least == 1 else [times[number] for number in _clusters(CONFIGS)]
+
+
+@cache_for_configs
+def _clusters(configs: Sequence[MmaSyncConfig]) -> list[int]:
+    """Return the numbers of the configs with clusters."""
+    return [number for number, one in enumerate(configs) if one.cluster_k > 1]
 
 
 @cache_last_call
@@ -117,8 +120,14 @@ def tf32_us(
     found = times_us(oriented, configs, gpu, lines, rates or rates_of(lines.copied))
     if lines.copied > WORD:
         # Nobody timed these.
-        found[[one in FOR_UNALIGNED_TF32 for one in configs]] = math.inf
+        found[_for_unaligned(configs)] = math.inf
     return found
+
+
+@cache_for_configs
+def _for_unaligned(configs: Sequence[MmaSyncConfig]) -> list[bool]:
+    """Return whether each config is for lines that begin at any word."""
+    return [one in FOR_UNALIGNED_TF32 for one in configs]
 
 
 def _least_us(problem: GemmProblem, gpu: GpuRates) -> float:

@@ -83,11 +83,18 @@ def splits_of(problem: GemmProblem, config: MmaSyncConfig) -> int:
 
 def splits(config: MmaSyncConfig, tiles: int, k_tiles: int) -> int:
     """Return how many clusters share each of so many tiles of so many k-tiles with `split_k`."""
-    at_once, most = clusters_at_once(config.cluster_k, resident_ctas(config)), k_tiles // config.cluster_k
+    return splits_at(config.cluster_k, clusters_at_once(config.cluster_k, resident_ctas(config)), tiles, k_tiles)
+
+
+def splits_at(cluster_k: int, at_once: int, tiles: int, k_tiles: int) -> int:
+    """Return `splits` of clusters of so many CTAs, of which so many run at once."""
+    most = k_tiles // cluster_k
     # The kernel multiplies k-tiles by parts in 32 bits.
-    most_splits = min(most // _LEAST_K_TILES, (2**31 - 1) // ((k_tiles + 1) * config.cluster_k))
+    most_splits = min(most // _LEAST_K_TILES, (2**31 - 1) // ((k_tiles + 1) * cluster_k))
     # In as many waves as take the fewest k-tiles one after another.
-    counts = [max(min(waves * at_once // max(tiles, 1), most_splits), 1) for waves in range(1, _WAVES + 1)]
+    counts = {max(min(waves * at_once // max(tiles, 1), most_splits), 1): None for waves in range(1, _WAVES + 1)}
+    if len(counts) == 1:
+        return next(iter(counts))
     return min(counts, key=lambda count: -(-tiles * count // at_once) * (-(-most // count) + _BEGIN_K_TILES))
 
 

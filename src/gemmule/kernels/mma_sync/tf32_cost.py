@@ -11,10 +11,10 @@ import numpy as np
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
-from gemmule.kernels.parts.clusters_at_once import ClusterPlaces
+from gemmule.kernels.parts.clusters_at_once import ClusterPlaces, clusters_at_once
 
 from .config import MmaSyncConfig
-from .launch_geometry import resident_ctas, splits
+from .launch_geometry import resident_ctas, splits_at
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -149,9 +149,15 @@ class _Tiles:
         self.fits = np.where(self.split, rates.fitting, 1.0)
         self.shares = np.where(self.split, 1 + rates.crowded * np.log2(self.cluster_k), 1.0)
         self.most_parts = max((one.cluster_k for one in configs), default=1)
-        #: Numbers of the configs whose tiles several clusters share, and microseconds of each further one.
+        #: Numbers of the configs whose tiles several clusters share, their CTAs of a cluster, clusters at once, and
+        #: microseconds of each further one.
         self.divided = [
-            (number, one, _PART * one.share_elements / _SIDE**2 / warps[number])
+            (
+                number,
+                one.cluster_k,
+                clusters_at_once(one.cluster_k, resident_ctas(one)),
+                _PART * one.share_elements / _SIDE**2 / warps[number],
+            )
             for number, one in enumerate(configs)
             if one.split_k
         ]
@@ -221,8 +227,8 @@ def times_us(
     m, n, batch = problem.m, problem.n, (problem.batch or (1,))[0]
     tiles = np.ceil(m / of.m) * np.ceil(n / of.n) * batch
     clusters, fixups = tiles.copy(), np.zeros(tiles.size)
-    for number, config, part in of.divided:
-        count = splits(config, int(tiles[number]), problem.k * 4 // _K_BYTES)
+    for number, cluster_k, at_once, part in of.divided:
+        count = splits_at(cluster_k, at_once, int(tiles[number]), problem.k * 4 // _K_BYTES)
         clusters[number] *= count
         fixups[number] = _PUBLISH + part * (count - 1) if count > 1 else 0.0
     splits_of_k = np.maximum(clusters, 1) / np.maximum(tiles, 1)

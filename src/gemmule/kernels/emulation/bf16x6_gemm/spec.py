@@ -189,7 +189,7 @@ SPEC = KernelSpec(
     summary="float32 with precision='bf16x6' or 'ozaki', any leading dimensions: three bfloat16 parts, six GEMMs",
     package=__package__,
     archs=(HOPPER,),
-    configs=(SplitConfig(), SplitConfig(runs=2), SplitConfig(threads=128), SplitConfig(threads=128, runs=2)),
+    configs=(SplitConfig(),),
     signatures=with_guarded(every_signature(element=[FLOAT32])),
     why_not=why_not,
     signature=signature,

@@ -81,7 +81,7 @@ _FLAGS = "cleared"
 _EPI_TILE_N_8_BIT = 16
 #: Microseconds: predicted times up to which `mma_sync_small` is considered, by bytes of an element, what they are too
 #: long by there (records 20261129T023120 and 20261129T172616), and the share of the rest that its own are less than.
-_SHORT, _TOO_LONG, _MARGIN = {2: 2.8, 4: 3.3}, 0.4, 0.95
+_SHORT, _TOO_LONG, _MARGIN = {2: 2.8, 4: 3.3}, 0.4, {2: 1.0, 4: 0.95}
 
 
 def why_not(problem: GemmProblem, arch: Arch, config: HopperGemmConfig) -> str | None:
@@ -338,8 +338,9 @@ def costs_with_k_major_copies(problem: GemmProblem, gpu: GpuRates) -> list[Numbe
 
 def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
     """Return a kernel without wgmma: of small products, and where an operand of wgmma is in registers."""
-    if cost <= _SHORT.get(problem.a.dtype.itemsize, 0.0) * gpu.launch:
-        limit = (cost - _TOO_LONG * gpu.launch) * _MARGIN
+    itemsize = problem.a.dtype.itemsize
+    if cost <= _SHORT.get(itemsize, 0.0) * gpu.launch:
+        limit = (cost - _TOO_LONG * gpu.launch) * _MARGIN[itemsize]
         if is_faster_small(problem, limit, gpu):
             return MMA_SYNC_SMALL.name
     if problem.a.dtype.itemsize == MN_MAJOR_BYTES or not _from_registers(problem, majors_of(problem)):

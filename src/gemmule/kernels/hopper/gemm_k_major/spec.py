@@ -149,14 +149,9 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
         return UPCAST.name if _least_us(UPCAST, problem, gpu) < cost else None
     if problem.a.dtype == FLOAT32 and _least_us(GEMM, problem, gpu) < cost:
         return GEMM.name
-    if problem.a.dtype == FLOAT32 and is_faster_small(problem, cost * _MARGIN, gpu):
+    if problem.a.dtype == FLOAT32 and is_faster_small(problem, cost, gpu):
         return MMA_SYNC_SMALL.name
     return MMA_SYNC.name if is_faster(problem, cost, gpu) else None
-
-
-#: Share of the predicted time that `mma_sync_small` must take less than: of small products the time is too long (record
-#: 20261129T172616).
-_MARGIN = 0.95
 
 
 def _least_us(spec: KernelSpec, problem: GemmProblem, gpu: GpuRates) -> float:

@@ -32,6 +32,7 @@ class Rates(NamedTuple):
     l2: float = 9.9e6  #: Bytes from L2.
     memory: float = 3.36e6  #: Bytes from memory.
     scattered: float = 0.0857e6  #: Elements of D that are written one by one.
+    addend: float = 8.0  #: Reading 128 x 64 of C, of 11 products (interleaved, not recorded).
     power: float = 1.8  #: By which what limits at the same time is added.
 
 
@@ -64,6 +65,8 @@ def times(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRate
         end = moves * rates.move * one.tile_n / 100 + rates.write * one.columns * one.tile_m / 12800
         if one.cluster_k > 1:
             end += rates.cluster + rates.exchange * one.tile_elements / 4096 * (1 - 1 / one.cluster_k)
+        if problem.c is not None:
+            end += rates.addend * one.tile_elements / 8192 / one.cluster_k
         body = -(-clusters // at_once) * (k_tiles * k_tile + gpu.load * end)
         read = clusters * one.cluster_size * k_tiles * TILE_K * _ITEM * (rows + one.tile_n / one.cluster_m)
         l2 = gpu.l2 * read / rates.l2

@@ -216,6 +216,8 @@ _CARVE_OUT = 100
 #: as packing waits for that of the product before it to be written.
 _LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.3, 0.3, (3.67e6, 3.6e6), 128, 256
 _SETTLED, _UNSETTLED = 2.91e6, 8e6
+#: The second launch by bytes of an element: of 16 bits and TF32, by 465 small products (interleaved, not recorded).
+_LAUNCHES = {2: 1.0, 4: 1.65}
 #: The second launch of 16-bit products without C and epilogue, whose small tiles leave registers for the copies.
 _RESIDENT_LAUNCH = 0.35
 #: Bytes of copies that the L2 cache holds while the product begins, and how many beyond are written back in one while
@@ -268,7 +270,7 @@ def costs(problem: GemmProblem, configs: Sequence[PackingConfig], gpu: GpuRates)
     """Return the times of many configs: the product is the same, but where one operand is not packed."""
     copies, result = _to_pack(problem), problem.d.distinct_bytes(problem.batch)
     packed, read = sum(one.nbytes for one in copies), sum(read_bytes(one, one.copy.dtype.itemsize) for one in copies)
-    launch = _RESIDENT_LAUNCH if _is_plain(problem) else _LAUNCH
+    launch = _RESIDENT_LAUNCH if _is_plain(problem) else _LAUNCHES.get(problem.a.dtype.itemsize, _LAUNCH)
     product = _PRODUCT.cost(problem, gpu) + launch * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     if not _by_fma(problem):
         product += written_back_us(packed, gpu)
@@ -310,35 +312,9 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
         return SIMT_GEMM.name if outdoes(problem, cost, gpu) else None
     if is_faster(problem, cost, gpu):
         return MMA_SYNC.name
-    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _margin(problem), gpu) else None
+    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost, gpu) else None
 
 
-def _margin(problem: GemmProblem) -> float:
-    """Return the share of the predicted time that `mma_sync_small` must take less than."""
-    if _is_shared(problem):
-        return _SHARED_MARGIN
-    if min(problem.m, problem.n) <= _FEW_LINES:
-        return _FEW_MARGIN
-    margin = _MARGINS[problem.k >= _LONG_K]
-    if problem.epilogue is not None and why_not_stored(row_result(problem)[0].d) is not None:
-        margin *= _UNALIGNED_EPILOGUE
-    return margin
-
-
-def _is_shared(problem: GemmProblem) -> bool:
-    """Return whether one matrix is the same for all of a batch."""
-    return bool(problem.batch) and not all(matrix.batch_strides[0] for matrix in problem.factors().values())
-
-
-#: Shares of the predicted time that `mma_sync_small` must take less than, of a short and a long K: of large products
-#: its times are predicted too short by about as much (record 20261129T023120), of a long K by more (20261129T172616).
-_MARGINS, _LONG_K = (0.94, 0.9), 512
-#: The same of one matrix for all of a batch, whose tiles are in the caches: 0.72 and 0.86 of its time were measured.
-_SHARED_MARGIN = 1.35
-#: How much longer than predicted products with an epilogue take whose results TMA cannot store: 1.02 to 1.25.
-_UNALIGNED_EPILOGUE = 1.12
-#: The share of few rows or columns, of which it took 0.63 to 0.94 of the time with both packed in 37 products.
-_FEW_LINES, _FEW_MARGIN = 16, 1.15
 #: Microseconds on an H200 that no repacked product takes less than: two launches, of plain 16-bit products and others.
 _LEAST = 3.7, 4.5
 
@@ -363,7 +339,6 @@ SPEC = KernelSpec(
         PackingConfig(),
         PackingConfig(threads=256),
         PackingConfig(threads=256, vectors=1),
-        PackingConfig(vectors=4),
         PackingConfig(packs=1),
         PackingConfig(threads=256, vectors=1, packs=1),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gemmule.core.alternatives import Alternatives
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType, Precision
 from gemmule.core.epilogue_inputs import epilogue_params, epilogue_signature, why_not_inputs
@@ -137,66 +138,66 @@ def costs(problem: GemmProblem, configs: Sequence[UnalignedGemmConfig], gpu: Gpu
     if not problem.d.is_row_major:
         m, n, a_major, b_major = n, m, b_major, a_major
     more = gpu.load * function_us(problem.epilogue)
-    k_tiles, a_load, b_load = k_tiles_of(problem), 1 + _MN_MAJOR * a_major, 1 + _MN_MAJOR * b_major
+    k_tiles, reads_c = k_tiles_of(problem), problem.c is not None
     # Words of float32 are written as fast as pairs of 16 bits.
-    launched, writes, found = gpu.launch * _LAUNCH, 1 if problem.c is None else 2, []
-    least = (launched + gpu.moved_us(writes * m * n * batch * problem.d.dtype.itemsize, _BYTES)) ** 6
+    launched, found = gpu.launch * _LAUNCH, []
+    least = (launched + gpu.moved_us((1 + reads_c) * m * n * batch * problem.d.dtype.itemsize, _BYTES)) ** 6
     read = problem.a.distinct_bytes(problem.batch) + problem.b.distinct_bytes(problem.batch)
     least += (launched + gpu.moved_us(read, _READ_BYTES)) ** 6
-    for one in _tiles(configs, gpu):
-        waves = -(-(-(-m // one.shape[0]) * -(-n // one.shape[1]) * batch) // one.clusters)
-        load = one.load_a * a_load + one.load_b * (_NARROW if b_major and one.narrow else b_load)
-        k_tile = (one.multiply + load**4) ** 0.25
-        products = k_tile * -(-k_tiles // one.cluster_k) + one.exchanged
-        written = one.write + (one.read_c if problem.c is not None else 0.0) + one.share * more
-        if one.pingpong:
-            tile = (products**4 + ((products + written + one.next_tile) / 2) ** 4) ** 0.25
-            total = launched + waves * (tile + one.next_tile) + written
+    next_tile = gpu.load * _NEXT
+    for one in _tiles(configs, gpu, a_major, b_major):
+        rows, cols, pingpong, cluster_k, clusters, k_tile, write, read_c, share, exchanged, cluster = one
+        waves = -(-(-(-m // rows) * -(-n // cols) * batch) // clusters)
+        products = k_tile * -(-k_tiles // cluster_k) + exchanged
+        written = write + (read_c if reads_c else 0.0) + share * more
+        if pingpong:
+            tile = (products**4 + ((products + written + next_tile) / 2) ** 4) ** 0.25
+            total = launched + waves * (tile + next_tile) + written
         else:
-            total = launched + waves * (products + written * _SHARED + one.next_tile)
-        found.append(((total + one.cluster) ** 6 + least) ** (1 / 6))
+            total = launched + waves * (products + written * _SHARED + next_tile)
+        found.append(((total + cluster) ** 6 + least) ** (1 / 6))
     return found
 
 
 class _Tile(NamedTuple):
-    """Terms of the cost of a config: microseconds of the GPU, but for the first five."""
+    """Terms of the cost of a config for operands of given major modes: microseconds, but for the first five."""
 
-    shape: tuple[int, int]  #: Rows and columns of a cluster's tiles.
+    #: rows, cols: Of a cluster's tiles.
+    rows: int
+    cols: int
     pingpong: int
     cluster_k: int
     clusters: int  #: The most clusters at once.
-    narrow: bool  #: Whether MN-major columns are loaded in rows of less than 128 bytes.
-    multiply: float  #: Multiplying a k-tile, to the fourth power.
-    load_a: float
-    load_b: float
+    k_tile: float  #: Loading and multiplying a k-tile.
     write: float
     read_c: float  #: Reading C before it is written.
-    next_tile: float
     share: float  #: Share of 128 x 128 that a CTA writes.
     exchanged: float  #: Exchanging partial sums.
     cluster: float  #: Starting a cluster.
 
 
 @cache_for_configs
-def _tiles(configs: Sequence[UnalignedGemmConfig], gpu: GpuRates) -> list[_Tile]:
-    return [_tile_of(one, gpu) for one in configs]
+def _tiles(configs: Sequence[UnalignedGemmConfig], gpu: GpuRates, a_major: bool, b_major: bool) -> list[_Tile]:
+    return [_tile_of(one, gpu, a_major, b_major) for one in configs]
 
 
-def _tile_of(one: UnalignedGemmConfig, gpu: GpuRates) -> _Tile:
+def _tile_of(one: UnalignedGemmConfig, gpu: GpuRates, a_major: bool, b_major: bool) -> _Tile:
     share, k = one.tile_elements / 2**14, one.cluster_k
     exchanged = _EXCHANGE + _SUMS * 4 * share * (1 - 1 / k) if k > 1 else 0.0
+    multiply = (gpu.multiply * _MULTIPLY * one.tile_m * (one.tile_n + _MORE_COLUMNS) / 2**14) ** 4
+    load = gpu.load * _LOAD * one.tile_m * _shared(one.cluster_n) / 256 * (1 + _MN_MAJOR * a_major)
+    # MN-major columns may be loaded in rows of less than 128 bytes.
+    mn_major = _NARROW if b_major and one.tile_n % MMA_M > 0 else 1 + _MN_MAJOR * b_major
+    load += gpu.load * _LOAD * one.tile_n * _shared(one.cluster_m) / 256 * mn_major
     return _Tile(
-        shape=(one.tile_m * one.cluster_m, one.tile_n * one.cluster_n),
+        rows=one.tile_m * one.cluster_m,
+        cols=one.tile_n * one.cluster_n,
         pingpong=one.pingpong,
         cluster_k=k,
         clusters=max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1),
-        narrow=one.tile_n % MMA_M > 0,
-        multiply=(gpu.multiply * _MULTIPLY * one.tile_m * (one.tile_n + _MORE_COLUMNS) / 2**14) ** 4,
-        load_a=gpu.load * _LOAD * one.tile_m * _shared(one.cluster_n) / 256,
-        load_b=gpu.load * _LOAD * one.tile_n * _shared(one.cluster_m) / 256,
+        k_tile=(multiply + load**4) ** 0.25,
         write=gpu.load * _WRITE * share / k * (_FEW_REGISTERS if one.mma_tiles_m * one.columns > _FEW else 1.0),
         read_c=gpu.load * (_READ_C[0] + _READ_C[1] * share / k),
-        next_tile=gpu.load * _NEXT,
         share=share / k,
         exchanged=gpu.load * exchanged,
         cluster=gpu.load * _CLUSTER if one.cluster_size > 1 else 0.0,
@@ -213,11 +214,12 @@ def _shared(ctas: int) -> float:
 _MARGIN, _MUCH_FASTER = 0.9, 0.7
 
 
-def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str | None:
-    """Return the kernel that splits K, or that of small products, where that pays."""
-    if is_faster(problem, cost, gpu, split=True) or is_faster(problem, cost * _MUCH_FASTER, gpu):
-        return MMA_SYNC.name
-    return MMA_SYNC_SMALL.name if is_faster_small(problem, cost * _MARGIN, gpu) else None
+def _is_mma_sync_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
+    return is_faster(problem, cost, gpu, split=True) or is_faster(problem, cost * _MUCH_FASTER, gpu)
+
+
+def _is_small_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
+    return is_faster_small(problem, cost * _MARGIN, gpu)
 
 
 #: Configs that were timed with elements of 16 bits only (record 20261130T141849), and are offered to these.
@@ -264,6 +266,6 @@ SPEC = KernelSpec(
     refuses_types=_refuses_types,
     costs=costs,
     cost_in_us=True,
-    faster_alternative=faster_alternative,
+    faster_alternative=Alternatives((MMA_SYNC.name, _is_mma_sync_faster), (MMA_SYNC_SMALL.name, _is_small_faster)),
     epilogues=True,
 )

@@ -138,7 +138,7 @@ def costs(problem: GroupedProblem, configs: Sequence[GemvConfig], gpu: GpuRates)
 SPEC = KernelSpec(
     name="grouped_gemv",
     operation="grouped",
-    summary="rows of float16 and bfloat16 that name their matrices: mma.sync fed from device memory",
+    summary="float16 and bfloat16 rows, each times the matrix of its index: mma.sync fed from device memory",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     # The third one is for gated epilogues, of 16 columns of each B.

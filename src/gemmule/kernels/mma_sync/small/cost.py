@@ -6,9 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gemmule.core.dtype import DType
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
+from gemmule.kernels.parts.clusters_at_once import clusters_at_once
+from gemmule.kernels.parts.hopper_facts import SMS
 
 from .config import FRAGMENT, TWO_CTAS, SmallMmaConfig
 
@@ -23,7 +26,9 @@ class SmallRates(NamedTuple):
     instruction, output : float
         An instruction of a warp that waits for its own ones, and an element of a tile.
     wait, longer : float
-        A wait for L2, and how much longer it is for device memory.
+        A wait for L2, and how much longer it is with each doubling of a product's bytes beyond `cached`.
+    later : float
+        Share of it that a later round waits, whose loads are in flight while the one before is multiplied.
     reduction, partials : float
         Adding partial sums in a cluster, and each of its CTAs.
     cta, front : float
@@ -40,8 +45,14 @@ class SmallRates(NamedTuple):
         Share of its time that a further round of clusters takes.
     word, copy, step, rounding : float
         Instructions for a word that is loaded by elements, an asynchronous copy, a step of K, and its fragment of TF32.
+    outside : float
+        Share of an element's time that one outside the matrix takes less.
+    addend : float
+        Reading C.
     cached : float
-        Bytes of a product that L2 holds between a record's other products; twice as many are read from device memory.
+        Bytes of a product that L2 holds between a record's other products.
+    farthest : float
+        Doublings of them from which on a wait is no longer.
     memory : float
         Bytes to and from memory.
     """
@@ -51,6 +62,7 @@ class SmallRates(NamedTuple):
     output: float
     wait: float
     longer: float
+    later: float
     reduction: float
     partials: float
     cta: float
@@ -64,60 +76,70 @@ class SmallRates(NamedTuple):
     copy: float
     step: float
     rounding: float
+    outside: float
+    addend: float
     cached: float
+    farthest: float
     memory: float
 
 
-#: By bytes of an element: of 16 bits, fitted to record 20261129T023120, `large`, `waiting` and `empty` to
-#: 20261129T172616 and 20261129T180210; of TF32, to 20261129T172616, `large` to both.
+#: By bytes of an element, fitted to records 20261129T023120, 20261129T180210 and 20261129T182414, and to 625 products
+#: with few rows, epilogues, C, a shared matrix, short and long K (interleaved, not recorded). TF32 has `addend` of 16
+#: bits.
 RATES = {
     2: SmallRates(
-        launch=0.2189,
-        instruction=2.217e-3,
-        output=1.041e-4,
-        wait=0.171,
-        longer=0.3829,
-        reduction=0.8943,
-        partials=5.433e-3,
-        cta=0.517,
-        front=5.123e-4,
-        large=1.0,
-        waiting=0.4505,
-        empty=0.1206,
+        launch=0.3,
+        instruction=6.981e-4,
+        output=1.692e-4,
+        wait=0.4136,
+        longer=0.2306,
+        later=0.3325,
+        reduction=0.9132,
+        partials=3.996e-3,
+        cta=0.332,
+        front=4.802e-4,
+        large=0.2508,
+        waiting=0.3731,
+        empty=0.07857,
         issued=0.5,
-        round=0.3975,
-        word=11.0,
-        copy=8.0,
-        step=12.0,
+        round=0.5439,
+        word=24.78,
+        copy=18.17,
+        step=96.95,
         rounding=0.0,
-        cached=8.42e4,
-        memory=2.72e6,
+        outside=0.5474,
+        addend=0.5275,
+        cached=8.843e4,
+        farthest=4.642,
+        memory=5.992e6,
     ),
     4: SmallRates(
-        launch=0.4918,
-        instruction=2.25e-3,
-        output=1.475e-4,
-        wait=0.04702,
-        longer=0.2944,
-        reduction=0.9977,
-        partials=4.64e-3,
-        cta=0.2713,
-        front=5.187e-4,
-        large=0.2,
-        waiting=0.5072,
-        empty=0.2081,
-        issued=1.075,
-        round=0.3741,
+        launch=0.5042,
+        instruction=1.487e-3,
+        output=1.931e-4,
+        wait=0.07534,
+        longer=0.2177,
+        later=0.274,
+        reduction=0.9059,
+        partials=4.576e-3,
+        cta=0.1522,
+        front=6.499e-4,
+        large=0.1595,
+        waiting=0.4499,
+        empty=0.5032,
+        issued=0.7889,
+        round=0.2059,
         word=0.0,
-        copy=2.841,
-        step=27.91,
-        rounding=2.047,
-        cached=9.4e4,
-        memory=6.993e6,
+        copy=5.924,
+        step=45.51,
+        rounding=1.76,
+        outside=0.221,
+        addend=0.52,
+        cached=7.664e4,
+        farthest=4.454,
+        memory=5.723e6,
     ),
 }
-#: CTAs of an SM that begin in a round, by those of a cluster.
-_BEGIN = {2: 2.0, 4: 1.6, 8: 1.6}
 #: Counted (`gemmule explain`, PTX): instructions of a warp for its start and end, for each k-tile that is loaded with
 #: others, and each element of D that it writes; then wavefronts of a CTA's end, and of a warp's element, word, copy,
 #: and fragment.
@@ -130,9 +152,22 @@ _ALONE, _UNTIMED = 115_000, 8
 
 
 class _Facts(NamedTuple):
-    """Times of a config for every product whose operands are copied by so many bytes at once, in microseconds."""
+    """Numbers of a config for every product whose operands are copied by so many bytes at once: microseconds below."""
 
+    #: tile_m, tile_n, cluster_k, k_tiles: As of the config.
+    tile_m: int
+    tile_n: int
+    cluster_k: int
+    k_tiles: int
+    depth: int  #: Elements of K in a k-tile of each CTA of a cluster.
+    #: more_than, most: The extents of K that are predicted: more than the one, at most the other.
+    more_than: int
+    most: float
+    #: first, resident: Clusters of which no SM has more than one CTA, and two, on a whole GPU.
+    first: int
+    resident: int
     start: float  #: A CTA's start and end, with a cluster's reduction.
+    written: float  #: Writing the tile.
     k_tile: float  #: The instructions of a k-tile.
     #: of_a, of_b, read: Wavefronts of a k-tile of A and of B, and of its fragments.
     of_a: float
@@ -143,11 +178,13 @@ class _Facts(NamedTuple):
 
 
 @cache_for_configs
-def _every_facts(configs: Sequence[SmallMmaConfig], copies: tuple[int, int], rates: SmallRates) -> list[_Facts]:
-    return [_facts(config, copies, rates) for config in configs]
+def _every_facts(
+    configs: Sequence[SmallMmaConfig], dtype: DType, copies: tuple[int, int], rates: SmallRates
+) -> list[_Facts]:
+    return [_facts(config, dtype, copies, rates) for config in configs]
 
 
-def _facts(config: SmallMmaConfig, copies: tuple[int, int], rates: SmallRates) -> _Facts:
+def _facts(config: SmallMmaConfig, dtype: DType, copies: tuple[int, int], rates: SmallRates) -> _Facts:
     warps, steps, parts = config.threads / 32, _STEPS // config.warps_k, config.cluster_k
     fragments = (config.tile_m // config.warps_m + config.tile_n // config.warps_n) // FRAGMENT
     k_tile = steps * (rates.step + fragments * rates.rounding)
@@ -160,9 +197,26 @@ def _facts(config: SmallMmaConfig, copies: tuple[int, int], rates: SmallRates) -
     elements = config.tile_elements / (config.threads * parts)
     instructions = _START + _TOGETHER * config.k_tiles + _ELEMENT * elements
     reduction = rates.reduction + rates.partials * parts if parts > 1 else 0.0
-    is_large = config.threads > TWO_CTAS
+    is_large, depth, most = config.threads > TWO_CTAS, config.depth(dtype), math.inf
+    # Nobody timed such rounds of 16 bits; and a CTA that has an SM alone waits for a second round with nothing else to
+    # do.
+    if dtype.itemsize < _WORD_BYTES and config.k_tiles >= _UNTIMED:
+        most = -1
+    elif is_large:
+        most = depth * config.k_tiles
     return _Facts(
-        instructions * rates.instruction + config.tile_elements * rates.output + reduction + is_large * rates.large,
+        config.tile_m,
+        config.tile_n,
+        parts,
+        config.k_tiles,
+        depth * parts,
+        # Else half of the CTAs would have no k-tile.
+        depth * parts // 2 if parts > 1 else -1,
+        most,
+        clusters_at_once(parts, 1),
+        clusters_at_once(parts, 2),
+        instructions * rates.instruction + reduction + is_large * rates.large,
+        config.tile_elements * rates.output,
         k_tile * rates.instruction,
         fronts[0],
         fronts[1],
@@ -180,32 +234,33 @@ def times_us(
     rates: SmallRates | None = None,
 ) -> list[float]:
     """Return roughly the times in microseconds; `copies` are bytes at once of A and B, of a row-major D."""
-    m, n, batch, nbytes = problem.m, problem.n, (problem.batch or (1,))[0], problem.bytes_min
-    itemsize = problem.a.dtype.itemsize
-    rates = rates or RATES[itemsize]
-    wait = rates.wait + rates.longer * min(math.log2(max(nbytes / rates.cached, 1.0)), 1.0)
-    moved, found, full = gpu.moved_us(nbytes, rates.memory), [], 1 - rates.empty
-    for config, facts in zip(configs, _every_facts(configs, copies, rates), strict=True):
-        parts, depth = config.cluster_k, config.depth(problem.a.dtype)
-        # Half of the CTAs would have no k-tile; nobody timed such rounds of 16 bits; and a CTA that has an SM alone
-        # waits for a second round with nothing else to do.
-        if (
-            (parts > 1 and problem.k <= depth * parts // 2)
-            or (itemsize < _WORD_BYTES and config.k_tiles >= _UNTIMED)
-            or (config.threads > TWO_CTAS and problem.k > depth * config.k_tiles)
-        ):
+    m, n, k, batch, nbytes = problem.m, problem.n, problem.k, (problem.batch or (1,))[0], problem.bytes_min
+    dtype = problem.a.dtype
+    rates = rates or RATES[dtype.itemsize]
+    first_wait = rates.wait + rates.longer * min(math.log2(max(nbytes / rates.cached, 1.0)), rates.farthest)
+    wait, outside, empty, issued = rates.later * first_wait, rates.outside, rates.empty, rates.issued
+    launch, load, sms, full = rates.launch * gpu.launch, gpu.load, gpu.multiprocessors, 1 - empty
+    once = first_wait - wait + (rates.addend if problem.c is not None else 0.0)
+    moved, found = gpu.moved_us(nbytes, rates.memory), []
+    for one in _every_facts(configs, dtype, copies, rates):
+        tile_m, tile_n, parts, together, depth, more_than, most, first, resident, *times = one
+        if not more_than < k <= most:
             found.append(math.inf)
             continue
-        k_tiles = -(-problem.k // (depth * parts))
-        ctas = -(-m // config.tile_m) * -(-n // config.tile_n) * batch * parts
+        start, written, each, of_a, of_b, read, more, waiting = times
+        k_tiles, clusters = -(-k // depth), -(-m // tile_m) * -(-n // tile_n) * batch * SMS
         # Copies beyond the last row or column are none.
-        fronts = facts.of_a * (rates.empty + full * min(m / config.tile_m, 1.0)) + facts.read
-        fronts += facts.of_b * (rates.empty + full * min(n / config.tile_n, 1.0))
-        k_tile = max(facts.k_tile, rates.issued * fronts)
-        alone = facts.start + k_tiles * k_tile + max(-(-k_tiles // config.k_tiles), 1) * wait
-        more = facts.more + k_tiles * fronts + facts.waiting * alone
-        computed = alone + (-(-ctas // gpu.multiprocessors) - 1) * more
-        if parts > 1:
-            computed += (math.ceil(ctas / (gpu.multiprocessors * _BEGIN[parts])) - 1) * rates.round * alone
-        found.append(rates.launch * gpu.launch + computed * gpu.load + moved)
+        rows, cols = m / tile_m if m < tile_m else 1.0, n / tile_n if n < tile_n else 1.0
+        fronts = of_a * (empty + full * rows) + read + of_b * (empty + full * cols)
+        k_tile = issued * fronts
+        if k_tile < each:
+            k_tile = each
+        alone = start + written * (1 - outside * (1 - rows * cols)) + k_tiles * k_tile
+        alone += (-(-k_tiles // together) or 1) * wait + once
+        computed = alone
+        if clusters > first * sms:
+            computed += (-(-clusters // (first * sms)) - 1) * (more + k_tiles * fronts + waiting * alone)
+            if parts > 1:
+                computed += (-(-clusters // (resident * sms)) - 1) * rates.round * alone
+        found.append(launch + math.hypot(computed * load, moved))
     return found

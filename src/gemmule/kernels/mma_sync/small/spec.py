@@ -148,7 +148,7 @@ def is_faster(problem: GemmProblem, cost: float, gpu: GpuRates) -> bool:
 SPEC = KernelSpec(
     name="mma_sync_small",
     operation="gemm",
-    summary="float16, bfloat16 and TF32, few tiles, any alignment: mma.sync, all k-tiles of a round loaded at once",
+    summary="float16, bfloat16 and TF32, few tiles, any alignment: mma.sync, several k-tiles loaded at once",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(

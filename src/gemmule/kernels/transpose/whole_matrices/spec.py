@@ -105,7 +105,7 @@ def _launch(problem: TransposeProblem, config: WholeMatricesConfig) -> Launch:
 
 SPEC = transpose_spec(
     name="transpose_whole_matrices",
-    summary="batches of small matrices of 1- and 2-byte elements, unaligned rows: two runs of memory without gaps",
+    summary="batches of small matrices of 1- and 2-byte elements, unaligned rows: contiguous reads and writes",
     package=__package__,
     configs=(WholeMatricesConfig(), WholeMatricesConfig(512, 4), WholeMatricesConfig(512, 2)),
     archs=(Arch(9, 0, True), Arch(10, 0, True)),

@@ -100,7 +100,7 @@ def _launch(problem: TransposeProblem, config: WholeRowsConfig) -> Launch:
 
 SPEC = transpose_spec(
     name="transpose_whole_rows",
-    summary="1- and 2-byte elements, unaligned short rows without gaps: whole rows of the target are one run",
+    summary="1- and 2-byte elements, unaligned short rows without gaps: target rows are written as contiguous memory",
     package=__package__,
     configs=(
         WholeRowsConfig(),
