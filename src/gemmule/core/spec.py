@@ -281,7 +281,8 @@ class ChainedLaunch:
 
 
 class ProductForm(Protocol):
-    """A form in which a product is computed, where not as it is: of `core.product_forms`, or `core.real_parts`."""
+    """A form in which a product is computed, where not as it is: of `core.product_forms`,
+    `core.real_parts` or `core.k_parts`."""
 
     @property
     def kernels(self) -> tuple[tuple[KernelSpec, Config], ...]:
@@ -340,7 +341,7 @@ class Choice:
             step = one.by(spec)
             problem = inner_problem(step.problem, spec.batch_dims)
             launch = spec.launch(problem, config)
-            found[step.is_last].append(ChainedLaunch(spec, config, problem, launch, step.operands, {}))
+            found[step.is_last].append(ChainedLaunch(spec, config, problem, launch, step.operands, step.beyond))
         return tuple(found[0]), tuple(found[1])
 
     def signature(self, problem: Problem) -> Signature:

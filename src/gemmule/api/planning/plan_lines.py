@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from gemmule.core.config import Config
 from gemmule.core.dtype import DType, Precision
 from gemmule.core.epilogue_inputs import num_b_of
+from gemmule.core.k_parts import KParts
 from gemmule.core.problem import GemmProblem, Problem, inner_problem, split_batch
 from gemmule.core.product_forms import COPY, GATE, INPUT, is_read_in_place
 from gemmule.core.quantities import duration, short_quantity
@@ -89,6 +90,8 @@ def rewrite_text(choice: Choice, problem: GemmProblem) -> str:
     if form.name == PARTS:
         copied = "".join(f"; {text} by {kernel}" for text, kernel in _steps_of_parts(choice, inner))
         return f"one operand is real: the parts of the other make one real product{copied or ', in place'}"
+    if isinstance(form, KParts):
+        return f"k is divided into {form.parts} parts, a batch of products, whose sums are added by {by}"
     if form.name == COPY:
         return f"{c}; it is copied into the result first, by {by}"
     if form.name == GATE:

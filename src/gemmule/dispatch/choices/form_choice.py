@@ -11,6 +11,7 @@ from gemmule.core.dtype import Kind, Precision
 from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.k_parts import PARTS, KParts, has_k_parts
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.product_forms import (
     COPY,
@@ -47,6 +48,9 @@ _SLOW_TRANSPOSE = "transpose_reference"
 #: The kernel of aligned matrices, and that of others: where only C is not aligned, the first was faster with C as an
 #: input or copied in each case timed (record 20261130T001854).
 _ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
+#: Least microseconds of a product whose K is divided, of launches as long as an H200's, and the largest share of them
+#: that its parts may take by prediction.
+_LEAST_US, _SHARE_OF_WHOLE_K = 15.0, 0.7
 #: Kernels that compute epilogues, and write results of other types and strides, of products which faster ones compute.
 _LAST_RESORTS = (GEMM_REFERENCE, "mma_sync_gemm", "simt_batched")
 
@@ -58,6 +62,36 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     """
     if not isinstance(problem, GemmProblem):
         return choose(problem, registry)
+    choice = _best_of_whole_k(problem, registry, choose, gpu)
+    us = predicted_us(choice, problem)
+    if gpu is None or us is None or us < _LEAST_US * gpu.launch or not has_k_parts(problem):
+        return choice
+    found = [one for parts in PARTS if (one := _of_k_parts(problem, KParts(parts), registry, choose, gpu)) is not None]
+    best = min(found, key=lambda one: one.predicted_us or math.inf, default=None)
+    return best if best is not None and (best.predicted_us or math.inf) < _SHARE_OF_WHOLE_K * us else choice
+
+
+def _of_k_parts(
+    problem: GemmProblem, form: KParts, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates
+) -> Choice | None:
+    """Return the choice for the parts of K of a product, or None where a kernel does not take them in one launch."""
+    try:
+        product = form.product(problem)[0]
+        choice = choose(product, registry)
+        us = predicted_us(choice, product)
+        if us is None or part_of(product, choice.spec)[1] > 1:
+            return None
+        steps = [_further(one, choose, gpu) for one in form.steps(problem)]
+    except NoKernelError:
+        return None
+    form = dataclasses.replace(form, kernels=tuple((step.spec, step.config) for step, _ in steps))
+    return dataclasses.replace(choice, form=form, predicted_us=us + sum(one for _, one in steps))
+
+
+def _best_of_whole_k(
+    problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates | None
+) -> Choice:
+    """Return the choice without parts of K."""
     if is_read_in_place(problem) and not has_parts(problem):
         d, mixed = problem.d, problem.a.dtype != problem.b.dtype
         several = mixed or d.dtype != problem.a.dtype
