@@ -44,10 +44,15 @@ def _address(array: Array) -> int:
 
 
 def _owner_start(array: Array) -> int:
-    """Return the start of the memory that the array is a part of, through its chain of bases."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return _bounds(array)[0]
+    """Return the start of the memory that the array is a part of, through its chain of bases.
+
+    An object with an array interface, such as that of NumPy's `as_strided` or of a tensor, may have a base, too.
+    """
+    while isinstance(array, np.ndarray):
+        owner, array = array, array.base
+        if array is not None and not isinstance(array, np.ndarray):
+            array = getattr(array, "base", None)
+    return _bounds(owner)[0]
 
 
 class DeviceArrays:
