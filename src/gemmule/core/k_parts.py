@@ -69,6 +69,7 @@ class KParts:
     parts: int  #: Number of parts of K, of `PARTS`; what is left of K is another product.
     kernels: tuple[tuple[KernelSpec, Config], ...] = ()  #: Kernels and configs of `steps`.
     name: ClassVar[str] = K_PARTS
+    batch_dims: ClassVar[int] = 0
 
     def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
         """Return the batch of products over the parts of K, and the names of its operands."""

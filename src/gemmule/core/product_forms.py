@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemmule.core.dataclass import dataclass
 
@@ -56,6 +56,7 @@ class Form:
 
     name: str  #: `INPUT`, `COPY`, `GATE` or `SUMS`.
     kernels: tuple[tuple[KernelSpec, Config], ...] = ()  #: Kernels and configs of `steps`.
+    batch_dims: ClassVar[int] = 0
 
     def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
         """Return the problem of the kernel, and the names of operands by its own, where they differ."""

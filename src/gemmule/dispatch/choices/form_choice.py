@@ -12,6 +12,7 @@ from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.k_parts import PARTS, KParts, has_k_parts
+from gemmule.core.merged_batch import MergedBatch, has_merged_batch
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.product_forms import (
     COPY,
@@ -48,9 +49,9 @@ _SLOW_TRANSPOSE = "transpose_reference"
 #: The kernel of aligned matrices, and that of others: where only C is not aligned, the first was faster with C as an
 #: input or copied in each case timed (record 20261130T001854).
 _ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
-#: Least microseconds of a product whose K is divided, of launches as long as an H200's, and the largest share of them
-#: that its parts may take by prediction.
-_LEAST_US, _SHARE_OF_WHOLE_K = 15.0, 0.7
+#: Least microseconds of a product whose K is divided, or whose batch is merged, of launches as long as an H200's, and
+#: the largest share of them that these forms may take by prediction.
+_LEAST_US, _SHARE = 15.0, 0.7
 #: Kernels that compute epilogues, and write results of other types and strides, of products which faster ones compute.
 _LAST_RESORTS = (GEMM_REFERENCE, "mma_sync_gemm", "simt_batched")
 
@@ -62,24 +63,27 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     """
     if not isinstance(problem, GemmProblem):
         return choose(problem, registry)
-    choice = _best_of_whole_k(problem, registry, choose, gpu)
+    choice = _usual_form(problem, registry, choose, gpu)
     us = predicted_us(choice, problem)
-    if gpu is None or us is None or us < _LEAST_US * gpu.launch or not has_k_parts(problem):
+    if gpu is None or us is None or us < _LEAST_US * gpu.launch:
         return choice
-    found = [one for parts in PARTS if (one := _of_k_parts(problem, KParts(parts), registry, choose, gpu)) is not None]
+    forms: list[KParts | MergedBatch] = [KParts(parts) for parts in PARTS] if has_k_parts(problem) else []
+    if len(problem.batch) > 1 and part_of(problem, choice.spec)[1] > 1 and has_merged_batch(problem):
+        forms.append(MergedBatch())
+    found = [one for form in forms if (one := _in_form(problem, form, registry, choose, gpu)) is not None]
     best = min(found, key=lambda one: one.predicted_us or math.inf, default=None)
-    return best if best is not None and (best.predicted_us or math.inf) < _SHARE_OF_WHOLE_K * us else choice
+    return best if best is not None and (best.predicted_us or math.inf) < _SHARE * us else choice
 
 
-def _of_k_parts(
-    problem: GemmProblem, form: KParts, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates
+def _in_form(
+    problem: GemmProblem, form: KParts | MergedBatch, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates
 ) -> Choice | None:
-    """Return the choice for the parts of K of a product, or None where a kernel does not take them in one launch."""
+    """Return the choice for a form of a whole product, or None where a kernel does not take it in one launch."""
     try:
         product = form.product(problem)[0]
         choice = choose(product, registry)
         us = predicted_us(choice, product)
-        if us is None or part_of(product, choice.spec)[1] > 1:
+        if us is None or part_of(product, choice.spec)[1] > 1 or sum(form.workspaces(problem).values()) > _MOST_WORKSPACE:
             return None
         steps = [_further(one, choose, gpu) for one in form.steps(problem)]
     except NoKernelError:
@@ -88,10 +92,10 @@ def _of_k_parts(
     return dataclasses.replace(choice, form=form, predicted_us=us + sum(one for _, one in steps))
 
 
-def _best_of_whole_k(
+def _usual_form(
     problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates | None
 ) -> Choice:
-    """Return the choice without parts of K."""
+    """Return the choice for a problem as it is, or in a form that a C, an epilogue or a result needs."""
     if is_read_in_place(problem) and not has_parts(problem):
         d, mixed = problem.d, problem.a.dtype != problem.b.dtype
         several = mixed or d.dtype != problem.a.dtype
@@ -146,7 +150,7 @@ def choices_of_forms(
             choice = choose(product, registry)
             us = predicted_us(choice, product)
             if form is not None and form.name != INPUT:
-                inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
+                inner, outer, _ = split_batch(problem, choice.batch_dims)
                 if found and sum(form.workspaces(inner).values()) > _MOST_WORKSPACE:
                     continue
                 steps = [_further(one, choose, gpu) for one in form.steps(inner)]
