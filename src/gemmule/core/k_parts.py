@@ -152,7 +152,9 @@ def _addition(rest: _Rest, numbers: Sequence[int], nbytes: int) -> Step:
         operands[f"{MATRIX}{place}"] = SUMS_OF_PARTS if is_part else names.get(name, name)
         if is_part:
             beyond[f"{MATRIX}{place}"] = numbers[int(name.removeprefix(_PART))] * nbytes
-    epilogue = Epilogue(expression, tuple(inputs[name] for name in matrices), tuple(values[name] for name in numbers_of))
+    epilogue = Epilogue(
+        expression, tuple(inputs[name] for name in matrices), tuple(values[name] for name in numbers_of)
+    )
     nothing = (0,) * len(rest.batch)
     a = StridedMatrix(sums.dtype, target.rows, 0, 0, 0, nothing)
     b = StridedMatrix(sums.dtype, 0, target.cols, 0, 0, nothing)

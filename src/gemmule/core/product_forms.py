@@ -178,7 +178,9 @@ def _expression_without_second(expression: Expression) -> tuple[Expression, tupl
     return expression_with(expression, {UP: matrix_input(UP, len(expression.steps))})
 
 
-def expression_with(expression: Expression, leaves: dict[str, Any]) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
+def expression_with(
+    expression: Expression, leaves: dict[str, Any]
+) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
     """Return an expression with others in place of some leaves, and the inputs' names."""
 
     def leaf(name: str) -> Any:

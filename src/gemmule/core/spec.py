@@ -281,8 +281,7 @@ class ChainedLaunch:
 
 
 class ProductForm(Protocol):
-    """A form in which a product is computed, where not as it is: of `core.product_forms`,
-    `core.real_parts` or `core.k_parts`."""
+    """A form in which a product is computed, where not as it is, such as those of `core.product_forms`."""
 
     @property
     def kernels(self) -> tuple[tuple[KernelSpec, Config], ...]:

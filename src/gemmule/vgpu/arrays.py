@@ -48,11 +48,13 @@ def _owner_start(array: Array) -> int:
 
     An object with an array interface, such as that of NumPy's `as_strided` or of a tensor, may have a base, too.
     """
-    while isinstance(array, np.ndarray):
-        owner, array = array, array.base
-        if array is not None and not isinstance(array, np.ndarray):
-            array = getattr(array, "base", None)
-    return _bounds(owner)[0]
+    while True:
+        base: Any = array.base
+        if base is not None and not isinstance(base, np.ndarray):
+            base = getattr(base, "base", None)
+        if not isinstance(base, np.ndarray):
+            return _bounds(array)[0]
+        array = base
 
 
 class DeviceArrays:

@@ -30,7 +30,10 @@ class Memory:
     def view(self, name: str, matrix: StridedMatrix, batch: tuple[int, ...], beyond: int = 0) -> np.ndarray:
         """Return a matrix's elements, `beyond` bytes behind its beginning."""
         dtype = numpy_dtype(matrix.dtype.name)
-        shape, strides = (*batch, matrix.rows, matrix.cols), (*matrix.batch_strides, matrix.row_stride, matrix.col_stride)
+        shape, strides = (
+            (*batch, matrix.rows, matrix.cols),
+            (*matrix.batch_strides, matrix.row_stride, matrix.col_stride),
+        )
         begin = _PAD + beyond
         return np.ndarray(shape, dtype, self._bytes[name], begin, [one * dtype.itemsize for one in strides])
 

@@ -142,7 +142,12 @@ def test_gated_forms_of_two_16_bit_types_are_predicted_as_they_were_timed(n, us)
 
 @pytest.mark.parametrize(
     ("dtype", "shape"),
-    [("float32", (1, 1, 10**7)), ("complex128", (9, 1, 450_000)), ("complex64", (16, 1, 10**6)), ("bfloat16", (3, 5, 10**6))],
+    [
+        ("float32", (1, 1, 10**7)),
+        ("complex128", (9, 1, 450_000)),
+        ("complex64", (16, 1, 10**6)),
+        ("bfloat16", (3, 5, 10**6)),
+    ],
 )
 def test_k_of_a_small_result_is_divided(dtype, shape):
     problem = contiguous_gemm(*shape, (dtype,) * 3)

@@ -83,7 +83,11 @@ def _in_form(
         product = form.product(problem)[0]
         choice = choose(product, registry)
         us = predicted_us(choice, product)
-        if us is None or part_of(product, choice.spec)[1] > 1 or sum(form.workspaces(problem).values()) > _MOST_WORKSPACE:
+        if (
+            us is None
+            or part_of(product, choice.spec)[1] > 1
+            or sum(form.workspaces(problem).values()) > _MOST_WORKSPACE
+        ):
             return None
         steps = [_further(one, choose, gpu) for one in form.steps(problem)]
     except NoKernelError:
@@ -92,9 +96,7 @@ def _in_form(
     return dataclasses.replace(choice, form=form, predicted_us=us + sum(one for _, one in steps))
 
 
-def _usual_form(
-    problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates | None
-) -> Choice:
+def _usual_form(problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates | None) -> Choice:
     """Return the choice for a problem as it is, or in a form that a C, an epilogue or a result needs."""
     if is_read_in_place(problem) and not has_parts(problem):
         d, mixed = problem.d, problem.a.dtype != problem.b.dtype
