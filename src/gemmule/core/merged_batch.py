@@ -7,11 +7,11 @@ is launched once for each index of the other.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmule.core.dataclass import dataclass
 
+from .batch_folding import fold_batch
 from .dtype import Precision
 from .layout import StridedMatrix
 from .problem import GemmProblem, split_batch
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 #: The form's name, and those of its workspaces by operand.
 MERGED = "merged batch"
 _COPIES = {"a": "a with one batch dimension", "b": "b with one batch dimension", "d": "result with one batch dimension"}
+#: A product, and the copies of its operands by their names.
+_Merged = tuple[GemmProblem, dict[str, StridedMatrix]]
 #: Batch dimensions that a launch of such a product covers: all.
 _ALL = 64
 
@@ -38,8 +40,7 @@ def has_merged_batch(problem: GemmProblem) -> bool:
     if epilogue is not None and (epilogue.second or epilogue.absmax or epilogue.scales):
         return False
     whole = split_batch(problem, _ALL)[0]
-    copied = {name for name, matrix in whole.operands().items() if not _merges(matrix, whole.batch)}
-    return len(whole.batch) > 1 and copied <= ({"a", "b"} if whole.c is not None else set(_COPIES))
+    return len(whole.batch) > 1 and _merged(whole) is not None
 
 
 @dataclass(frozen=True)
@@ -51,21 +52,15 @@ class MergedBatch:
     batch_dims: ClassVar[int] = _ALL
 
     def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
-        """Return the product of a batch of one dimension, and the names of operands that are copied."""
-        whole = split_batch(problem, _ALL)[0]
-        found, copies = whole.operands(), _copies(whole)
-        merged = {
-            name: dataclasses.replace(matrix, batch_strides=matrix.batch_strides[-1:])
-            for name, matrix in (found | copies).items()
-        }
-        product = whole.with_operands((math.prod(whole.batch),), merged)
+        """Return the product of a batch of one dimension at most, and the names of operands that are copied."""
+        product, copies = _found(problem)[1]
         return product, {name: _COPIES[name] for name in copies}
 
     def steps(self, inner: GemmProblem) -> tuple[Step, ...]:
         """Return the copies of A and B, and that of the result after the product."""
-        whole = split_batch(inner, _ALL)[0]
+        whole, (_, copies) = _found(inner)
         found = []
-        for name, copy in _copies(whole).items():
+        for name, copy in copies.items():
             given, last = whole.operands()[name], name == "d"
             matrices, names = ((copy, given), (_COPIES[name], name)) if last else ((given, copy), (name, _COPIES[name]))
             found.append(copy_step(whole, whole.batch, matrices, names, is_last=last))
@@ -73,8 +68,33 @@ class MergedBatch:
 
     def workspaces(self, inner: GemmProblem) -> dict[str, int]:
         """Return the bytes of the form's own workspaces by name."""
-        whole = split_batch(inner, _ALL)[0]
-        return {_COPIES[name]: workspace_bytes(copy, whole.batch) for name, copy in _copies(whole).items()}
+        whole, (_, copies) = _found(inner)
+        return {_COPIES[name]: workspace_bytes(copy, whole.batch) for name, copy in copies.items()}
+
+
+def _found(problem: GemmProblem) -> tuple[GemmProblem, _Merged]:
+    """Return a product with as few batch dimensions as its strides allow, and what it becomes."""
+    whole = split_batch(problem, _ALL)[0]
+    merged = _merged(whole)
+    assert merged is not None
+    return whole, merged
+
+
+def _merged(whole: GemmProblem) -> _Merged | None:
+    """Return the product of a batch of one dimension at most, and copies by the names of operands; or None.
+
+    One matrix for all of a dimension stays, if that becomes rows or columns, else there is a copy for each.
+    """
+    operands = whole.operands()
+    apart = [name for name, matrix in operands.items() if not _merges(matrix, whole.batch)]
+    if not set(apart) <= ({"a", "b"} if whole.c is not None else set(_COPIES)):
+        return None
+    for copied in ([name for name in apart if 0 not in operands[name].batch_strides], apart):
+        copies = {name: _copy(operands[name], whole.batch) for name in copied}
+        product, outer, _ = split_batch(fold_batch(whole.with_operands(whole.batch, operands | copies)), 1)
+        if not outer:
+            return product, copies
+    return None
 
 
 def _merges(matrix: StridedMatrix, batch: tuple[int, ...]) -> bool:
@@ -83,13 +103,8 @@ def _merges(matrix: StridedMatrix, batch: tuple[int, ...]) -> bool:
     return all(outer == inner * extent for outer, inner, extent in zip(steps, steps[1:], batch[1:], strict=False))
 
 
-def _copies(whole: GemmProblem) -> dict[str, StridedMatrix]:
-    """Return the copies, by the names of the operands, that lie like these, one matrix behind the other."""
-    found = {}
-    for name in _COPIES:
-        matrix = whole.operands()[name]
-        if not _merges(matrix, whole.batch):
-            row_major = matrix.is_row_major or not matrix.is_col_major
-            copy = workspace_matrix(matrix.dtype, (matrix.rows, matrix.cols), whole.batch, row_major=row_major)
-            found[name] = dataclasses.replace(copy, conj=matrix.conj)
-    return found
+def _copy(matrix: StridedMatrix, batch: tuple[int, ...]) -> StridedMatrix:
+    """Return the copy of a matrix, which lies like it, one of the batch behind the other."""
+    row_major = matrix.is_row_major or not matrix.is_col_major
+    copy = workspace_matrix(matrix.dtype, (matrix.rows, matrix.cols), batch, row_major=row_major)
+    return dataclasses.replace(copy, conj=matrix.conj)

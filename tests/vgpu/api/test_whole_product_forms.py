@@ -55,15 +55,19 @@ def test_parts_of_k_with_c_and_an_epilogue(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "complex64"])
-@pytest.mark.parametrize("what", ["heads", "broadcast"])
+@pytest.mark.parametrize("what", ["heads", "one for the first", "one for the last"])
 def test_batches_of_several_dimensions(dtype, what):
     rng = np.random.default_rng(2)
     a, b = random(rng, dtype, 3, 7, 2, 5).transpose(0, 2, 1, 3), random(rng, dtype, 3, 9, 2, 5).transpose(0, 2, 3, 1)
     out = None
     if what == "heads":
         out = np.zeros((3, 7, 2, 9), "int32" if dtype == "int8" else dtype).transpose(0, 2, 1, 3)
-    else:
+    elif what == "one for the first":
         a, b = random(rng, dtype, 3, 2, 7, 5), random(rng, dtype, 1, 2, 5, 9)
-    _, got = computed("merged batch", a, b, out=out)
+    else:
+        b = random(rng, dtype, 3, 1, 5, 9)
+    plan, got = computed("merged batch", a, b, out=out)
+    # Heads that share a matrix become rows.
+    assert plan.choice.product(plan.problem)[0].m == (14 if what == "one for the last" else 7)
     wide = "int32" if dtype == "int8" else dtype
     np.testing.assert_array_equal(got, a.astype(wide) @ b.astype(wide))
