@@ -16,6 +16,8 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 def takes_such_forms(monkeypatch):
     """Let every product that may have such a form take it, however long it is predicted to take."""
     monkeypatch.setattr(form_choice, "_LEAST_US", 0.0)
+    monkeypatch.setattr(form_choice, "_LEAST_OF_FORMS", 0.0)
+    monkeypatch.setattr(form_choice, "_MOST_DOTS", 0)
     monkeypatch.setattr(form_choice, "_SHARE", 100.0)
     clear_choices()
     yield

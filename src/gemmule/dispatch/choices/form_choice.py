@@ -29,7 +29,7 @@ from gemmule.core.real_parts import RealParts, has_parts
 from gemmule.core.spec import Choice, KernelSpec
 
 from ..registry import kernels_of
-from .candidates import part_of
+from .candidates import by_name, part_of
 from .config_choice import predicted_us
 
 #: ``choose(problem, registry)`` is the choice for a problem, as it is, among kernels, the best first.
@@ -49,9 +49,11 @@ _SLOW_TRANSPOSE = "transpose_reference"
 #: The kernel of aligned matrices, and that of others: where only C is not aligned, the first was faster with C as an
 #: input or copied in each case timed (record 20261130T001854).
 _ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
-#: Least microseconds of a product whose K is divided, or whose batch is merged, of launches as long as an H200's, and
-#: the largest share of them that these forms may take by prediction.
-_LEAST_US, _SHARE = 15.0, 0.7
+#: The kernel of dot products, and the most rows or columns of which it is compared with others.
+_DOTS, _MOST_DOTS = "simt_dot", 16
+#: Least microseconds, of launches as long as an H200's, of a product that is compared with it, and with parts of K or a
+#: merged batch; and the largest share of them that these may take by prediction.
+_LEAST_US, _LEAST_OF_FORMS, _SHARE = 8.0, 15.0, 0.7
 #: Kernels that compute epilogues, and write results of other types and strides, of products which faster ones compute.
 _LAST_RESORTS = (GEMM_REFERENCE, "mma_sync_gemm", "simt_batched")
 
@@ -67,12 +69,29 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     us = predicted_us(choice, problem)
     if gpu is None or us is None or us < _LEAST_US * gpu.launch:
         return choice
-    forms: list[KParts | MergedBatch] = [KParts(parts) for parts in PARTS] if has_k_parts(problem) else []
-    if len(problem.batch) > 1 and part_of(problem, choice.spec)[1] > 1 and has_merged_batch(problem):
-        forms.append(MergedBatch())
-    found = [one for form in forms if (one := _in_form(problem, form, registry, choose, gpu)) is not None]
-    best = min(found, key=lambda one: one.predicted_us or math.inf, default=None)
-    return best if best is not None and (best.predicted_us or math.inf) < _SHARE * us else choice
+    found = [_by_dots(problem, registry, choose)]
+    if us > _LEAST_OF_FORMS * gpu.launch:
+        forms: list[KParts | MergedBatch] = [KParts(parts) for parts in PARTS] if has_k_parts(problem) else []
+        if len(problem.batch) > 1 and part_of(problem, choice.spec)[1] > 1 and has_merged_batch(problem):
+            forms.append(MergedBatch())
+        found += [_in_form(problem, form, registry, choose, gpu) for form in forms]
+    best = min((one for one in found if one is not None), key=_predicted, default=None)
+    return best if best is not None and _predicted(best) < _SHARE * us else choice
+
+
+def _predicted(choice: Choice) -> float:
+    return math.inf if choice.predicted_us is None else choice.predicted_us
+
+
+def _by_dots(problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choose) -> Choice | None:
+    """Return the choice of the kernel of dot products, for few rows or columns, or None where it does not take them."""
+    spec = by_name(tuple(registry)).get(_DOTS)
+    if spec is None or min(problem.m, problem.n) > _MOST_DOTS or part_of(problem, spec)[1] > 1:
+        return None
+    try:
+        return choose(problem, (spec,))
+    except NoKernelError:
+        return None
 
 
 def _in_form(
@@ -81,13 +100,13 @@ def _in_form(
     """Return the choice for a form of a whole product, or None where a kernel does not take it in one launch."""
     try:
         product = form.product(problem)[0]
-        choice = choose(product, registry)
-        us = predicted_us(choice, product)
-        if (
-            us is None
-            or part_of(product, choice.spec)[1] > 1
-            or sum(form.workspaces(problem).values()) > _MOST_WORKSPACE
-        ):
+        large = sum(form.workspaces(problem).values()) > _MOST_WORKSPACE
+        usual = choose(product, registry)
+        several = part_of(product, usual.spec)[1] > 1
+        every = [one for one in (None if several else usual, _by_dots(product, registry, choose)) if one is not None]
+        choice = min(every, key=lambda one: predicted_us(one, product) or math.inf, default=None)
+        us = None if choice is None else predicted_us(choice, product)
+        if choice is None or us is None or large:
             return None
         steps = [_further(one, choose, gpu) for one in form.steps(problem)]
     except NoKernelError:
