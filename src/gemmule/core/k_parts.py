@@ -38,8 +38,9 @@ K_PARTS, SUMS_OF_PARTS = "k_parts", "sums of the parts of k"
 #: Results that a launch adds, and numbers of parts.
 _ADDED = 8
 PARTS = (_ADDED, _ADDED**2)
-#: Least K, and most elements of the result: less fills a GPU by the kernels' own parts of K, or by tiles.
-_LEAST_K, _MOST_ELEMENTS = 2**13, 2**16
+#: Least K, and most elements of the result: less fills a GPU by the kernels' own parts of K, of complex numbers by
+#: fewer, or by tiles.
+_LEAST_K, _LEAST_COMPLEX_K, _MOST_ELEMENTS = 2**13, 2**11, 2**16
 #: Bytes that a part's K is a multiple of, where K is one.
 _UNIT_BYTES = 64
 #: Name of the result of part 1, 2 ... among an epilogue's inputs.
@@ -48,13 +49,14 @@ _PART = "part"
 
 def has_k_parts(problem: GemmProblem) -> bool:
     """Return whether a product may be computed so: one of floats or complex numbers, of a long K and a small result."""
-    if problem.k < _LEAST_K or problem.m * problem.n > _MOST_ELEMENTS or not problem.m * problem.n:
+    epilogue, kind = problem.epilogue, problem.accumulator.kind
+    least = _LEAST_COMPLEX_K if kind is Kind.COMPLEX else _LEAST_K
+    if problem.k < least or problem.m * problem.n > _MOST_ELEMENTS or not problem.m * problem.n:
         return False
     if math.prod(problem.batch) != 1 or problem.needed is not None:
         return False
     if problem.precision not in (Precision.IEEE, Precision.TF32, Precision.FLOAT8):
         return False
-    epilogue, kind = problem.epilogue, problem.accumulator.kind
     if kind is Kind.COMPLEX:
         lines = problem.d.is_row_major or problem.d.is_col_major
         return problem.c is None and problem.d.dtype == problem.accumulator and lines and not problem.d.conj

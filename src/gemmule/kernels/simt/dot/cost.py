@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gemmule.core.dtype import Kind
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
@@ -30,12 +31,18 @@ def cost(problem: GemmProblem, config: DotConfig, gpu: GpuRates) -> float:
     loads = rounds + -(-rest // config.threads)
     waves = max(clusters * config.cluster_k / (gpu.multiprocessors * _RESIDENT), 1.0)
     read = _bytes(problem.a.transposed(), config.tile_m) * tiles_n + _bytes(problem.b, config.tile_n) * tiles_m
-    work = _LOAD * (config.tile_m + config.tile_n) + _FMA[problem.accumulator.itemsize] * config.tile_elements
+    work = _LOAD * (config.tile_m + config.tile_n) + _fma(problem) * config.tile_elements
     warps = clusters * config.cluster_k * part / _WARP
     issue = warps * work / (_CYCLES * _SCHEDULERS * gpu.multiprocessors)
     busy = max(waves * loads * _ROUND, gpu.moved_us(read * batch, _MEMORY), issue)
     exchange = _CLUSTER if config.cluster_k > 1 else 0.0
     return _LAUNCH * gpu.launch + busy + _ELEMENT * config.tile_elements * waves + exchange
+
+
+def _fma(problem: GemmProblem) -> int:
+    """Return the cycles of a product of two elements."""
+    acc = problem.accumulator
+    return 4 * _FMA[acc.part.itemsize] if acc.kind is Kind.COMPLEX else _FMA[acc.itemsize]
 
 
 def _bytes(lines: StridedMatrix, tile: int) -> int:

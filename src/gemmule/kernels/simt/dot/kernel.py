@@ -22,8 +22,9 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.parts.cluster_reduction import sum_in_cluster
+from gemmule.kernels.parts.complex_parts import fake_scalars, is_used, pair_at, scaled
 from gemmule.kernels.parts.pdl import wait_for_predecessor
-from gemmule.kernels.parts.tensors import cute_type, strided_tensor
+from gemmule.kernels.parts.tensors import PARTS, cute_type, strided_tensor
 
 from .config import DotConfig
 
@@ -31,10 +32,18 @@ _WARP, _ALIGNMENT = 32, 16
 
 
 class SimtDot:
-    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), C and D (M, N, L), all of any strides."""
+    """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), C and D (M, N, L), all of any strides.
 
-    def __init__(self, config: DotConfig, accumulator: Any) -> None:
-        self.config, self.acc = config, accumulator
+    Complex elements are pairs of parts in registers, and complex scalars pairs.
+    """
+
+    def __init__(self, config: DotConfig, types: dict[str, str]) -> None:
+        acc = types["acc"]
+        self.config, self.parts = config, 2 if acc in PARTS else 1
+        # Type of the accumulators, or of the parts of complex ones.
+        self.acc: Any = cute_type(PARTS.get(acc, acc))
+        conj = types.get("conj", "")
+        self.signs = tuple(-1 if name in conj else 1 for name in "ab") if conj != "no" else (1, 1)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta):
@@ -55,15 +64,17 @@ class SimtDot:
         tiles_m, tiles_n = cute.ceil_div(mD.shape[0], config.tile_m), cute.ceil_div(mD.shape[1], config.tile_n)
         tile, batch = cta % (tiles_m * tiles_n), cta // (tiles_m * tiles_n)
         m0, n0 = tile // tiles_n * config.tile_m, tile % tiles_n * config.tile_n
-        elements = cutlass.const_expr(config.tile_elements)
-        partials = SmemAllocator().allocate_tensor(self.acc, cute.make_layout((elements, config.warps)), _ALIGNMENT)
+        parts, elements = cutlass.const_expr(self.parts), cutlass.const_expr(config.tile_elements)
+        numbers = cutlass.const_expr(parts * elements)
+        partials = SmemAllocator().allocate_tensor(self.acc, cute.make_layout((numbers, config.warps)), _ALIGNMENT)
         rC = cute.make_rmem_tensor(
-            cute.make_layout((config.tile_m, config.tile_n), stride=(config.tile_n, 1)), self.acc
+            cute.make_layout((parts, config.tile_m, config.tile_n), stride=(1, parts * config.tile_n, parts)), self.acc
         )
         rC.fill(self.acc(0))
         wait_for_predecessor()
 
-        depth = mA.shape[1] if alpha != 0 else 0
+        used = is_used(alpha) if cutlass.const_expr(parts > 1) else alpha
+        depth = mA.shape[1] if used != 0 else 0
         # CTAs of a cluster take consecutive parts of K.
         part = cute.ceil_div(depth, config.cluster_k)
         first = rank * part
@@ -78,9 +89,9 @@ class SimtDot:
             self.multiply(rC, (gA, gB), (m0, n0), k, 1)
             k += config.threads
 
-        values = cute.make_tensor(rC.iterator, cute.make_layout(elements))
+        values = cute.make_tensor(rC.iterator, cute.make_layout(numbers))
         lane, warp = tid % _WARP, tid // _WARP
-        for e in cutlass.range_constexpr(elements):
+        for e in cutlass.range_constexpr(numbers):
             total = values[e]
             for step in cutlass.range_constexpr(5):
                 total = total + cute.arch.shuffle_sync_bfly(total, offset=1 << step)
@@ -88,26 +99,43 @@ class SimtDot:
                 partials[e, warp] = total
         cute.arch.sync_threads()
         own = tid if tid < elements else Int32(0)
-        total = partials[own, 0]
-        for other in cutlass.range_constexpr(1, config.warps):
-            total = total + partials[own, other]
+        rD = cute.make_rmem_tensor(cute.make_layout(parts), self.acc)
+        for p in cutlass.range_constexpr(parts):
+            rD[p] = partials[parts * own + p, 0]
+            for other in cutlass.range_constexpr(1, config.warps):
+                rD[p] = rD[p] + partials[parts * own + p, other]
         if cutlass.const_expr(config.cluster_k > 1):
             cute.arch.sync_threads()
             if tid < elements:
-                partials[own, 0] = total
+                for p in cutlass.range_constexpr(parts):
+                    partials[parts * own + p, 0] = rD[p]
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
-            address = (partials.iterator + own).toint()
-            total = sum_in_cluster(address, self.acc, 1, config.cluster_k)[0]
+            address = (partials.iterator + parts * own).toint()
+            rD.store(sum_in_cluster(address, self.acc, parts, config.cluster_k))
             # A CTA's shared memory must outlive the others' reads.
             cute.arch.cluster_arrive()
             cute.arch.cluster_wait()
         row, col = m0 + own // config.tile_n, n0 + own % config.tile_n
         if rank == 0 and tid < elements and row < mD.shape[0] and col < mD.shape[1]:
-            value = alpha * total
+            self.write(mD, mC, rD, (row, col, batch), (alpha, beta))
+
+    @cute.jit
+    def write(self, mD: cute.Tensor, mC: cute.Tensor, rD: cute.Tensor, place, scalars):
+        """Write an element, alpha times a sum plus beta * C, which is read only where beta is not 0."""
+        alpha, beta = scalars
+        if cutlass.const_expr(self.parts > 1):
+            rD[0], rD[1] = scaled(alpha, rD[0], rD[1])
+            if is_used(beta) != 0:
+                addend = pair_at(mC, place, self.acc)
+                more = scaled(beta, addend[0], addend[1])
+                rD[0], rD[1] = rD[0] + more[0], rD[1] + more[1]
+            cute.autovec_copy(rD, pair_at(mD, place, self.acc))
+        else:
+            value = alpha * rD[0]
             if beta != 0:
-                value += beta * mC[row, col, batch].to(self.acc)
-            mD[row, col, batch] = value.to(mD.element_type)
+                value += beta * mC[place].to(self.acc)
+            mD[place] = value.to(mD.element_type)
 
     @cute.jit
     def multiply(self, rC: cute.Tensor, factors, corner, k0, count: cutlass.Constexpr[int]):
@@ -116,22 +144,39 @@ class SimtDot:
         found = []
         for x in cutlass.range_constexpr(2):
             gX, side = factors[x], sides[x]
-            rX = cute.make_rmem_tensor(cute.make_layout((side, count)), gX.element_type)
+            kind = self.acc if cutlass.const_expr(self.parts > 1) else gX.element_type
+            rX = cute.make_rmem_tensor(cute.make_layout((self.parts, side, count)), kind)
             for u in cutlass.range_constexpr(count):
                 for i in cutlass.range_constexpr(side):
                     # Rows beyond the last are the last again, whose products are not written.
-                    row = cutlass.min(corner[x] + i, gX.shape[0] - 1)
-                    rX[i, u] = gX[row, k0 + u * config.threads]
+                    place = cutlass.min(corner[x] + i, gX.shape[0] - 1), k0 + u * config.threads
+                    if cutlass.const_expr(self.parts > 1):
+                        cute.autovec_copy(pair_at(gX, place, self.acc), rX[None, i, u])
+                    else:
+                        rX[0, i, u] = gX[place]
             found.append(rX)
         rA, rB = found
         for u in cutlass.range_constexpr(count):
             for i in cutlass.range_constexpr(config.tile_m):
                 for j in cutlass.range_constexpr(config.tile_n):
-                    rC[i, j] += rA[i, u].to(self.acc) * rB[j, u].to(self.acc)
+                    self.add_product(rC[None, i, j], rA[None, i, u], rB[None, j, u])
+
+    @cute.jit
+    def add_product(self, total: cute.Tensor, a: cute.Tensor, b: cute.Tensor):
+        """Add the product of two elements, by their parts."""
+        if cutlass.const_expr(self.parts > 1):
+            sign_a, sign_b = cutlass.const_expr(self.signs[0]), cutlass.const_expr(self.signs[1])
+            total[0] += a[0] * b[0]
+            total[0] -= self.acc(sign_a * sign_b) * a[1] * b[1]
+            total[1] += self.acc(sign_b) * a[0] * b[1]
+            total[1] += self.acc(sign_a) * a[1] * b[0]
+        else:
+            total[0] += a[0].to(self.acc) * b[0].to(self.acc)
 
 
 def buildable(config: DotConfig, types: dict[str, str]) -> Buildable:
     """Return the kernel for those types, with fake arguments."""
     operands = [strided_tensor(types[name]) for name in "abcd"]
-    accumulator = cute_type(types["acc"])
-    return Buildable(SimtDot(config, accumulator), (*operands, accumulator(1), accumulator(0)))
+    kernel = SimtDot(config, types)
+    scalars = fake_scalars(kernel.acc) if kernel.parts > 1 else (kernel.acc(1), kernel.acc(0))
+    return Buildable(kernel, (*operands, *scalars))

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 
 from gemmule.core.arch import Arch
 from gemmule.core.config import why_not_cluster
-from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType, accumulator
+from gemmule.core.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, DType, Kind, accumulator
 from gemmule.core.launch import FEW_BYTES, Launch, TensorParam, scalar_params
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem, OperandTypes, inner_problem
 from gemmule.core.row_major import MAX_EXTENT, why_not_extents, why_not_grid
 from gemmule.core.spec import KernelSpec, Signature
+from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 
 from .config import DotConfig
 from .cost import cost
 
-_TYPES = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
+_TYPES = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16, COMPLEX64, COMPLEX128)
 
 
 def refuses(problem: GemmProblem, arch: Arch) -> str | None:
@@ -26,7 +27,7 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     inner = inner_problem(problem, SPEC.batch_dims)
     if inner.batch and inner.batch[0] > MAX_EXTENT:
         return f"the batch is {inner.batch[0]}; this kernel takes at most {MAX_EXTENT} matrices"
-    return why_not_extents(inner)
+    return why_not_conjugates(inner) or why_not_extents(inner)
 
 
 def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
@@ -57,7 +58,8 @@ def signature(problem: GemmProblem, config: DotConfig) -> Signature:
     """Specialise for the element types; without C, its slot takes the output's type."""
     del config
     c = problem.c if problem.c is not None else problem.d
-    return _signature(problem.a.dtype, c.dtype, problem.d.dtype)
+    plain = _signature(problem.a.dtype, c.dtype, problem.d.dtype)
+    return (*plain, ("conj", conj_key(problem))) if problem.a.dtype.kind is Kind.COMPLEX else plain
 
 
 def _signature(factors: DType, c: DType, d: DType) -> Signature:
@@ -68,7 +70,8 @@ def _signature(factors: DType, c: DType, d: DType) -> Signature:
 def signatures(arch: Arch) -> tuple[Signature, ...]:
     """Return, for every type, the outputs of its own type and of its accumulators'."""
     del arch
-    return tuple(_signature(x, d, d) for x in _TYPES for d in dict.fromkeys((x, accumulator(x, x))))
+    found = tuple(_signature(x, d, d) for x in _TYPES for d in dict.fromkeys((x, accumulator(x, x))))
+    return tuple((*one, ("conj", "no")) if "complex" in one[0][1] else one for one in found)
 
 
 def launch(problem: GemmProblem, config: DotConfig) -> Launch:
@@ -110,7 +113,7 @@ def _configs() -> Iterator[DotConfig]:
 SPEC = KernelSpec(
     name="simt_dot",
     operation="gemm",
-    summary="16-, 32- and 64-bit floats, results of few elements and a long K, any strides, batch: dot products",
+    summary="floats of 16 to 64 bits, complex numbers, any strides, batch: few results and a long K, dot products",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=tuple(_configs()),
