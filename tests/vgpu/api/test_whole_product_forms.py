@@ -19,6 +19,8 @@ def takes_such_forms(monkeypatch):
     monkeypatch.setattr(form_choice, "_LEAST_OF_FORMS", 0.0)
     monkeypatch.setattr(form_choice, "_MOST_DOTS", 0)
     monkeypatch.setattr(form_choice, "_SHARE", 100.0)
+    monkeypatch.setattr(form_choice, "_GAIN", -100.0)
+    monkeypatch.setattr(form_choice, "_predicted", lambda choice: 0.0 if choice.form is not None else 1.0)
     clear_choices()
     yield
     clear_choices()

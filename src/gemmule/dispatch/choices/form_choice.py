@@ -52,8 +52,9 @@ _ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
 #: The kernel of dot products, and the most rows or columns of which it is compared with others.
 _DOTS, _MOST_DOTS = "simt_dot", 16
 #: Least microseconds, of launches as long as an H200's, of a product that is compared with it, and with parts of K or a
-#: merged batch; and the largest share of them that these may take by prediction.
-_LEAST_US, _LEAST_OF_FORMS, _SHARE = 8.0, 15.0, 0.7
+#: merged batch; the largest share of them that these may take by prediction; and the microseconds that a form must save,
+#: as the host queues more launches.
+_LEAST_US, _LEAST_OF_FORMS, _SHARE, _GAIN = 8.0, 15.0, 0.7, 8.0
 #: Kernels that compute epilogues, and write results of other types and strides, of products which faster ones compute.
 _LAST_RESORTS = (GEMM_REFERENCE, "mma_sync_gemm", "simt_batched")
 
@@ -69,14 +70,18 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     us = predicted_us(choice, problem)
     if gpu is None or us is None or us < _LEAST_US * gpu.launch:
         return choice
-    found = [_by_dots(problem, registry, choose)]
+    best = _by_dots(problem, registry, choose)
+    if best is None or _predicted(best) >= _SHARE * us:
+        best = choice
     if us > _LEAST_OF_FORMS * gpu.launch:
         forms: list[KParts | MergedBatch] = [KParts(parts) for parts in PARTS] if has_k_parts(problem) else []
         if len(problem.batch) > 1 and part_of(problem, choice.spec)[1] > 1 and has_merged_batch(problem):
             forms.append(MergedBatch())
-        found += [_in_form(problem, form, registry, choose, gpu) for form in forms]
-    best = min((one for one in found if one is not None), key=_predicted, default=None)
-    return best if best is not None and _predicted(best) < _SHARE * us else choice
+        found = [one for form in forms if (one := _in_form(problem, form, registry, choose, gpu)) is not None]
+        form_best = min(found, key=_predicted, default=best)
+        if _predicted(form_best) < min(_SHARE * us, _predicted(best), us - _GAIN * gpu.launch):
+            return form_best
+    return best
 
 
 def _predicted(choice: Choice) -> float:
