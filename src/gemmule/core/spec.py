@@ -367,12 +367,7 @@ class Choice:
         """Return the launches of a problem in order, and the bytes of their workspaces by name.
 
         Launches with an empty grid are left out, e.g. the packing of operands for K = 0. The last launch writes the
-        result; if its grid is empty, there are no launches.
-
-        Parameters
-        ----------
-        inner : GemmProblem or TransposeProblem
-            A problem of at most `batch_dims` batch dimensions.
+        result; if its grid is empty, there are no launches. `inner` has at most `batch_dims` batch dimensions.
         """
         product, given = self.product(inner)
         chain = [ChainedLaunch(self.spec, self.config, product, self.spec.launch(product, self.config), given, {})]

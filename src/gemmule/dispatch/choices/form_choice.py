@@ -52,8 +52,8 @@ _ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
 #: The kernel of dot products, and the most rows or columns of which it is compared with others.
 _DOTS, _MOST_DOTS = "simt_dot", 16
 #: Least microseconds, of launches as long as an H200's, of a product that is compared with it, and with parts of K or a
-#: merged batch; the largest share of them that these may take by prediction; and the microseconds that a form must save,
-#: as the host queues more launches.
+#: merged batch; the largest share of them that these may take by prediction; and the microseconds that such a form must
+#: save, as the host queues more launches.
 _LEAST_US, _LEAST_OF_FORMS, _SHARE, _GAIN = 8.0, 15.0, 0.7, 8.0
 #: Kernels that compute epilogues, and write results of other types and strides, of products which faster ones compute.
 _LAST_RESORTS = (GEMM_REFERENCE, "mma_sync_gemm", "simt_batched")
