@@ -191,7 +191,7 @@ def planned(problem: FuzzProblem, target: Target) -> Planned:
     if described is None:
         return Planned("memset", {})
     choice = target.choose(described)
-    inner, _, _ = split_batch(described, choice.spec.batch_dims)
+    inner, _, _ = split_batch(described, choice.batch_dims)
     return Planned(choice.spec.name, {str(job): job for job in jobs_of(choice, inner, target.arch)})
 
 

@@ -153,6 +153,9 @@ RECIPES: dict[str, Recipe] = {
     "simt_gemm": Recipe(_of((SINGLE, SINGLE, SINGLE, INT32)), ((1, 420),) * 3, epilogues=True, edges=0.04),
     "simt_gemm_mn_major": Recipe(_of((SINGLE,)), ((700, 2600), (700, 2600), (300, 2600)), epilogues=True),
     "simt_batched": Recipe(_of((SINGLE, DOUBLE)), ((1, 70),) * 3, free=True, edges=0.08),
+    "simt_dot": Recipe(
+        _of((SINGLE, DOUBLE, COMPLEX64, COMPLEX128)), ((1, 6), (1, 6), (20000, 70000)), free=True, edges=0.02
+    ),
     "simt_syrk": Recipe(_of((SINGLE,)), ((1, 600), (1, 700), (1, 200)), operation="staircase"),
     "float64_gemm": Recipe(
         _of((DOUBLE,)) * 3 + tuple((*DOUBLE, one) for one in (*INT8_PRODUCTS, GUARDED)), ((1, 300),) * 3,

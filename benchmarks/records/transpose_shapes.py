@@ -263,7 +263,7 @@ def compile_kernels(cases: Sequence[Case], gpu: BenchGpu, every: bool) -> None:
     for case in cases:
         problem = problem_of(case)
         for choice, _ in choices_of(case, problem, gpu, every):
-            inner = inner_problem(problem, choice.spec.batch_dims)
+            inner = inner_problem(problem, choice.batch_dims)
             jobs |= {str(job): job for job in jobs_of(choice, inner, gpu.arch)}
     # What fails is recorded where it would run.
     collections.deque(compile_all(list(jobs.values())), maxlen=0)

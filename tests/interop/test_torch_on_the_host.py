@@ -288,3 +288,17 @@ def test_scalars_without_dimensions(kind):
 def test_the_ends_of_groups_have_the_remedy_of_the_library():
     with pytest.raises(gm.DTypeError, match=r"offsets is int64 .* one dimension of int32, offsets\.int\(\)$"):
         gm.grouped_gemm(torch.ones(9, 8), torch.ones(3, 8, 4), torch.tensor([2, 2, 7]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8])
+@pytest.mark.parametrize("offset", [0, 1, 3, 16])
+def test_a_view_is_as_aligned_as_its_place_in_the_storage(dtype, offset):
+    # For plans of a chip and on the virtual GPU, whatever the storage's own address is.
+    from gemmule.runtime.arrays.torch_arrays import TorchLibrary
+    from gemmule.vgpu.arrays import virtual_address
+
+    view = torch.zeros(64 + offset, dtype=dtype)[offset:].view(8, 8)
+    host = TorchLibrary().view(view, None, "a").host
+    assert virtual_address(host) == offset * view.element_size()
+    strided = view.as_strided((3, 2), (4, 2), offset + 2)
+    assert virtual_address(TorchLibrary().view(strided, None, "a").host) == (offset + 2) * view.element_size()

@@ -158,7 +158,7 @@ def chosen(problem: Problem, number: int, chips: Sequence[tuple[str, int]] = CHI
 
 
 def _jobs(choice: Choice, problem: Problem) -> Iterator[Job]:
-    for job in jobs_of(choice, inner_problem(problem, choice.spec.batch_dims), ARCH):
+    for job in jobs_of(choice, inner_problem(problem, choice.batch_dims), ARCH):
         # CTAs of persistent kernels are no part of the code.
         yield dataclasses.replace(job, config=type(job.config)(**job.config.compiled_fields()))
 

@@ -50,7 +50,7 @@ def jobs_of(choice: Choice, problem: Problem, arch: Arch) -> Iterator[Job]:
     then = choice.next_kernel(problem)
     for one in then.chain() if then is not None else ():
         yield Job(one.spec, one.config, one.spec.signature(one.problem, one.config), arch)
-    before, after = choice.further(inner_problem(problem, choice.spec.batch_dims))
+    before, after = choice.further(inner_problem(problem, choice.batch_dims))
     for further in (*before, *after):
         yield Job(further.spec, further.config, further.spec.signature(further.problem, further.config), arch)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemmule.core.dataclass import dataclass
 
@@ -41,6 +42,8 @@ class Step:
     is_last: bool = False  #: Whether it follows the product.
     #: The same copy by a kernel of products, which takes any strides; None where it is no copy of bits.
     as_product: Step | None = None
+    #: Bytes behind the beginning of what an operand names at which it lies, where not there.
+    beyond: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def by(self, spec: KernelSpec) -> Step:
         """Return the step as a kernel computes it."""
@@ -53,6 +56,7 @@ class Form:
 
     name: str  #: `INPUT`, `COPY`, `GATE` or `SUMS`.
     kernels: tuple[tuple[KernelSpec, Config], ...] = ()  #: Kernels and configs of `steps`.
+    batch_dims: ClassVar[int] = 0
 
     def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
         """Return the problem of the kernel, and the names of operands by its own, where they differ."""
@@ -63,7 +67,7 @@ class Form:
         if self.name == COPY:
             return dataclasses.replace(problem, c=problem.d), {"c": "d"}
         if self.name == GATE:
-            return _with_inputs(problem, keeps_c=True)
+            return with_inputs(problem, keeps_c=True)
         sums = sums_of(problem)
         if _adds_to_sums(problem):
             return dataclasses.replace(problem, c=sums, d=sums), {"c": _SUMS, "d": _SUMS}
@@ -139,7 +143,7 @@ def with_c_as_input(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]] 
     return dataclasses.replace(problem, c=None, beta=0, epilogue=epilogue), names
 
 
-def _with_inputs(problem: GemmProblem, *, keeps_c: bool = False) -> tuple[GemmProblem, dict[str, str]]:
+def with_inputs(problem: GemmProblem, *, keeps_c: bool = False) -> tuple[GemmProblem, dict[str, str]]:
     """Return the problem with the second product, and with C, as inputs of its epilogue, and their former names.
 
     C, where `keeps_c`, only if it is not read in place.
@@ -171,10 +175,12 @@ def _with_second_as_input(problem: GemmProblem, epilogue: Epilogue) -> tuple[Gem
 @functools.lru_cache(maxsize=256)
 def _expression_without_second(expression: Expression) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
     """Return an expression with an input for the product with the second B, and the inputs' names."""
-    return _relabelled(expression, {UP: matrix_input(UP, len(expression.steps))})
+    return expression_with(expression, {UP: matrix_input(UP, len(expression.steps))})
 
 
-def _relabelled(expression: Expression, leaves: dict[str, Any]) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
+def expression_with(
+    expression: Expression, leaves: dict[str, Any]
+) -> tuple[Expression, tuple[str, ...], tuple[str, ...]]:
     """Return an expression with others in place of some leaves, and the inputs' names."""
 
     def leaf(name: str) -> Any:
@@ -196,8 +202,8 @@ def _expression_with_input(
     """Return an expression with an input for C, or with beta times it added to the product, and the inputs' names."""
     c = matrix_input(C, len(expression.steps))
     if expression.names_c:
-        return _relabelled(expression, {C: c})
-    return _relabelled(
+        return expression_with(expression, {C: c})
+    return expression_with(
         expression, {ACC: accumulated() + (c if unscaled else number_input(_BETA, len(expression.steps)) * c)}
     )
 
@@ -298,7 +304,7 @@ def workspace_bytes(matrix: StridedMatrix, batch: tuple[int, ...]) -> int:
 
 def epilogue_of_sums(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
     """Return the epilogue of a product's sums as a product with K = 0, whose C they are, and the operands' names."""
-    lowered_problem, names = _with_inputs(problem)
+    lowered_problem, names = with_inputs(problem)
     beta = problem.alpha if _scales_later(problem) else 1
     ending = dataclasses.replace(_of_nothing(problem, problem.d, problem.batch), c=sums_of(problem), beta=beta)
     return dataclasses.replace(ending, epilogue=lowered_problem.epilogue), {**names, "c": _SUMS}

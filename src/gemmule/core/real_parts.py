@@ -51,6 +51,7 @@ class RealParts:
 
     kernels: tuple[tuple[KernelSpec, Config], ...] = ()  #: Kernels and configs of `steps`.
     name: ClassVar[str] = PARTS
+    batch_dims: ClassVar[int] = 0
 
     def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
         """Return the real product, and the names of its operands in the problem."""

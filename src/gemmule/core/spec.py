@@ -281,7 +281,7 @@ class ChainedLaunch:
 
 
 class ProductForm(Protocol):
-    """A form in which a product is computed, where not as it is: of `core.product_forms`, or `core.real_parts`."""
+    """A form in which a product is computed, where not as it is, such as those of `core.product_forms`."""
 
     @property
     def kernels(self) -> tuple[tuple[KernelSpec, Config], ...]:
@@ -290,6 +290,10 @@ class ProductForm(Protocol):
     @property
     def name(self) -> str:
         """Which form it is."""
+
+    @property
+    def batch_dims(self) -> int:
+        """Return the batch dimensions of a problem that its launches cover, if more than those of the kernel."""
 
     def product(self, problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]:
         """Return the problem of the kernel, and the names of operands by its own, where they differ."""
@@ -325,6 +329,11 @@ class Choice:
         """Kernels of higher rank, and why they were not chosen."""
         return reasons_of(self.refusals)
 
+    @property
+    def batch_dims(self) -> int:
+        """Batch dimensions that the launches cover; those of a form may be more than a kernel's."""
+        return self.spec.batch_dims if self.form is None else max(self.spec.batch_dims, self.form.batch_dims)
+
     def product(self, problem: Problem) -> tuple[Problem, dict[str, str]]:
         """Return the problem that the kernel computes, and the given operands' names by its own, where they differ."""
         if self.form is None or not isinstance(problem, GemmProblem):
@@ -340,30 +349,25 @@ class Choice:
             step = one.by(spec)
             problem = inner_problem(step.problem, spec.batch_dims)
             launch = spec.launch(problem, config)
-            found[step.is_last].append(ChainedLaunch(spec, config, problem, launch, step.operands, {}))
+            found[step.is_last].append(ChainedLaunch(spec, config, problem, launch, step.operands, step.beyond))
         return tuple(found[0]), tuple(found[1])
 
     def signature(self, problem: Problem) -> Signature:
         """Return the kernel's specialisation for a problem, that of each launch."""
-        return self.spec.signature(self.product(inner_problem(problem, self.spec.batch_dims))[0], self.config)
+        return self.spec.signature(self.product(inner_problem(problem, self.batch_dims))[0], self.config)
 
     def next_kernel(self, problem: Problem) -> NextKernel | None:
         """Return the kernel launched after this one, for a problem with any batch, or None."""
         if self.spec.next_kernel is None:
             return None
-        inner, _ = self.product(inner_problem(problem, self.spec.batch_dims))
+        inner, _ = self.product(inner_problem(problem, self.batch_dims))
         return self.spec.next_kernel(inner, self.config, self.gpu)
 
     def launches(self, inner: Problem) -> tuple[tuple[ChainedLaunch, ...], dict[str, int]]:
         """Return the launches of a problem in order, and the bytes of their workspaces by name.
 
         Launches with an empty grid are left out, e.g. the packing of operands for K = 0. The last launch writes the
-        result; if its grid is empty, there are no launches.
-
-        Parameters
-        ----------
-        inner : GemmProblem or TransposeProblem
-            A problem of at most `spec.batch_dims` batch dimensions.
+        result; if its grid is empty, there are no launches. `inner` has at most `batch_dims` batch dimensions.
         """
         product, given = self.product(inner)
         chain = [ChainedLaunch(self.spec, self.config, product, self.spec.launch(product, self.config), given, {})]
@@ -386,9 +390,9 @@ class Choice:
 
     def clears_absmax(self, problem: Problem) -> bool:
         """Return whether the launches of a problem clear its absolute maximum, which else is cleared before them."""
-        chain, _ = self.launches(inner_problem(problem, self.spec.batch_dims))
+        chain, _ = self.launches(inner_problem(problem, self.batch_dims))
         return bool(chain) and chain[-1].launch.clears_absmax
 
     def workspaces(self, problem: Problem) -> dict[str, int]:
         """Return the bytes of the launches' workspaces by name."""
-        return self.launches(inner_problem(problem, self.spec.batch_dims))[1]
+        return self.launches(inner_problem(problem, self.batch_dims))[1]

@@ -20,6 +20,7 @@ from gemmule.kernels.mma_sync.gemm_upcast.spec import SPEC as GEMM_UPCAST
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC_GEMM
 from gemmule.kernels.simt.batched.spec import SPEC as SIMT_BATCHED
+from gemmule.kernels.simt.dot.spec import SPEC as SIMT_DOT
 from gemmule.kernels.simt.gemm.spec import SPEC as SIMT_GEMM
 from gemmule.kernels.simt.gemm_mn_major.spec import SPEC as SIMT_GEMM_MN_MAJOR
 from gemmule.kernels.simt.reference.spec import SPEC as GEMM_REFERENCE
@@ -66,6 +67,7 @@ FMA_AND_FLOAT64: tuple[KernelSpec, ...] = (
 LAST: tuple[KernelSpec, ...] = (
     D02,
     D01,
+    SIMT_DOT,
     GEMM_REFERENCE,
 )
 PLAIN_GEMM_KERNELS: tuple[KernelSpec, ...] = (*TENSOR_CORES, *FMA_AND_FLOAT64, *LAST)

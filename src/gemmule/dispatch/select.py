@@ -126,7 +126,7 @@ def _has_workspaces(choice: Choice, problem: GemmProblem) -> bool:
     """Return whether the form of a product has workspaces of its own."""
     if choice.form is None:
         return False
-    inner, _, _ = split_batch(problem, choice.spec.batch_dims)
+    inner, _, _ = split_batch(problem, choice.batch_dims)
     return any(choice.form.workspaces(inner).values())
 
 

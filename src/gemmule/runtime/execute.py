@@ -100,7 +100,7 @@ def launches_of(
     operands : sequence of str
         Names of the operands whose addresses will be given.
     """
-    inner, outer, strides = split_batch(problem, choice.spec.batch_dims)
+    inner, outer, strides = split_batch(problem, choice.batch_dims)
     chain, workspaces = choice.launches(inner)
     # Names that the recipe does not rename stay, workspaces' too.
     own = {name: name for name in (*operands, *workspaces)}

@@ -44,10 +44,17 @@ def _address(array: Array) -> int:
 
 
 def _owner_start(array: Array) -> int:
-    """Return the start of the memory that the array is a part of, through its chain of bases."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return _bounds(array)[0]
+    """Return the start of the memory that the array is a part of, through its chain of bases.
+
+    An object with an array interface, such as that of NumPy's `as_strided` or of a tensor, may have a base, too.
+    """
+    while True:
+        base: Any = array.base
+        if base is not None and not isinstance(base, np.ndarray):
+            base = getattr(base, "base", None)
+        if not isinstance(base, np.ndarray):
+            return _bounds(array)[0]
+        array = base
 
 
 class DeviceArrays:

@@ -37,7 +37,7 @@ def run_kernel(
         Options of the run; by default those of the environment.
     """
     options = options or Options.from_environment()
-    inner, outer, strides = split_batch(problem, choice.spec.batch_dims)
+    inner, outer, strides = split_batch(problem, choice.batch_dims)
     chain, sizes = choice.launches(inner)
     if not chain:
         return

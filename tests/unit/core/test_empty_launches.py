@@ -27,7 +27,7 @@ def problems(kind):
 
 
 def assert_written(choice, problem):
-    inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
+    inner, outer, _ = split_batch(problem, choice.batch_dims)
     launches, _ = choice.launches(inner)
     assert all(0 not in one.launch.grid for one in launches)
     if problem.m and problem.n and 0 not in problem.batch:

@@ -91,7 +91,7 @@ def test_a_long_batch_takes_few_launches(dtype, batch, name):
     problem = GemmProblem(16, 16, 16, batch, a, a, None, a)
     choice = choose(problem, HOPPER, multiprocessors=132)
     assert choice.spec.name == name
-    inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
+    inner, outer, _ = split_batch(problem, choice.batch_dims)
     assert math.prod(outer) <= 16
     assert all(ctas <= most for ctas, most in zip(choice.spec.launch(inner, choice.config).grid, MAX_GRID, strict=True))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 
 import pytest
 
@@ -12,9 +13,12 @@ from gemmule.core.arch import Arch
 from gemmule.core.dtype import DTYPES, dtype_named
 from gemmule.core.epilogue import Epilogue
 from gemmule.core.errors import DTypeError, UnsupportedError
+from gemmule.core.k_parts import KParts
 from gemmule.core.layout import StridedMatrix, contiguous
 from gemmule.core.problem import GemmProblem, contiguous_gemm
 from gemmule.core.tracing import accumulated, accumulated_second, lowered
+from gemmule.dispatch.choices import form_choice
+from gemmule.dispatch.choices.choice_cache import clear_choices
 from gemmule.dispatch.registry import kernels_of
 from gemmule.dispatch.select import choose
 
@@ -137,3 +141,28 @@ def test_gated_forms_of_two_16_bit_types_are_predicted_as_they_were_timed(n, us)
     choice = choose(problem, HOPPER, **H200)
     assert choice.form is None
     assert choice.predicted_us == pytest.approx(us, rel=0.07)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [
+        ("float32", (1, 1, 10**7)),
+        ("complex128", (9, 1, 450_000)),
+        ("complex64", (16, 1, 10**6)),
+        ("bfloat16", (3, 5, 10**6)),
+    ],
+)
+def test_k_of_a_small_result_is_divided(monkeypatch, dtype, shape):
+    problem = contiguous_gemm(*shape, (dtype,) * 3)
+    choice = choose(problem, HOPPER, **H200)
+    assert isinstance(choice.form, KParts)
+    monkeypatch.setattr(form_choice, "_LEAST_US", math.inf)
+    clear_choices()
+    assert choice.predicted_us < 0.5 * choose(problem, HOPPER, **H200).predicted_us
+    clear_choices()
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 8192), (512, 576, 7168), (1, 4096, 8192), (4096, 4096, 16384)])
+def test_k_of_other_products_is_not(shape):
+    for dtype in ("bfloat16", "float32", "float64"):
+        assert not isinstance(choose(contiguous_gemm(*shape, (dtype,) * 3), HOPPER, **H200).form, KParts)

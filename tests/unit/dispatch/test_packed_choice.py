@@ -65,7 +65,7 @@ def packed(tmp_path, monkeypatch):
     def pack(*choices):
         kernels = {}
         for problem, choice in choices:
-            for one in choice.launches(inner_problem(problem, choice.spec.batch_dims))[0]:
+            for one in choice.launches(inner_problem(problem, choice.batch_dims))[0]:
                 what = (one.spec, one.config, one.spec.signature(one.problem, one.config), ARCH)
                 kernels[artifact_key(*what)] = made(*what).as_bytes()
         PACKS.load(write_pack(tmp_path / "x.pack", kernels.items()))

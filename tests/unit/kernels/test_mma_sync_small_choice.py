@@ -218,9 +218,8 @@ def test_choice_of_tf32(shape, layout, name):
     assert choose(problem, HOPPER, multiprocessors=132).spec.name == name
 
 
-@pytest.mark.parametrize("m", [3, 55])
-def test_odd_results_with_an_epilogue_and_few_rows_are_not_repacked(m):
-    plain = product(m, 2047, 3000) if m == 3 else product(m, 587, 3636, "nt")
+def test_odd_results_with_an_epilogue_and_few_rows_are_not_repacked():
+    plain = product(3, 2047, 3000)
     relu = dataclasses.replace(plain, epilogue=Epilogue(Expression.parse("acc; relu 0"), (), ()))
     assert {choose(one, HOPPER, multiprocessors=132).spec.name for one in (plain, relu)} == {SPEC.name}
 

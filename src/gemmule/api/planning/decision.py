@@ -26,7 +26,7 @@ def decided(problem: GemmProblem, choice: Choice, decide: Decide) -> tuple[str, 
         return (Precision.IEEE.value,)
     from gemmule.kernels.emulation.decision import decision_choice, decision_name
 
-    inner, outer, strides = split_batch(problem, choice.spec.batch_dims)
+    inner, outer, strides = split_batch(problem, choice.batch_dims)
     form = choice.form
     if isinstance(form, RealParts):
         # The guard writes its words to D.

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from gemmule.core.config import Config
 from gemmule.core.dtype import DType, Precision
 from gemmule.core.epilogue_inputs import num_b_of
+from gemmule.core.k_parts import KParts
+from gemmule.core.merged_batch import MergedBatch
 from gemmule.core.problem import GemmProblem, Problem, inner_problem, split_batch
 from gemmule.core.product_forms import COPY, GATE, INPUT, is_read_in_place
 from gemmule.core.quantities import duration, short_quantity
@@ -32,7 +34,7 @@ def copies_text(choice: Choice, problem: GemmProblem, predicted_us: float | None
     """Return which operands are copied into a workspace first, with its bytes and the predicted time; or empty."""
     given, names = choice.product(problem)
     assert isinstance(given, GemmProblem)
-    inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
+    inner, outer, _ = split_batch(problem, choice.batch_dims)
     products = _products(choice, problem)
     before, copied = given.operands(), dict[str, dict[str, DType]](a={}, b={})
     for one, product in products:
@@ -85,10 +87,15 @@ def rewrite_text(choice: Choice, problem: GemmProblem) -> str:
         c = "c has another layout than the result" if same else f"c is {problem.c.dtype}, the result {problem.d.dtype}"
     if form.name == INPUT:
         return f"{c}; it is an input of the epilogue"
-    by, inner = _kernels_text(form.kernels), inner_problem(problem, choice.spec.batch_dims)
+    by, inner = _kernels_text(form.kernels), inner_problem(problem, choice.batch_dims)
     if form.name == PARTS:
         copied = "".join(f"; {text} by {kernel}" for text, kernel in _steps_of_parts(choice, inner))
         return f"one operand is real: the parts of the other make one real product{copied or ', in place'}"
+    if isinstance(form, KParts):
+        return f"k is divided into {form.parts} parts, a batch of products, whose sums are added by {by}"
+    if isinstance(form, MergedBatch):
+        names = ["the result" if name == "d" else name for name in form.product(problem)[1]]
+        return f"the batch becomes one of one dimension: {' and '.join(names)} copied, by {by}"
     if form.name == COPY:
         return f"{c}; it is copied into the result first, by {by}"
     if form.name == GATE:

@@ -11,6 +11,8 @@ from gemmule.core.dtype import Kind, Precision
 from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.k_parts import PARTS, KParts, has_k_parts
+from gemmule.core.merged_batch import MergedBatch, has_merged_batch
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.product_forms import (
     COPY,
@@ -27,7 +29,7 @@ from gemmule.core.real_parts import RealParts, has_parts
 from gemmule.core.spec import Choice, KernelSpec
 
 from ..registry import kernels_of
-from .candidates import part_of
+from .candidates import by_name, part_of
 from .config_choice import predicted_us
 
 #: ``choose(problem, registry)`` is the choice for a problem, as it is, among kernels, the best first.
@@ -47,6 +49,12 @@ _SLOW_TRANSPOSE = "transpose_reference"
 #: The kernel of aligned matrices, and that of others: where only C is not aligned, the first was faster with C as an
 #: input or copied in each case timed (record 20261130T001854).
 _ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
+#: The kernel of dot products, and the most rows or columns of which it is compared with others.
+_DOTS, _MOST_DOTS = "simt_dot", 16
+#: Least microseconds, of launches as long as an H200's, of a product that is compared with it, and with parts of K or a
+#: merged batch; the largest share of them that these may take by prediction; and the microseconds that such a form must
+#: save, as the host queues more launches.
+_LEAST_US, _LEAST_OF_FORMS, _SHARE, _GAIN = 8.0, 15.0, 0.7, 8.0
 #: Kernels that compute epilogues, and write results of other types and strides, of products which faster ones compute.
 _LAST_RESORTS = (GEMM_REFERENCE, "mma_sync_gemm", "simt_batched")
 
@@ -58,6 +66,62 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     """
     if not isinstance(problem, GemmProblem):
         return choose(problem, registry)
+    choice = _usual_form(problem, registry, choose, gpu)
+    us = predicted_us(choice, problem)
+    if gpu is None or us is None or us < _LEAST_US * gpu.launch:
+        return choice
+    best = _by_dots(problem, registry, choose)
+    if best is None or _predicted(best) >= _SHARE * us:
+        best = choice
+    if us > _LEAST_OF_FORMS * gpu.launch:
+        forms: list[KParts | MergedBatch] = [KParts(parts) for parts in PARTS] if has_k_parts(problem) else []
+        if len(problem.batch) > 1 and part_of(problem, choice.spec)[1] > 1 and has_merged_batch(problem):
+            forms.append(MergedBatch())
+        found = [one for form in forms if (one := _in_form(problem, form, registry, choose, gpu)) is not None]
+        form_best = min(found, key=_predicted, default=best)
+        if _predicted(form_best) < min(_SHARE * us, _predicted(best), us - _GAIN * gpu.launch):
+            return form_best
+    return best
+
+
+def _predicted(choice: Choice) -> float:
+    return math.inf if choice.predicted_us is None else choice.predicted_us
+
+
+def _by_dots(problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choose) -> Choice | None:
+    """Return the choice of the kernel of dot products, for few rows or columns, or None where it does not take them."""
+    spec = by_name(tuple(registry)).get(_DOTS)
+    if spec is None or min(problem.m, problem.n) > _MOST_DOTS or part_of(problem, spec)[1] > 1:
+        return None
+    try:
+        return choose(problem, (spec,))
+    except NoKernelError:
+        return None
+
+
+def _in_form(
+    problem: GemmProblem, form: KParts | MergedBatch, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates
+) -> Choice | None:
+    """Return the choice for a form of a whole product, or None where a kernel does not take it in one launch."""
+    try:
+        product = form.product(problem)[0]
+        large = sum(form.workspaces(problem).values()) > _MOST_WORKSPACE
+        usual = choose(product, registry)
+        several = part_of(product, usual.spec)[1] > 1
+        every = [one for one in (None if several else usual, _by_dots(product, registry, choose)) if one is not None]
+        choice = min(every, key=lambda one: predicted_us(one, product) or math.inf, default=None)
+        us = None if choice is None else predicted_us(choice, product)
+        if choice is None or us is None or large:
+            return None
+        steps = [_further(one, choose, gpu) for one in form.steps(problem)]
+    except NoKernelError:
+        return None
+    form = dataclasses.replace(form, kernels=tuple((step.spec, step.config) for step, _ in steps))
+    return dataclasses.replace(choice, form=form, predicted_us=us + sum(one for _, one in steps))
+
+
+def _usual_form(problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates | None) -> Choice:
+    """Return the choice for a problem as it is, or in a form that a C, an epilogue or a result needs."""
     if is_read_in_place(problem) and not has_parts(problem):
         d, mixed = problem.d, problem.a.dtype != problem.b.dtype
         several = mixed or d.dtype != problem.a.dtype
@@ -112,7 +176,7 @@ def choices_of_forms(
             choice = choose(product, registry)
             us = predicted_us(choice, product)
             if form is not None and form.name != INPUT:
-                inner, outer, _ = split_batch(problem, choice.spec.batch_dims)
+                inner, outer, _ = split_batch(problem, choice.batch_dims)
                 if found and sum(form.workspaces(inner).values()) > _MOST_WORKSPACE:
                     continue
                 steps = [_further(one, choose, gpu) for one in form.steps(inner)]

@@ -76,7 +76,7 @@ register_clear(_eligible.cache_clear)
 
 def is_choice_compiled(choice: Choice, problem: Problem, arch: Arch, *, with_ptx: bool = False) -> bool:
     """Return whether all kernels of a choice are compiled."""
-    chain, _ = choice.launches(inner_problem(problem, choice.spec.batch_dims))
+    chain, _ = choice.launches(inner_problem(problem, choice.batch_dims))
     compiled = _eligible(arch, with_ptx)
     return all(compiled(one.spec, one.problem, one.config) for one in chain)
 

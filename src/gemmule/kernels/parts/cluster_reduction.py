@@ -78,7 +78,7 @@ def sum_in_cluster(address, kind: cutlass.Constexpr[Any], length: cutlass.Conste
     address : Int32
         Address in shared memory, the same in every CTA, a multiple of their bytes, up to 16.
     kind : type
-        Their type, of 32 bits.
+        Their type, of 32 or 64 bits.
     length, ctas : int
         Partial sums, and the CTAs of the cluster.
     """
@@ -86,7 +86,7 @@ def sum_in_cluster(address, kind: cutlass.Constexpr[Any], length: cutlass.Conste
     together = cutlass.const_expr(min(length, _BYTES * 8 // kind.width))
     for first in cutlass.range_constexpr(0, length, together):
         # The loads of all CTAs are issued before the first sum.
-        addresses = [_in_cta(address + 4 * first, Int32(cta)) for cta in range(ctas)]
+        addresses = [_in_cta(address + kind.width // 8 * first, Int32(cta)) for cta in range(ctas)]
         theirs = [_load(kind, one, together, "shared::cluster") for one in addresses]
         for v in cutlass.range_constexpr(together):
             total = theirs[0][v]

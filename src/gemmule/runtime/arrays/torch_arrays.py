@@ -205,17 +205,29 @@ def _is_traced(torch: Any) -> bool:
 
 
 class _Memory:
-    """A tensor's memory, kept alive, by NumPy's array interface."""
+    """Memory of a tensor, which it keeps alive, by NumPy's array interface; `strides` are in elements."""
 
-    def __init__(self, x: Any, dtype: np.dtype[Any], address: int) -> None:
-        self.tensor = x
+    def __init__(
+        self, tensor: Any, address: int, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> None:
+        self.tensor = tensor
         self.__array_interface__ = {
             "version": 3,
-            "shape": tuple(x.shape),
+            "shape": shape,
             "typestr": dtype.str,
             "data": (address, False),
-            "strides": tuple([stride * dtype.itemsize for stride in x.stride()]),
+            "strides": tuple([stride * dtype.itemsize for stride in strides]),
         }
+
+
+class _View(_Memory):
+    """A tensor's memory, a part of its storage."""
+
+    @property
+    def base(self) -> HostArray:
+        """The bytes of the whole storage; a tensor is as aligned as its place in there, wherever the storage is."""
+        storage = self.tensor.untyped_storage()
+        return np.asarray(_Memory(self.tensor, storage.data_ptr(), np.dtype(np.uint8), (storage.nbytes(),), (1,)))
 
 
 def _as_numpy(x: Any, dtype_name: str, address: int) -> HostArray:
@@ -228,5 +240,6 @@ def _as_numpy(x: Any, dtype_name: str, address: int) -> HostArray:
     if math.prod(x.shape) == 0:
         return np.empty(tuple(x.shape), dtype)
     if dtype_name in EXTENSION_FLOATS:
-        return np.asarray(_Memory(x, np.dtype(f"V{dtype.itemsize}"), address)).view(dtype)
-    return np.asarray(_Memory(x, dtype, address))
+        opaque = np.dtype(f"V{dtype.itemsize}")
+        return np.asarray(_View(x, address, opaque, tuple(x.shape), x.stride())).view(dtype)
+    return np.asarray(_View(x, address, dtype, tuple(x.shape), x.stride()))
