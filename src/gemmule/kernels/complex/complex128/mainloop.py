@@ -8,7 +8,8 @@ import cutlass
 from cutlass import Float64, Int64, cute
 
 from gemmule.kernels.float64.config import DmmaConfig
-from gemmule.kernels.float64.mainloop import Float64Mainloop, registers
+from gemmule.kernels.float64.mainloop import Float64Mainloop
+from gemmule.kernels.float64.warp_products import registers
 
 from .stage import Complex128Stage
 
