@@ -17,15 +17,14 @@ from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.tma_epilogue import TmaEpilogue
 from gemmule.kernels.float64.tma_mainloop import TmaMainloop
 from gemmule.kernels.hopper.mainloops.operands import OperandStages
-from gemmule.kernels.hopper.tile_config import REGISTERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.schedulers.persistent import KTileRange
 
 from .shared_tiles import SharedTiles, SharedTileScheduler
 
-#: Named barrier of the first warpgroup.
-_BARRIER = 1
+#: Named barrier of the first warpgroup; registers of a thread that issues copies, and of one that multiplies.
+_BARRIER, _PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 1, 24, 232
 
 
 class _Warpgroup(NamedTuple):
@@ -40,7 +39,7 @@ class TmaFloat64Gemm:
 
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         k_major = types["a_major"] == "k", types["b_major"] == "k"
-        self.threads, self.warps = config.threads, config.threads // 32
+        self.threads, self.warps, self.resident = config.threads, config.threads // 32, config.resident
         tile = config.tile_m, config.tile_n, config.tile_k
         self.operands = OperandStages(tile, (Float64, Float64), k_major, config.stages)
         self.mainloop = TmaMainloop(config, k_major)
@@ -53,7 +52,11 @@ class TmaFloat64Gemm:
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
         self.kernel((a, b), (mC, mD), (alpha, beta), first).launch(
-            grid=(1, 1, 1), block=(self.threads + WARPGROUP, 1, 1), min_blocks_per_mp=1
+            grid=(1, 1, 1),
+            block=(self.threads + WARPGROUP, 1, 1),
+            min_blocks_per_mp=self.resident,
+            # Given, so that the compiler needs no driver; the launch recipe decides.
+            preferred_smem_carveout=100,
         )
 
     @cute.kernel
@@ -71,11 +74,11 @@ class TmaFloat64Gemm:
         self.mainloop.prologue(warp, operands, barriers, self.warps, waits=False)
         tiles = SharedTiles(*first[2:])
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(REGISTERS.producer)
+            cute.arch.setmaxregister_decrease(_PRODUCER_REGISTERS)
             if warp == 0:
                 self.produce(operands, smem_ab, barriers, tiles)
         else:
-            cute.arch.setmaxregister_increase(REGISTERS.consumer)
+            cute.arch.setmaxregister_increase(_CONSUMER_REGISTERS)
             self.consume(results, smem_ab, barriers, factors, (first[:2], tiles), warp - 4)
 
     @cute.jit
