@@ -72,12 +72,14 @@ class Float64Mainloop(WarpTileMainloop, WarpProducts):
 
     def __init__(self, config: DmmaConfig, types: dict[str, str], *, chained: bool = False) -> None:
         self.threads, self.cluster_k = config.threads, config.cluster_k
-        self.set_products(config)
         whole = types["tiles"] == "whole"
-        self.stageA = self.stage_type(self.tile_m, self.tile_k, types["a_major"] == "k")
-        self.stageB = self.stage_type(
-            self.tile_n, self.tile_k, types["b_major"] == "k", permuted=int(types["d_vector"]) == 1
+        stages = (
+            self.stage_type(config.tile_m, config.tile_k, types["a_major"] == "k"),
+            self.stage_type(
+                config.tile_n, config.tile_k, types["b_major"] == "k", permuted=int(types["d_vector"]) == 1
+            ),
         )
+        self.set_products(config, stages)
         self.stage_bytes = self.stageA.bytes + self.stageB.bytes
         steps = self.parts * self.tile_k // (DEPTH * self.words) * self.blocks
         # The last step waits for an older k-tile.
@@ -114,7 +116,7 @@ class Float64Mainloop(WarpTileMainloop, WarpProducts):
         """Return a lane's registers and its warp's corner, and the address of the stages."""
         smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
         corner = self.corner()
-        return _Lane(smem, corner, *self.fragments())
+        return _Lane(smem, corner, *self.lane_registers())
 
     @cute.jit
     def places(self, own, operands, origin):

@@ -14,14 +14,14 @@ from .stage import DEPTH
 
 
 class WarpProducts:
-    """Products of 16 rows of A with 8 columns of B, for 8 or 16 k, of which a warp tile has `blocks` x `columns`."""
+    """Products of 16 rows of A with 8 columns of B, for 8 or 16 k, of which a warp tile has `blocks` x `columns`.
 
-    #: stageA, stageB: Layouts of stages, which read fragments.
-    stageA: Any
-    stageB: Any
+    `stageA` and `stageB` read fragments.
+    """
 
-    def set_products(self, config: DmmaConfig) -> None:
-        """Set what follows from a config."""
+    def set_products(self, config: DmmaConfig, stages: tuple[Any, Any]) -> None:
+        """Set what follows from a config, and the stages of A and B."""
+        self.stageA, self.stageB = stages
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
         self.warps_n = config.warps_n
         self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
@@ -30,7 +30,7 @@ class WarpProducts:
         self.words, self.mma_words = max(config.mma_k, 8) // DEPTH, config.mma_k // DEPTH
         self.mma_m, self.mma = config.mma_m, double_mma_name(config.mma_m, config.mma_k)
 
-    def fragments(self) -> tuple[Any, Any, Any, Any]:
+    def lane_registers(self) -> tuple[Any, Any, Any, Any]:
         """Return registers for two fragments of A, for those of B, and accumulators."""
         rows, every = (2, self.words), (self.words, self.columns)
         return registers(rows), registers(rows), registers(every), registers((4, self.blocks, self.columns))

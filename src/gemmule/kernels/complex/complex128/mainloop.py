@@ -42,7 +42,7 @@ class Complex128Mainloop(Float64Mainloop):
         super().__init__(config, types, chained=chained)
         self.mixed = types["conj"] in ("a", "b")
 
-    def fragments(self) -> tuple[Any, Any, Any, Any]:
+    def lane_registers(self) -> tuple[Any, Any, Any, Any]:
         rows, every = (2, self.words, 2), (self.words, self.columns)
         return registers(rows), registers(rows), registers(every), registers((4, self.blocks, self.columns, 2))
 

@@ -46,7 +46,7 @@ def why_not(problem: GemmProblem, arch: Arch, config: Float64Config) -> str | No
         return reason
     if min(_ld(x).copy_bytes for x in (oriented.a, oriented.b)) < max(COPIES) and (reason := _why_not_odd(config)):
         return f"rows of A or B that begin or end at odd elements are copied one by one; config {config} has {reason}"
-    if reason := why_not_shared(problem, config) or (config.tma and _why_not_tma(problem)):
+    if reason := why_not_shared(problem, config) or (_why_not_tma(problem) if config.tma else None):
         return reason
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 

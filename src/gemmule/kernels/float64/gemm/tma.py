@@ -1,8 +1,8 @@
 """The float64 GEMM by TMA: a producer warp loads k-tiles, other warps multiply them by mma.sync; CTAs are persistent.
 
-Power limits large products of float64, so that instructions and bytes count. TMA needs no instructions of the warps that
-multiply, which have registers for fragments of 16 k: half of the accumulators' reads and writes that products of 8 k
-need. Tiles, stream-K and the order of sums are those of stream_k.py.
+Power limits large products of float64, so that instructions and bytes count. TMA needs no instructions of the warps
+that multiply, which have registers for fragments of 16 k: half of the reads and writes of accumulators that products of
+8 k need. Tiles, stream-K and the order of sums are those of stream_k.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from cutlass import Float64, cute
 from cutlass.memory import SmemAllocator
 
 from gemmule.kernels.float64.config import Float64Config
-from gemmule.kernels.float64.tma_epilogue import TmaEpilogue
-from gemmule.kernels.float64.tma_mainloop import TmaMainloop
+from gemmule.kernels.float64.tma.epilogue import TmaEpilogue
+from gemmule.kernels.float64.tma.mainloop import TmaMainloop
 from gemmule.kernels.hopper.mainloops.operands import OperandStages
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.pdl import wait_for_predecessor
@@ -116,4 +116,3 @@ class TmaFloat64Gemm:
                 first = coord[0] * self.mainloop.tile_m + corner[0], coord[1] * self.mainloop.tile_n + corner[1]
                 gC, gD = mC[None, None, coord[2]], mD[None, None, coord[2]]
                 self.epilogue.write(gD, gC, tile.accumulators, *first, *factors)
-

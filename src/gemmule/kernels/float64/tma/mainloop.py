@@ -12,12 +12,12 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.dataclass import dataclass
+from gemmule.kernels.float64.config import DmmaConfig
+from gemmule.kernels.float64.warp_products import WarpProducts
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop
 from gemmule.kernels.parts.stage_copies import opaque
 
-from .config import DmmaConfig
-from .tma_stage import DEPTH, TmaStage
-from .warp_products import WarpProducts
+from .stage import DEPTH, TmaStage
 
 #: Threads of a warp, of which one releases a stage.
 _WARP = 32
@@ -63,8 +63,7 @@ class TmaMainloop(WarpProducts, Mainloop):
     releasing = _WARP
 
     def __init__(self, config: DmmaConfig, k_major: tuple[bool, bool]) -> None:
-        self.set_products(config)
-        self.stageA, self.stageB = TmaStage(self.tile_m, k_major[0]), TmaStage(self.tile_n, k_major[1])
+        self.set_products(config, (TmaStage(config.tile_m, k_major[0]), TmaStage(config.tile_n, k_major[1])))
         super().__init__(config.stages, self.stageA.bytes + self.stageB.bytes)
         self.steps = self.tile_k // (self.words * DEPTH) * self.blocks
 
@@ -78,7 +77,7 @@ class TmaMainloop(WarpProducts, Mainloop):
         tid, _, _ = cute.arch.thread_idx()
         starts_a = self.stageA.places(smem_ab[0].iterator.toint(), corner[0])
         starts_b = self.stageB.places(smem_ab[1].iterator.toint(), corner[1])
-        return TmaTile(starts_a, starts_b, *self.fragments(), opaque(tid % _WARP))
+        return TmaTile(starts_a, starts_b, *self.lane_registers(), opaque(tid % _WARP))
 
     def first_place(self) -> ReadPlace:
         """Return the place of a consumer's first k-tile."""

@@ -8,42 +8,40 @@ import cutlass
 from cutlass import Int32, cute
 
 from gemmule.core.dataclass import dataclass
-
-from .epilogue import Float64Epilogue
-from .tma_stage import TmaStage
+from gemmule.kernels.float64.epilogue import Float64Epilogue
 
 
 @dataclass(frozen=True)
 class TmaEpilogue(Float64Epilogue):
     """Writes of a warp tile; fields as of `Float64Epilogue`, and the stages."""
 
-    stageA: Any = None  #: TmaStage. Of A: its rows are those of D.
-    stageB: Any = None  #: TmaStage. Of B: its rows are columns of D.
+    stage_a: Any = None  #: TmaStage. Of A: its rows are those of D.
+    stage_b: Any = None  #: TmaStage. Of B: its rows are columns of D.
 
     @cute.jit
     def write(self, gD: cute.Tensor, gC: cute.Tensor, rC: cute.Tensor, m, n, alpha, beta):
-        if cutlass.const_expr(self.stageB.k_major):
+        if cutlass.const_expr(self.stage_b.k_major):
             exchange(rC)
         Float64Epilogue.write(self, gD, gC, rC, m, n, alpha, beta)
 
     def row(self, m: Any, g: Any) -> Any:
-        return m + self.stageA.row(g)
+        return m + self.stage_a.row(g)
 
     def row_step(self, i: int, half: int) -> int:
-        return self.stageA.octet(2 * i + half)
+        return self.stage_a.octet(2 * i + half)
 
     def column_step(self, j: int) -> int:
-        return self.stageB.octet(j)
+        return self.stage_b.octet(j)
 
     def columns(self, n: Any, t: Any) -> tuple[Any, Any]:
         # Of a K-major B after `exchange`: lanes 0 and 2, and 1 and 3, have contiguous pairs.
-        first = n + (t % 2 * 4 + t // 2 * 2 if self.stageB.k_major else self.stageB.row(2 * t))
+        first = n + (t % 2 * 4 + t // 2 * 2 if self.stage_b.k_major else self.stage_b.row(2 * t))
         return first, first + 1
 
 
 @cute.jit
 def exchange(rC: cute.Tensor):
-    """Exchange accumulators with the lane two further: columns c and c + 2 here, c + 1 and c + 3 there, become pairs."""
+    """Exchange accumulators with the lane two further: columns c and c + 2, c + 1 and c + 3 there, become pairs."""
     tid, _, _ = cute.arch.thread_idx()
     upper = tid % 4 // 2
     for at in cutlass.range_constexpr(0, cute.size(rC), 2):
