@@ -89,6 +89,8 @@ _BATCHED: dict[tuple[int, ...], float] = {
 _FEW = 128**3
 #: Factors of products of two MN-major operands that tiles of 64 divide: squares of 2048 to 5120, on an H200.
 _ACROSS: dict[tuple[int, ...], float] = {(128, 128, 16, 16, 0, 8): 0.955}
+#: Factor of configs by TMA: in other things they are as others.
+_BY_TMA = 0.96
 
 
 @cache_for_configs
@@ -104,6 +106,11 @@ def _batched_factors(configs: Sequence[Float64Config]) -> Numbers:
 @cache_for_configs
 def _across_factors(configs: Sequence[Float64Config]) -> Numbers:
     return np.array([_ACROSS.get(key_of(one), 1.0) for one in configs])
+
+
+@cache_for_configs
+def _tma_factors(configs: Sequence[Float64Config]) -> Numbers:
+    return np.array([_BY_TMA if one.tma else 1.0 for one in configs])
 
 
 @cache_for_configs
@@ -131,7 +138,7 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
     if share > 0:
         learned = correction(problem, configs, found, gpu)
         factors = learned if share == 1 else factors ** (1 - share) * learned**share
-    times: Numbers = found.times * factors
+    times: Numbers = found.times * factors * _tma_factors(configs)
     times *= power(problem, configs)
     if problem.batch and problem.m * problem.n * problem.k <= _FEW:
         times *= _batched_factors(configs)
