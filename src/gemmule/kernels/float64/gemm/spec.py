@@ -164,7 +164,10 @@ SPEC = KernelSpec(
         Float64Config(tile_m=128, warps_m=4, mma_k=8, stream_k=1),
         *(Float64Config(tile_m=128, tile_n=128, warps_n=4, mma_k=k, stream_k=1) for k in (8, 16)),
         Float64Config(tile_m=128, tile_n=128, tile_k=32, warps_n=4, stages=3, mma_k=8, stream_k=1),
-        Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=6, stream_k=1, tma=1),
+        *(
+            Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=6, stream_k=1, tma=1, cluster_m=ctas)
+            for ctas in (1, 2)
+        ),
         *(Float64Config(**{side: 96}, stages=3, mma_k=8, stream_k=1) for side in ("tile_m", "tile_n")),
         Float64Config(tile_n=112, warps_m=4, warps_n=1, stages=3, mma_k=8, stream_k=1),
         Float64Config(tile_m=32, mma_k=8, stream_k=1),
