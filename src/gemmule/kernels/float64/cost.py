@@ -69,6 +69,8 @@ FACTORS: dict[tuple[int, ...], float] = {
     (32, 64, 16, 8, 3, 4): 0.98,
     (32, 64, 32, 8, 8, 4): 1.007,
     (32, 64, 16, 8, 0, 4): 0.899,
+    (128, 128, 16, 16, 0, 8, 1): 0.82,
+    (128, 128, 16, 16, 0, 8, 2): 0.82,
     (80, 64, 16, 8, 1, 4): 1.07,
     (64, 32, 16, 8, 1, 4): 0.97,
 }
@@ -89,8 +91,8 @@ _BATCHED: dict[tuple[int, ...], float] = {
 _FEW = 128**3
 #: Factors of products of two MN-major operands that tiles of 64 divide: squares of 2048 to 5120, on an H200.
 _ACROSS: dict[tuple[int, ...], float] = {(128, 128, 16, 16, 0, 8): 0.955}
-#: Factor of configs by TMA: in other things they are as others.
-_BY_TMA = 0.96
+#: Factors of configs by TMA, by the CTAs that share loads, besides the learned correction, which was fitted to others.
+_BY_TMA = {1: 0.96, 2: 0.96}
 
 
 @cache_for_configs
@@ -110,7 +112,7 @@ def _across_factors(configs: Sequence[Float64Config]) -> Numbers:
 
 @cache_for_configs
 def _tma_factors(configs: Sequence[Float64Config]) -> Numbers:
-    return np.array([_BY_TMA if one.tma else 1.0 for one in configs])
+    return np.array([_BY_TMA[one.cluster_m] if one.tma else 1.0 for one in configs])
 
 
 @cache_for_configs
@@ -136,9 +138,9 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
     found = limits(problem, configs, gpu, RATES)
     factors, share = _factors(configs), measured_share(problem)
     if share > 0:
-        learned = correction(problem, configs, found, gpu)
+        learned = correction(problem, configs, found, gpu) * _tma_factors(configs)
         factors = learned if share == 1 else factors ** (1 - share) * learned**share
-    times: Numbers = found.times * factors * _tma_factors(configs)
+    times: Numbers = found.times * factors
     times *= power(problem, configs)
     if problem.batch and problem.m * problem.n * problem.k <= _FEW:
         times *= _batched_factors(configs)
