@@ -24,8 +24,6 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: A small tile of as many warps, and three CTAs that share tiles.
 SMALL = Float64Config(warps_n=4, stages=3, stream_k=1, tma=1, ctas=3)
-PAIRS = dataclasses.replace(SMALL, cluster_m=2, ctas=6)
-CONFIGS = [pytest.param(SMALL, id="alone"), pytest.param(PAIRS, id="multicast")]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
@@ -37,31 +35,29 @@ def in_order(a, b):
     return total
 
 
-@pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
-def test_whole_tiles_without_bank_conflicts_and_every_bit(layout, config, rng):
+def test_whole_tiles_without_bank_conflicts_and_every_bit(layout, rng):
     a, b = random_matrix(rng, FLOAT64, (128, 64)), random_matrix(rng, FLOAT64, (64, 192))
     moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
     d = poisoned(FLOAT64, (128, 192))
     problem = problem_of(*moved, d)
-    signature = SPEC.signature(problem, config)
+    signature = SPEC.signature(problem, SMALL)
     assert dict(signature)["tiles"] == "whole"
     counter = Counter()
-    artifact = artifact_for(SPEC, config, signature, virtual_arch())
+    artifact = artifact_for(SPEC, SMALL, signature, virtual_arch())
     arrays = {"a": moved[0], "b": moved[1], "d": d}
-    launch(artifact, SPEC.launch(problem, config), arrays, options=Options(checks=True), observers=(counter,))
+    launch(artifact, SPEC.launch(problem, SMALL), arrays, options=Options(checks=True), observers=(counter,))
     np.testing.assert_array_equal(d, in_order(a, b))
     assert counter.counts.total("wavefronts") > 0
     assert counter.counts.bank_conflicts == 0
 
 
-@pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
-def test_ragged_tiles_that_ctas_share(layout, config, rng):
+def test_ragged_tiles_that_ctas_share(layout, rng):
     a, b = random_matrix(rng, FLOAT64, (130, 86)), random_matrix(rng, FLOAT64, (86, 150))
     moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
     c, d = random_matrix(rng, FLOAT64, (130, 150)), poisoned(FLOAT64, (130, 150))
     problem = problem_of(*moved, d, c, 0.5, -2)
-    config = dataclasses.replace(config, ctas=4 * config.cluster_m)
+    config = dataclasses.replace(SMALL, ctas=4)
     run_product(Choice(SPEC, config), problem, *moved, d, c)
     assert_product(d, a, b, c, 0.5, -2)

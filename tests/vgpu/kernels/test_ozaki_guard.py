@@ -259,7 +259,7 @@ def test_the_first_launch_sets_the_shortfall_that_others_raise(rng, monkeypatch)
     assert plan.decision() == ("ozaki-14",)
 
 
-@pytest.mark.parametrize("tma", [{}, {"warps_n": 4, "tma": 1}, {"warps_n": 4, "tma": 1, "cluster_m": 2}], ids=str)
+@pytest.mark.parametrize("tma", [{}, {"warps_n": 4, "tma": 1}], ids=str)
 @pytest.mark.parametrize(("name", "ran"), [("normal", "ozaki-14"), ("elements 2^300", "ieee")])
 def test_the_native_kernel_may_share_tiles(name, ran, tma, rng, monkeypatch):
     """Of CTAs that return at once none waits for partial sums, and those that compute find no flag set."""

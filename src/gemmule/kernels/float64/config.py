@@ -146,12 +146,10 @@ class SharedTilesConfig(DmmaConfig):
 
 @dataclass(frozen=True)
 class Float64Config(SharedTilesConfig):
-    """A tile of float64; fields as of `SharedTilesConfig`, and two more."""
+    """A tile of float64; fields as of `SharedTilesConfig`, and another one."""
 
     #: 1: TMA loads k-tiles of 16, with stream-K by persistent CTAs, which have a warpgroup more for that.
     tma: int = 0
-    #: CTAs of a cluster along M, 1 or 2, that share the loads of B by TMA (multicast).
-    cluster_m: int = 1
     switches: ClassVar[frozenset[str]] = SharedTilesConfig.switches | {"tma"}
 
     def __post_init__(self) -> None:
@@ -160,17 +158,11 @@ class Float64Config(SharedTilesConfig):
             raise ArgumentError(
                 f"config {self}: tma=1 takes stream_k=1, cluster_k=1, mma_m={BLOCK} and tile_k={TMA_DEPTH}"
             )
-        if self.cluster_m > 1 + self.tma:
-            raise ArgumentError(f"config {self}: cluster_m must be 1, or with tma=1 up to 2")
 
     def why_not_on(self, arch: Arch) -> str | None:
         if self.tma and arch != HOPPER:
             return f"config {self}: tma=1 is for {HOPPER}"
         return super().why_not_on(arch)
-
-    @property
-    def cluster_size(self) -> int:
-        return self.cluster_k * self.cluster_m
 
     @property
     def resident(self) -> int:

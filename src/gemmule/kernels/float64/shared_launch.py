@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 
 from gemmule.core.dtype import FLOAT64, INT32
@@ -35,36 +34,25 @@ def shared_launch(problem: GemmProblem, config: SharedTilesConfig, recipe: Launc
         writing, grid = max(ctas * (splits - 1), 1), (ctas, splits, 1)
     else:
         # Shares have a k-tile at least.
-        clusters = min(
-            math.prod(_tiles(problem, config)) * k_tiles, config.ctas * config.resident // config.cluster_size
-        )
-        writing = ctas = clusters * config.cluster_size
+        writing = ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)
         outputs, grid, division = (
             config.tile_elements,
             (ctas, 1, 1),
-            tuple(_division_params(problem, config, clusters, k_tiles)),
+            tuple(_division_params(problem, config, ctas, k_tiles)),
         )
     sums = outputs * config.itemsize // FLOAT64.itemsize
     workspaces, tensors = stream_k_workspaces(writing, sums, FLOAT64.itemsize, config.threads // WARPGROUP)
     return dataclasses.replace(recipe, grid=grid, params=(*recipe.params, *tensors, *division), workspaces=workspaces)
 
 
-def _tiles(problem: GemmProblem, config: SharedTilesConfig) -> tuple[int, int, int]:
-    """Return the tiles of a cluster along M and N, with stream-K of CTAs along M, and the matrices of the batch."""
+def _division_params(problem: GemmProblem, config: SharedTilesConfig, ctas: int, k_tiles: int) -> Iterator[ScalarParam]:
+    """Yield how stream-K divides all tiles among the CTAs: the fields of `shared_tiles.SharedTiles`."""
     oriented, _, _ = row_result(problem)
-    tiles_m, tiles_n = -(-oriented.m // (config.tile_m * config.cluster_size)), -(-oriented.n // config.tile_n)
-    return tiles_m, tiles_n, (oriented.batch or (1,))[0]
-
-
-def _division_params(
-    problem: GemmProblem, config: SharedTilesConfig, clusters: int, k_tiles: int
-) -> Iterator[ScalarParam]:
-    """Yield how stream-K divides all tiles among the clusters: the fields of `shared_tiles.SharedTiles`."""
-    tiles_m, tiles_n, matrices = _tiles(problem, config)
-    tiles = tiles_m * tiles_n * matrices
+    tiles_m, tiles_n = -(-oriented.m // config.tile_m), -(-oriented.n // config.tile_n)
+    tiles = tiles_m * tiles_n * (oriented.batch or (1,))[0]
     # One wave of tiles is shared with those that do not fill a wave.
-    whole = tiles // clusters - bool(tiles % clusters and tiles >= clusters)
-    base, remainder = divmod((tiles - whole * clusters) * k_tiles, clusters)
+    whole = tiles // ctas - bool(tiles % ctas and tiles >= ctas)
+    base, remainder = divmod((tiles - whole * ctas) * k_tiles, ctas)
     for number in (tiles_m, tiles_n, whole, base, remainder):
         yield ScalarParam("stream-K", INT32, number)
     for divisor in (k_tiles, tiles_m * tiles_n, config.group * tiles_n, max(tiles_m % config.group, 1)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import cutlass
 from cutlass import Int32, cute
 
 from gemmule.kernels.parts.raster import Divisor, RasterDivisors, divided_tile
@@ -57,10 +56,10 @@ class SharedTileScheduler(StreamKScheduler):
 
     @cute.jit
     def tile_range(self, mD):  # noqa: ARG002 - the host counts tiles
-        """Return this cluster's index, and how many clusters there are."""
+        """Return this CTA's index, and how many CTAs there are."""
         cta, _, _ = cute.arch.block_idx()
         ctas, _, _ = cute.arch.grid_dim()
-        return WorkRange(cta // self.cluster_size, ctas // self.cluster_size, Int32(0))
+        return WorkRange(cta, ctas, Int32(0))
 
     def division(self, mD: Any, num_k_tiles: Any) -> Division:
         """Return how all tiles are divided among the CTAs."""
@@ -79,6 +78,4 @@ class SharedTileScheduler(StreamKScheduler):
         batch = divisors.matrix.quotient(tile_index)
         inside = tile_index - batch * mD.matrix
         i, j = divided_tile(inside, mD.tiles_m, mD.tiles_n, self.group, divisors)
-        if cutlass.const_expr(self.cluster_m > 1):
-            i = i * self.cluster_m + self.cta_coord_in_cluster()[0]
         return i, j, batch

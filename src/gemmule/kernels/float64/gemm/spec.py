@@ -78,7 +78,7 @@ def signature(problem: GemmProblem, config: Float64Config) -> Signature:
     """Specialise for the major modes of A and B, the widths of copies, and whole tiles."""
     oriented, _, _ = row_result(problem)
     a, b, vector = _ld(oriented.a), _ld(oriented.b), result_vector(oriented, _VECTOR)
-    whole = tiles_divide(oriented, (config.tile_m * config.cluster_m, config.tile_n, config.tile_k))
+    whole = tiles_divide(oriented, (config.tile_m, config.tile_n, config.tile_k))
     whole = whole and vector == _VECTOR and a.copy_bytes == b.copy_bytes == max(COPIES)
     return _signature(
         ("k" if a.row_major else "m", a.copy_bytes), ("n" if b.row_major else "k", b.copy_bytes), vector, whole
@@ -112,12 +112,10 @@ def _by_tma(problem: GemmProblem, config: Float64Config, recipe: Launch) -> Laun
     k_major = [dict(signature(problem, config))[f"{name}_major"] == "k" for name in "ab"]
     params = (
         *operand_params(first, oriented.a, batch, config.tile_m, k_major=k_major[0]),
-        *operand_params(second, oriented.b.transposed(), batch, config.tile_n, config.cluster_m, k_major=k_major[1]),
+        *operand_params(second, oriented.b.transposed(), batch, config.tile_n, k_major=k_major[1]),
         *recipe.params[2:],
     )
-    return dataclasses.replace(
-        recipe, block=(config.block_threads, 1, 1), cluster=(config.cluster_size, 1, 1), params=params
-    )
+    return dataclasses.replace(recipe, block=(config.block_threads, 1, 1), params=params)
 
 
 SPEC = KernelSpec(
@@ -164,10 +162,7 @@ SPEC = KernelSpec(
         Float64Config(tile_m=128, warps_m=4, mma_k=8, stream_k=1),
         *(Float64Config(tile_m=128, tile_n=128, warps_n=4, mma_k=k, stream_k=1) for k in (8, 16)),
         Float64Config(tile_m=128, tile_n=128, tile_k=32, warps_n=4, stages=3, mma_k=8, stream_k=1),
-        *(
-            Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=6, stream_k=1, tma=1, cluster_m=ctas)
-            for ctas in (1, 2)
-        ),
+        Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=6, stream_k=1, tma=1),
         *(Float64Config(**{side: 96}, stages=3, mma_k=8, stream_k=1) for side in ("tile_m", "tile_n")),
         Float64Config(tile_n=112, warps_m=4, warps_n=1, stages=3, mma_k=8, stream_k=1),
         Float64Config(tile_m=32, mma_k=8, stream_k=1),

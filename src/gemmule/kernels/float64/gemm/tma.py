@@ -17,7 +17,6 @@ from gemmule.kernels.float64.config import Float64Config
 from gemmule.kernels.float64.tma.epilogue import TmaEpilogue
 from gemmule.kernels.float64.tma.mainloop import TmaMainloop
 from gemmule.kernels.hopper.mainloops.operands import OperandStages
-from gemmule.kernels.hopper.mainloops.tma_wgmma import multicast_ctas_b
 from gemmule.kernels.hopper.tile_config import REGISTERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 from gemmule.kernels.parts.pdl import wait_for_predecessor
@@ -43,25 +42,18 @@ class TmaFloat64Gemm:
         k_major = types["a_major"] == "k", types["b_major"] == "k"
         self.threads, self.warps = config.threads, config.threads // 32
         tile = config.tile_m, config.tile_n, config.tile_k
-        self.operands = OperandStages(
-            tile, (Float64, Float64), k_major, config.stages, multicast_size_b=config.cluster_m
-        )
-        self.mainloop = TmaMainloop(config, k_major, config.cluster_m)
+        self.operands = OperandStages(tile, (Float64, Float64), k_major, config.stages)
+        self.mainloop = TmaMainloop(config, k_major)
         self.epilogue = TmaEpilogue(
             int(types["d_vector"]), types["tiles"] == "whole", True, self.mainloop.stageA, self.mainloop.stageB
         )
-        self.shares = SharedTileScheduler(
-            config.threads // WARPGROUP, config.tile_m, config.tile_n, config.group, config.cluster_m
-        )
+        self.shares = SharedTileScheduler(config.threads // WARPGROUP, config.tile_m, config.tile_n, config.group)
 
     @cute.jit
     def __call__(self, mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, mD: cute.Tensor, alpha, beta, first):
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
         self.kernel((a, b), (mC, mD), (alpha, beta), first).launch(
-            grid=(1, 1, 1),
-            block=(self.threads + WARPGROUP, 1, 1),
-            cluster=(self.shares.cluster_size, 1, 1) if self.shares.cluster_size > 1 else None,
-            min_blocks_per_mp=1,
+            grid=(1, 1, 1), block=(self.threads + WARPGROUP, 1, 1), min_blocks_per_mp=1
         )
 
     @cute.kernel
@@ -76,8 +68,7 @@ class TmaFloat64Gemm:
         smem = SmemAllocator()
         barriers = self.mainloop.barriers(smem)
         smem_ab = self.operands.allocate(smem)
-        arrivals, ctas = self.warps * self.shares.empty_arrival_ctas, self.shares.cluster_size
-        self.mainloop.prologue(warp, operands, barriers, arrivals, ctas, waits=False)
+        self.mainloop.prologue(warp, operands, barriers, self.warps, waits=False)
         tiles = SharedTiles(*first[2:])
         if warp // 4 == 0:
             cute.arch.setmaxregister_decrease(REGISTERS.producer)
@@ -90,9 +81,7 @@ class TmaFloat64Gemm:
     @cute.jit
     def produce(self, operands, smem_ab, barriers, tiles):
         """Load the k-tiles of this CTA's tiles, and one more, whose fragments consumers read and do not multiply."""
-        row, col = self.shares.cta_coord_in_cluster()
-        load_a = self.operands.load_a(operands[0], smem_ab[0])
-        load_b = self.operands.load_b(operands[1], smem_ab[1], row, multicast_ctas_b(self.shares, col))
+        load_a, load_b = self.operands.load_a(operands[0], smem_ab[0]), self.operands.load_b(operands[1], smem_ab[1])
         every = KTileRange(0, tiles.k_tiles)
         state = self.mainloop.producer_state()
         start, stride, end = self.shares.work(tiles, tiles.k_tiles)
@@ -101,8 +90,6 @@ class TmaFloat64Gemm:
             count = k_range.num_k_tiles + (1 if work_index + stride >= end else 0)
             loads = (load_a, i), (load_b, j)
             state = self.mainloop.load(loads, (batch,), barriers, state, KTileRange(k_range.start, count))
-        if cutlass.const_expr(self.shares.is_multicast):
-            self.mainloop.producer_tail(barriers, state)
 
     @cute.jit
     def consume(self, results, smem_ab, barriers, factors, shared, warp):
@@ -126,6 +113,3 @@ class TmaFloat64Gemm:
                 first = coord[0] * self.mainloop.tile_m + corner[0], coord[1] * self.mainloop.tile_n + corner[1]
                 gC, gD = mC[None, None, coord[2]], mD[None, None, coord[2]]
                 self.epilogue.write(gD, gC, tile.accumulators, *first, *factors)
-        if cutlass.const_expr(self.shares.is_multicast):  # noqa: SIM102, one when compiled
-            if start < end:
-                self.mainloop.release(tile, barriers.empty + place.stage)

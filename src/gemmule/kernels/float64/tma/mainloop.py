@@ -58,14 +58,11 @@ class TmaMainloop(WarpProducts, Mainloop):
         Tiles and stages.
     k_major : tuple of bool
         Whether A and B are K-major.
-    ctas : int
-        CTAs of the cluster.
     """
 
     releasing = _WARP
 
-    def __init__(self, config: DmmaConfig, k_major: tuple[bool, bool], ctas: int = 1) -> None:
-        self.ctas = ctas
+    def __init__(self, config: DmmaConfig, k_major: tuple[bool, bool]) -> None:
         self.set_products(config, (TmaStage(config.tile_m, k_major[0]), TmaStage(config.tile_n, k_major[1])))
         super().__init__(config.stages, self.stageA.bytes + self.stageB.bytes)
         self.steps = self.tile_k // (self.words * DEPTH) * self.blocks
@@ -118,23 +115,15 @@ class TmaMainloop(WarpProducts, Mainloop):
         return place
 
     @cute.jit
-    def release(self, tile, empty):
-        """Release a stage to the producers of all CTAs that load into it, by a lane each; `empty` is its barrier."""
-        if cutlass.const_expr(self.ctas == 1):
-            if tile.lane == 0:
-                cute.arch.mbarrier_arrive(empty)
-        elif tile.lane < self.ctas:
-            cute.arch.mbarrier_arrive(empty, tile.lane)
-
-    @cute.jit
     def multiply_rows(self, tile, empty, start_b, step: cutlass.Constexpr[int]):
         """Multiply 16 rows with all columns; after the last rows, fragments of B are replaced by the next k's."""
         i, after = cutlass.const_expr((step % self.blocks, (step + 1) % self.steps // self.blocks))
         for j in cutlass.range_constexpr(self.columns):
             self.multiply_column(tile.fragments_a, tile.fragments_b[None, j], tile.accumulators[None, i, j])
-            if cutlass.const_expr(step == self.steps - 1 and j == 0):
+            if cutlass.const_expr(step == self.steps - 1 and j == 0):  # noqa: SIM102, one when compiled
                 # These products use the last fragments that were read of the stage.
-                self.release(tile, empty)
+                if tile.lane == 0:
+                    cute.arch.mbarrier_arrive(empty)
             if cutlass.const_expr(i == self.blocks - 1):
                 self.read_column(tile.fragments_b, start_b, j, after)
         tile.fragments_a.store(tile.next_a.load())
