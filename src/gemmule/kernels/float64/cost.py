@@ -13,7 +13,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 
 from .config import Float64Config
-from .correction import correction, is_whole, measured_share
+from .correction import correction, measured_share
 from .limits import RATES, Numbers, key_of, layout_of, limits
 
 #: Measured times by those of the limits, by rows, columns and depth of a tile, elements of K of an instruction, CTAs
@@ -86,12 +86,12 @@ _BATCHED: dict[tuple[int, ...], float] = {
     (64, 128, 16, 8, 1, 8): 0.945,
     (128, 128, 32, 8, 0, 8): 1.05,
     (32, 64, 16, 8, 0, 4): 1.06,
+    # Not measured.
+    (128, 128, 16, 16, 0, 8, 1): 1.1,
 }
 _FEW = 128**3
-#: Factors of products of two MN-major operands that tiles of 64 divide: squares of 2048 to 5120, on an H200.
-_ACROSS: dict[tuple[int, ...], float] = {(128, 128, 16, 16, 0, 8): 0.955}
-#: Factors of configs by TMA besides the learned correction, which was fitted to others, and where both operands are
-#: K-major: of 110 products of an H200, 20261130T234556.
+#: Factors of configs by TMA besides the learned correction, which was fitted to others; the second where both operands
+#: are K-major: of 110 products of an H200.
 _BY_TMA = (0.94, 0.91)
 
 
@@ -103,11 +103,6 @@ def _factors(configs: Sequence[Float64Config]) -> Numbers:
 @cache_for_configs
 def _batched_factors(configs: Sequence[Float64Config]) -> Numbers:
     return np.array([_BATCHED.get(key_of(one), 1.0) for one in configs])
-
-
-@cache_for_configs
-def _across_factors(configs: Sequence[Float64Config]) -> Numbers:
-    return np.array([_ACROSS.get(key_of(one), 1.0) for one in configs])
 
 
 @cache_for_configs
@@ -146,8 +141,6 @@ def costs(problem: GemmProblem, configs: Sequence[Float64Config], gpu: GpuRates)
     times *= power(problem, configs)
     if problem.batch and problem.m * problem.n * problem.k <= _FEW:
         times *= _batched_factors(configs)
-    if is_whole(problem) and not (problem.batch or layout.along_a or layout.along_b):
-        times *= _across_factors(configs)
     return times
 
 
