@@ -242,7 +242,17 @@ def test_fields_below_one_are_refused_or_have_a_meaning(spec):
                 assert min(*launch.grid, *launch.block) >= 1
     assert meant <= {
         (name, 0)
-        for name in ("pingpong", "swap_ab", "group", "stream_k", "split_k", "side_by_side", "batch", "wide_copies")
+        for name in (
+            "pingpong",
+            "swap_ab",
+            "group",
+            "stream_k",
+            "split_k",
+            "side_by_side",
+            "batch",
+            "wide_copies",
+            "tma",
+        )
     }
     # In a product 0 tiles before the next column have no meaning, but for one that begins with a transpose.
     assert spec.operation == "transpose" or isinstance(spec.default, ByteTileConfig) or ("group", 0) not in meant

@@ -64,11 +64,11 @@ def test_large_products_take_large_tiles(extent, layout):
 
 
 @pytest.mark.parametrize("extent", [2048, 3072, 4096, 5120])
-@pytest.mark.parametrize(("layout", "mma_k"), [("nn", 8), ("nt", 8), ("tt", 8), ("tn", 16)])
-def test_deep_products_are_of_two_mn_major_operands(extent, layout, mma_k):
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_tma_loads_the_operands_of_large_products(extent, layout):
     problem = gemm_problem(extent, extent, extent, "float64", "float64", layout)
     config = choose(problem, HOPPER, multiprocessors=132, chip="NVIDIA H200", tuned=False).config
-    assert (config.tile_m, config.tile_n, config.mma_k) == (128, 128, mma_k)
+    assert (config.tile_m, config.tile_n, config.mma_k, config.tma) == (128, 128, 16, 1)
 
 
 def test_few_threads_copy_no_single_elements():

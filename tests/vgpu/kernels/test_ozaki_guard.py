@@ -259,10 +259,11 @@ def test_the_first_launch_sets_the_shortfall_that_others_raise(rng, monkeypatch)
     assert plan.decision() == ("ozaki-14",)
 
 
+@pytest.mark.parametrize("tma", [{}, {"warps_n": 4, "tma": 1}], ids=str)
 @pytest.mark.parametrize(("name", "ran"), [("normal", "ozaki-14"), ("elements 2^300", "ieee")])
-def test_the_native_kernel_may_share_tiles(name, ran, rng, monkeypatch):
+def test_the_native_kernel_may_share_tiles(name, ran, tma, rng, monkeypatch):
     """Of CTAs that return at once none waits for partial sums, and those that compute find no flag set."""
-    native = dataclasses.replace(own.NATIVE, configs=(Float64Config(stream_k=1),))
+    native = dataclasses.replace(own.NATIVE, configs=(Float64Config(stages=3, stream_k=1, **tma),))
     monkeypatch.setattr(own, "NATIVE", native)
     own._next_kernel.cache_clear()
     a, b = INPUTS[name][0](rng)

@@ -82,12 +82,15 @@ def check(code, rows, cols, matrices, clusters, slices):
     work = [sum(count for *_, count in mine) for mine in pieces]
     assert max(work) - min(work) <= 1
     sharers = collections.defaultdict(list)
+    waves = tiles // clusters - (tiles % clusters > 0 and tiles >= clusters)
     for cluster, mine in enumerate(pieces):
+        # Whole tiles first, which all clusters begin at the same time.
+        assert mine[:waves] == [(cluster + wave * clusters, 0, slices) for wave in range(waves)]
         for number, (tile, first, count) in enumerate(mine):
             if count < slices:
                 sharers[tile].append((first, cluster))
-                # Left to another at once; finished with others' help at last.
-                assert number == 0 if first + count < slices else number == len(mine) - 1
+                # Left to another before the rest of the share; finished with others' help at last.
+                assert number == waves if first + count < slices else number == len(mine) - 1
     for tile, parts in sharers.items():
         clusters_of = [cluster for _, cluster in sorted(parts)]
         assert clusters_of == list(range(clusters_of[0], clusters_of[0] + len(parts))), tile

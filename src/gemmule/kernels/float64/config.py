@@ -18,6 +18,10 @@ COPIES = (16, 8)
 BLOCK, COLUMNS = 16, 8
 #: Rows and elements of K of the products that tensor cores know: Ampere's, and those of Hopper.
 SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
+#: Elements of K of the lines that TMA loads, 128 bytes, and bytes before the stages for their barriers.
+TMA_DEPTH, BARRIER_BYTES = 16, 1 << 10
+#: The architecture that the kernel by TMA is for.
+HOPPER = Arch(9, 0, True)
 #: Most accumulators of a thread: 192 of its 255 registers.
 _MAX_ACCUMULATORS = 96
 #: K-tiles that each CTA has at least where more than one cluster shares a tile.
@@ -142,4 +146,34 @@ class SharedTilesConfig(DmmaConfig):
 
 @dataclass(frozen=True)
 class Float64Config(SharedTilesConfig):
-    """A tile of float64; fields as of `SharedTilesConfig`."""
+    """A tile of float64; fields as of `SharedTilesConfig`, and another one."""
+
+    #: 1: TMA loads k-tiles of 16, with stream-K by persistent CTAs, which have a warpgroup more for that.
+    tma: int = 0
+    switches: ClassVar[frozenset[str]] = SharedTilesConfig.switches | {"tma"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tma and (not self.stream_k or self.cluster_k > 1 or (self.mma_m, self.tile_k) != (BLOCK, TMA_DEPTH)):
+            raise ArgumentError(
+                f"config {self}: tma=1 takes stream_k=1, cluster_k=1, mma_m={BLOCK} and tile_k={TMA_DEPTH}"
+            )
+
+    def why_not_on(self, arch: Arch) -> str | None:
+        if self.tma and arch != HOPPER:
+            return f"config {self}: tma=1 is for {HOPPER}"
+        return super().why_not_on(arch)
+
+    @property
+    def resident(self) -> int:
+        # With a producer warpgroup, warps have all registers of an SM.
+        return 1 if self.tma else super().resident
+
+    @property
+    def block_threads(self) -> int:
+        """Threads of a CTA: those that multiply, and those that issue copies by TMA."""
+        return self.threads + WARPGROUP * self.tma
+
+    @property
+    def shared_bytes(self) -> int:
+        return super().shared_bytes + BARRIER_BYTES * self.tma

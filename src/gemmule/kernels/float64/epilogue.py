@@ -7,6 +7,8 @@ of the other three lanes (stage.py).
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 from cutlass import Float64, cute
 
@@ -41,7 +43,7 @@ class Float64Epilogue:
             This lane's 4 accumulators of each product of 16 x 8, by rows and columns of products.
         """
         tid = self.thread()
-        row, columns = m + tid % 32 // 4, self.columns(n, tid % 4)
+        row, columns = self.row(m, tid % 32 // 4), self.columns(n, tid % 4)
         count, loaded = cutlass.const_expr((cute.size(rC, mode=[2]), 1 if self.scarce else 2))
         for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
             for first in cutlass.range_constexpr(0, 2, loaded):
@@ -52,7 +54,7 @@ class Float64Epilogue:
                     for half in cutlass.range_constexpr(first, first + loaded):
                         for j in cutlass.range_constexpr(count):
                             for v in cutlass.range_constexpr(0, 2, self.vector):
-                                at = row + i * _BLOCK + half * _ROWS, columns[v] + j * _COLUMNS
+                                at = row + self.row_step(i, half), columns[v] + self.column_step(j)
                                 if self.inside(gC, at):
                                     place = 2 * half + v + cute.crd2idx((0, j), addends.layout)
                                     vector = cute.make_tensor(addends.iterator + place, cute.make_layout(self.vector))
@@ -60,7 +62,7 @@ class Float64Epilogue:
                 for half in cutlass.range_constexpr(first, first + loaded):
                     for j in cutlass.range_constexpr(count):
                         for v in cutlass.range_constexpr(0, 2, self.vector):
-                            at = row + i * _BLOCK + half * _ROWS, columns[v] + j * _COLUMNS
+                            at = row + self.row_step(i, half), columns[v] + self.column_step(j)
                             if self.inside(gD, at):
                                 vector = cute.make_rmem_tensor(cute.make_layout(self.vector), Float64)
                                 for w in cutlass.range_constexpr(self.vector):
@@ -75,6 +77,18 @@ class Float64Epilogue:
         if cutlass.const_expr(self.scarce):
             tid = opaque(tid)
         return tid
+
+    def row(self, m: Any, g: Any) -> Any:
+        """Return the first row of lanes with the `g`-th row of a fragment."""
+        return m + g
+
+    def row_step(self, i: int, half: int) -> int:
+        """Return the rows from a lane's first one to that in one of two fragments of block `i`."""
+        return i * _BLOCK + half * _ROWS
+
+    def column_step(self, j: int) -> int:
+        """Return the columns from a lane's first ones to those of product `j`."""
+        return j * _COLUMNS
 
     @cute.jit
     def columns(self, n, t):

@@ -283,9 +283,13 @@ def tiles_of(configs: Sequence[DmmaConfig], rates: Float64Rates) -> Tiles:
 
 
 def key_of(config: DmmaConfig) -> tuple[int, ...]:
-    """Return the key of a config's factors; of stream-K, the CTAs of a cluster are 0 or negative."""
+    """Return the key of a config's factors; of stream-K, the CTAs of a cluster are 0 or negative.
+
+    By TMA a 1 follows.
+    """
     shared = 1 - config.cluster_k if getattr(config, "stream_k", 0) else config.cluster_k
-    return config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
+    key = config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
+    return (*key, config.tma) if isinstance(config, Float64Config) and config.tma else key
 
 
 def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, rates: Float64Rates) -> Limits:

@@ -10,12 +10,12 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.cp_async_mainloop import WarpTileMainloop
-from gemmule.kernels.parts.mma_sync import double_mma_name, mma_sync
 from gemmule.kernels.parts.pdl import wait_for_predecessor
 from gemmule.kernels.parts.stage_copies import MaskedCopies, MaskedOperand, OperandCopies
 
-from .config import BLOCK, COLUMNS, DmmaConfig
+from .config import DmmaConfig
 from .stage import DEPTH, Float64Stage
+from .warp_products import WarpProducts
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _Lane(NamedTuple):
         return self.memory.toint()
 
 
-class Float64Mainloop(WarpTileMainloop):
+class Float64Mainloop(WarpTileMainloop, WarpProducts):
     """The loop over K; a step is the product of 16 rows of A with all columns of B, for 8 or 16 k.
 
     Parameters
@@ -71,18 +71,15 @@ class Float64Mainloop(WarpTileMainloop):
     stage_type: type[Float64Stage] = Float64Stage
 
     def __init__(self, config: DmmaConfig, types: dict[str, str], *, chained: bool = False) -> None:
-        self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, config.tile_k
-        self.warps_n, self.threads, self.cluster_k = config.warps_n, config.threads, config.cluster_k
-        self.warp_m, self.warp_n = self.tile_m // config.warps_m, self.tile_n // config.warps_n
-        self.blocks, self.columns = self.warp_m // BLOCK, self.warp_n // COLUMNS
-        # Fragments of 8 or 16 k are read together; an mma.sync takes as many of a lane's words as its K needs.
-        self.words, self.mma_words = max(config.mma_k, 8) // DEPTH, config.mma_k // DEPTH
-        self.mma_m, self.mma = config.mma_m, double_mma_name(config.mma_m, config.mma_k)
+        self.threads, self.cluster_k = config.threads, config.cluster_k
         whole = types["tiles"] == "whole"
-        self.stageA = self.stage_type(self.tile_m, self.tile_k, types["a_major"] == "k")
-        self.stageB = self.stage_type(
-            self.tile_n, self.tile_k, types["b_major"] == "k", permuted=int(types["d_vector"]) == 1
+        stages = (
+            self.stage_type(config.tile_m, config.tile_k, types["a_major"] == "k"),
+            self.stage_type(
+                config.tile_n, config.tile_k, types["b_major"] == "k", permuted=int(types["d_vector"]) == 1
+            ),
         )
+        self.set_products(config, stages)
         self.stage_bytes = self.stageA.bytes + self.stageB.bytes
         steps = self.parts * self.tile_k // (DEPTH * self.words) * self.blocks
         # The last step waits for an older k-tile.
@@ -119,7 +116,7 @@ class Float64Mainloop(WarpTileMainloop):
         """Return a lane's registers and its warp's corner, and the address of the stages."""
         smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
         corner = self.corner()
-        return _Lane(smem, corner, *self.fragments())
+        return _Lane(smem, corner, *self.lane_registers())
 
     @cute.jit
     def places(self, own, operands, origin):
@@ -157,11 +154,6 @@ class Float64Mainloop(WarpTileMainloop):
         b = self.operand(self.copyB, gB, n0, first, targets[1], strides[1])
         return _Tile(a, b, *starts, own.fragments_a, own.next_a, own.fragments_b, own.accumulators), sources
 
-    def fragments(self) -> tuple[Any, Any, Any, Any]:
-        """Return registers for two fragments of A, for those of B, and accumulators."""
-        rows, every = (2, self.words), (self.words, self.columns)
-        return registers(rows), registers(rows), registers(every), registers((4, self.blocks, self.columns))
-
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         for operand, source in zip((tile.a, tile.b), sources, strict=True):
             operand.issue(source, stage, k_tile, step)
@@ -178,20 +170,6 @@ class Float64Mainloop(WarpTileMainloop):
         self.read_rows(tile.next_a, tile.start_a + stage, step)
 
     @cute.jit
-    def read_rows(self, rA: cute.Tensor, start, step: cutlass.Constexpr[int]):
-        """Read this lane's elements of a step's 16 rows of A."""
-        first, block = cutlass.const_expr(divmod(step, self.blocks))
-        for word in cutlass.range_constexpr(self.words):
-            for half in cutlass.range_constexpr(2):
-                rA[half, word] = self.stageA.read(start, 2 * block + half, first * self.words + word)
-
-    @cute.jit
-    def read_column(self, rB: cute.Tensor, start, j: cutlass.Constexpr[int], first: cutlass.Constexpr[int]):
-        """Read this lane's elements of 8 columns of B, of the `first`-th 8 or 16 k of a k-tile."""
-        for word in cutlass.range_constexpr(self.words):
-            rB[word, j] = self.stageB.read(start, j, first * self.words + word)
-
-    @cute.jit
     def multiply(self, tile, stage, step: cutlass.Constexpr[int]):
         """Multiply 16 rows with all columns; after the last rows, fragments of B are replaced by the next k's."""
         i, after = cutlass.const_expr((step % self.blocks, (step + 1) % self.steps // self.blocks))
@@ -200,21 +178,3 @@ class Float64Mainloop(WarpTileMainloop):
             if cutlass.const_expr(i == self.blocks - 1):
                 self.read_column(tile.fragments_b, tile.start_b + stage, j, after)
         tile.fragments_a.store(tile.next_a.load())
-
-    @cute.jit
-    def multiply_column(self, rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor):
-        """Add the product of 16 rows and 8 columns, by as many instructions as its K and its rows need."""
-        for first in cutlass.range_constexpr(0, self.words, self.mma_words):
-            words = cutlass.const_expr(range(first, first + self.mma_words))
-            b = tuple(rB[word] for word in words)
-            if cutlass.const_expr(self.mma_m == BLOCK):
-                mma_sync(self.mma, rC, tuple(rA[half, word] for word in words for half in range(2)), b)
-            else:
-                for half in cutlass.range_constexpr(2):
-                    rows = cute.make_tensor(rC.iterator + 2 * half, cute.make_layout(2))
-                    mma_sync(self.mma, rows, tuple(rA[half, word] for word in words), b)
-
-
-def registers(shape: tuple[int, ...]) -> Any:
-    """Return registers for float64 elements of a shape."""
-    return cute.make_rmem_tensor(cute.make_layout(shape), Float64)

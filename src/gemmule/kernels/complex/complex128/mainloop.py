@@ -8,7 +8,8 @@ import cutlass
 from cutlass import Float64, Int64, cute
 
 from gemmule.kernels.float64.config import DmmaConfig
-from gemmule.kernels.float64.mainloop import Float64Mainloop, registers
+from gemmule.kernels.float64.mainloop import Float64Mainloop
+from gemmule.kernels.float64.warp_products import registers
 
 from .stage import Complex128Stage
 
@@ -41,7 +42,7 @@ class Complex128Mainloop(Float64Mainloop):
         super().__init__(config, types, chained=chained)
         self.mixed = types["conj"] in ("a", "b")
 
-    def fragments(self) -> tuple[Any, Any, Any, Any]:
+    def lane_registers(self) -> tuple[Any, Any, Any, Any]:
         rows, every = (2, self.words, 2), (self.words, self.columns)
         return registers(rows), registers(rows), registers(every), registers((4, self.blocks, self.columns, 2))
 

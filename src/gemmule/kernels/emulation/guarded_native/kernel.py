@@ -27,6 +27,7 @@ from gemmule.kernels.emulation.guard_words import NEVER
 from gemmule.kernels.float64.gemm import kernel as float64
 from gemmule.kernels.parts.pdl import overlap_predecessor, wait_for_predecessor
 from gemmule.kernels.parts.tensors import tensor_1d
+from gemmule.kernels.parts.tile_gemm import TileGemm
 from gemmule.kernels.simt.gemm import kernel as simt
 
 
@@ -45,10 +46,23 @@ class _Guarded:
             self.compute_tile(mA, mB, mC, mD, alpha, beta, own)
 
 
+class _GuardedByTma:
+    """As `_Guarded`, of the kernel whose operands TMA loads."""
+
+    compute_tiles: Any
+
+    @cute.kernel
+    def kernel(self, operands, results, factors, first):
+        overlap_predecessor()
+        if first[-1][0] == NEVER:
+            self.compute_tiles(operands, results, factors, first[:-1])
+
+
 @functools.cache
 def _guarded(native: Any) -> Any:
-    """Return a class of native kernels, a `TileGemm`, that depend on the shortfall."""
-    return type(f"Guarded{native.__name__}", (_Guarded, native), {"__doc__": f"`{native.__name__}`, guarded."})
+    """Return a class of native kernels that depend on the shortfall."""
+    guard = _Guarded if issubclass(native, TileGemm) else _GuardedByTma
+    return type(f"Guarded{native.__name__}", (guard, native), {"__doc__": f"`{native.__name__}`, guarded."})
 
 
 class GuardedSimtGemm(simt.SimtGemm):

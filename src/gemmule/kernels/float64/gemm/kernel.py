@@ -112,6 +112,11 @@ def buildable(
     if config.split_k:
         gemm = Float64Gemm(config, types, split=SplitK(config.threads))
         return Buildable(gemm, (*arguments, (tensor_1d(element), tensor_1d("uint64"))))
+    if config.tma:
+        from .shared_tiles import fake_shares
+        from .tma import TmaFloat64Gemm
+
+        return Buildable(TmaFloat64Gemm(config, types), (*arguments, fake_shares()))
     if config.stream_k:
         from .shared_tiles import fake_shares
         from .stream_k import StreamKFloat64Gemm

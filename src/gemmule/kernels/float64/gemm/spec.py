@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 
@@ -16,6 +17,8 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.float64.config import COLUMNS, COPIES, Float64Config
 from gemmule.kernels.float64.cost import costs
 from gemmule.kernels.float64.shared_launch import shared_launch, why_not_shared
+from gemmule.kernels.hopper.refusals import refuse_matrices
+from gemmule.kernels.hopper.tma_tiles import operand_params
 from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
 
@@ -43,9 +46,14 @@ def why_not(problem: GemmProblem, arch: Arch, config: Float64Config) -> str | No
         return reason
     if min(_ld(x).copy_bytes for x in (oriented.a, oriented.b)) < max(COPIES) and (reason := _why_not_odd(config)):
         return f"rows of A or B that begin or end at odd elements are copied one by one; config {config} has {reason}"
-    if reason := why_not_shared(problem, config):
+    if reason := why_not_shared(problem, config) or (_why_not_tma(problem) if config.tma else None):
         return reason
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
+
+
+def _why_not_tma(problem: GemmProblem) -> str | None:
+    """Say why TMA cannot load A and B, or None where it can."""
+    return refuse_matrices(problem, "abcd", tma="ab")
 
 
 def _why_not_odd(config: Float64Config) -> str | None:
@@ -93,7 +101,21 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: Float64Config) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident."""
-    return shared_launch(problem, config, tile_launch(problem, config, _ld, config.shared_bytes))
+    recipe = tile_launch(problem, config, _ld, config.shared_bytes)
+    return shared_launch(problem, config, _by_tma(problem, config, recipe) if config.tma else recipe)
+
+
+def _by_tma(problem: GemmProblem, config: Float64Config, recipe: Launch) -> Launch:
+    """Return the recipe with tensor maps of A and B."""
+    oriented, first, second = row_result(problem)
+    batch = oriented.batch or (1,)
+    k_major = [dict(signature(problem, config))[f"{name}_major"] == "k" for name in "ab"]
+    params = (
+        *operand_params(first, oriented.a, batch, config.tile_m, k_major=k_major[0]),
+        *operand_params(second, oriented.b.transposed(), batch, config.tile_n, k_major=k_major[1]),
+        *recipe.params[2:],
+    )
+    return dataclasses.replace(recipe, block=(config.block_threads, 1, 1), params=params)
 
 
 SPEC = KernelSpec(
@@ -140,6 +162,7 @@ SPEC = KernelSpec(
         Float64Config(tile_m=128, warps_m=4, mma_k=8, stream_k=1),
         *(Float64Config(tile_m=128, tile_n=128, warps_n=4, mma_k=k, stream_k=1) for k in (8, 16)),
         Float64Config(tile_m=128, tile_n=128, tile_k=32, warps_n=4, stages=3, mma_k=8, stream_k=1),
+        Float64Config(tile_m=128, tile_n=128, warps_n=4, stages=6, stream_k=1, tma=1),
         *(Float64Config(**{side: 96}, stages=3, mma_k=8, stream_k=1) for side in ("tile_m", "tile_n")),
         Float64Config(tile_n=112, warps_m=4, warps_n=1, stages=3, mma_k=8, stream_k=1),
         Float64Config(tile_m=32, mma_k=8, stream_k=1),

@@ -5,8 +5,10 @@ two, or all tiles where there is not one wave. Their k-tiles, tile after tile, a
 share a cluster. Where a share begins or ends within a tile, several clusters have partial sums of it. The one with its
 last k-tiles is its owner: it adds the partials that the others wrote to a workspace (fix-up), and writes the tile.
 
-A cluster begins with the end of its share, which is the only part of a tile that it leaves to another, and ends with
-the beginning, the only tile for which it needs others. So partials are written long before they are read. A cluster
+Data-parallel tiles come first. Clusters then go through K at the same time, so that what one of them loads from memory
+others find in the L2 cache; shares begin at different k, and after them no two clusters would multiply the same k-tiles
+at a time. Of its share a cluster begins with the end, which is the only part of a tile that it leaves to another, and
+ends with the beginning, the only tile for which it needs others: partials are written before they are read. A cluster
 waits only for clusters of lower indices: as long as clusters start in the order of their indices, however few of them
 run at the same time, the lowest of those that have not ended can always proceed.
 """
@@ -71,19 +73,15 @@ class StreamKScheduler(FixupScheduler):
     def linear_work_tile(self, mD: cute.Tensor, work_index, num_k_tiles):
         """Return the index of a work tile's tile, and its k-tiles.
 
-        First comes the last tile of the share, then the data-parallel tiles, then the other tiles of the share.
+        First come the data-parallel tiles, then those of the share, the last one first.
         """
         cluster_id, num_clusters, data_parallel_tiles, begin, end = self.share(mD, num_k_tiles)
         tile_index, start, count = cluster_id + work_index * num_clusters, Int32(0), num_k_tiles
-        if end > begin:
-            tile_index = tile_index - num_clusters
-            if work_index == 0 or work_index > data_parallel_tiles:
-                stream_k_index = self.tile_of(mD, end - 1, num_k_tiles)
-                if work_index > 0:
-                    stream_k_index = stream_k_index - (work_index - data_parallel_tiles)
-                start = cutlass.max(begin - stream_k_index * num_k_tiles, 0)
-                count = cutlass.min(end - stream_k_index * num_k_tiles, num_k_tiles) - start
-                tile_index = data_parallel_tiles * num_clusters + stream_k_index
+        if work_index >= data_parallel_tiles:
+            stream_k_index = self.tile_of(mD, end - 1, num_k_tiles) - (work_index - data_parallel_tiles)
+            start = cutlass.max(begin - stream_k_index * num_k_tiles, 0)
+            count = cutlass.min(end - stream_k_index * num_k_tiles, num_k_tiles) - start
+            tile_index = data_parallel_tiles * num_clusters + stream_k_index
         return tile_index, KTileRange(start, count)
 
     @cute.jit
