@@ -24,8 +24,7 @@ from gemmule.core.layout import StridedMatrix, compact_strides
 from gemmule.core.problem import GemmProblem, mark_own_transpose
 from gemmule.dispatch.choices.choice_cache import generation, register_clear
 from gemmule.runtime.arrays.view import HostArray
-from gemmule.runtime.device import device_count
-from gemmule.runtime.driver import call, driver
+from gemmule.runtime.device import device_count, ordinal_of_address
 from gemmule.runtime.replay import Queue
 
 from .frame import HANDLER, Buffer, CallFrame, Raw, buffer_of, spoken_minor
@@ -109,10 +108,7 @@ def _on_gpu_as_kept(frame: CallFrame) -> None:
 
 def _ordinal(addresses: tuple[int, ...]) -> int:
     """Return the GPU that arrays are on; of the first one where there is no other, or no memory."""
-    if device_count() == 1 or not addresses[-1]:
-        return 0
-    attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    return int(call("cuPointerGetAttribute", attribute, addresses[-1]))
+    return 0 if device_count() == 1 or not addresses[-1] else ordinal_of_address(addresses[-1])
 
 
 @functools.lru_cache(maxsize=2048)

@@ -21,6 +21,7 @@ from gemmule.runtime.arrays.jax_arrays import is_key
 
 from .handlers import TARGET
 from .options import Options
+from .sharding import sharded
 
 #: Types that have a derivative, and a kernel.
 REAL_DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -206,7 +207,7 @@ def _describe(*operands: Any, options: Options) -> Any:
     return jax.core.ShapedArray(_result_shape(options, *operands), operands[0].dtype)
 
 
-mlir.register_lowering(_gemm_p, mlir.lower_fun(_call, multiple_results=False))
+mlir.register_lowering(_gemm_p, mlir.lower_fun(sharded(_call, _gemm_p), multiple_results=False))
 
 
 def _over_a_batch(operands: Sequence[Any], dims: Sequence[Any], *, options: Options) -> tuple[Any, int]:

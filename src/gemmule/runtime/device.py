@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from gemmule.core.arch import Arch
 from gemmule.core.dataclass import dataclass
 from gemmule.core.errors import ArgumentError
 
-from .driver import call, driver, driver_module
+from .driver import call, check, driver, driver_module
 
 
 @dataclass(frozen=True)
@@ -103,3 +104,18 @@ def current(ordinal: int) -> Iterator[None]:
         yield
     finally:
         call("cuCtxPopCurrent")
+
+
+def ordinal_of_address(address: int) -> int:
+    """Return the number of the GPU that memory was allocated on.
+
+    Raises
+    ------
+    DriverError
+        If the driver does not know the address.
+    """
+    attribute, found = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ctypes.c_int()
+    # cuda-bindings up to 13.5 answers 0 for every address: https://github.com/NVIDIA/cuda-python/issues/2928
+    ask = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute
+    check("cuPointerGetAttribute", ask(ctypes.byref(found), int(attribute), ctypes.c_uint64(address)))
+    return found.value

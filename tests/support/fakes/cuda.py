@@ -78,9 +78,6 @@ class FakeCuda:
     def cuDevicePrimaryCtxRetain(self, ordinal):
         return Result.CUDA_SUCCESS, CONTEXT + ordinal
 
-    def cuPointerGetAttribute(self, attribute, address):
-        return Result.CUDA_SUCCESS, 0
-
     def cuCtxGetCurrent(self):
         return Result.CUDA_SUCCESS, self.context
 

@@ -10,7 +10,7 @@ import numpy as np
 from gemmule.core.dtype import EXTENSION_FLOATS, numpy_dtype, opaque_dtype
 from gemmule.core.errors import ArgumentError, GemmuleError
 from gemmule.core.layout import compact_strides
-from gemmule.runtime.device import current
+from gemmule.runtime.device import current, ordinal_of_address
 from gemmule.runtime.driver import call, driver
 from gemmule.runtime.stream import LEGACY_DEFAULT
 
@@ -31,7 +31,8 @@ class DlpackLibrary:
 
     def view(self, x: Any, stream: int | None, role: str) -> ArrayView:
         """Return the array's memory; the producer orders its work before `stream`."""
-        if self.device_of(x, role) is None:
+        device = self.device_of(x, role)
+        if device is None:
             try:
                 host = np.from_dlpack(x)
             except _REFUSALS as error:
@@ -51,7 +52,7 @@ class DlpackLibrary:
             shape=tuple(memory.shape),
             dtype_name=memory.dtype.name,
             itemsize=memory.dtype.itemsize,
-            device=memory.device_id,
+            device=device,
             address=memory.ptr,
             strides=tuple(strides),
             readonly=memory.readonly,
@@ -62,8 +63,7 @@ class DlpackLibrary:
         try:
             if not hasattr(x, "__dlpack_device__"):
                 address, _ = x.__cuda_array_interface__["data"]
-                attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-                return int(call("cuPointerGetAttribute", attribute, address)) if address else 0
+                return ordinal_of_address(address) if address else 0
             kind, ordinal = map(int, x.__dlpack_device__())
         except GemmuleError:
             raise
