@@ -205,6 +205,15 @@ def test_choices_with_further_widths_of_draws_that_nothing_was_fitted_to():
     assert sum(ratio < 0.95 for ratio in ratios) <= 24
 
 
+def test_choices_by_the_network_of_draws_of_products_that_nothing_was_fitted_to():
+    record = "20261201T000723-nvidia-h200-66a59b56c9.jsonl"
+    _, ratios = chosen(record, H200_RATES, lambda products: [x for x in products if x["kind"] == "changed"])
+    assert len(ratios) == 166
+    # Before: 1.107, 24 below 0.95.
+    assert statistics.geometric_mean(ratios) >= 1.115
+    assert sum(ratio < 0.95 for ratio in ratios) <= 18
+
+
 def test_tiles_of_40_columns_are_not_for_few_k_tiles():
     def wanted(products):
         return [one for one in products if one["k"] <= 432 and one["layout"] == "tt"]

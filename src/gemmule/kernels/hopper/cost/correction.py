@@ -16,10 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
-from gemmule.kernels.hopper.gemm.offers import is_further
-from gemmule.kernels.parts.hopper_facts import SMS
-
 from .rates import Numbers, OperandLayout, Operation, TileRates
 
 #: The largest factor, as a logarithm to base 2: what is beyond what was measured is left to the limits.
@@ -91,7 +87,7 @@ class _Network:
 
 @functools.cache
 def _network(name: str = "network") -> _Network:
-    """Return the network of most products, or that of ``large`` ones, of ``layers`` or of ``further`` configs."""
+    """Return the network of most products, or that of ``large`` ones, of ``layers`` or of ``draws``."""
     content = json.loads(Path(__file__).with_name("correction.json").read_text(encoding="utf-8"))
     return _Network(content["chips"], content[name])
 
@@ -117,7 +113,7 @@ def is_layer(operation: Operation, chip: str) -> bool:
 
 
 def takes_further(operation: Operation, chip: str) -> bool:
-    """Return whether a product is of a kind that further configs were timed for: of 16-bit types, no layer."""
+    """Return whether a product is predicted by the network of draws: of 16-bit types, no layer; further configs too."""
     return (
         operation.result_item == 2
         and operation.k_tiles >= _FURTHER_K_TILES
@@ -185,6 +181,8 @@ def correction(rates: TileRates, operation: Operation, quantities: Numbers, lead
         name = "large"
     elif is_layer(operation, rates.gpu.learned):
         name = "layers"
+    elif takes_further(operation, rates.gpu.learned):
+        name = "draws"
     net = _network(name)
     layout = (
         name,
@@ -196,25 +194,7 @@ def correction(rates: TileRates, operation: Operation, quantities: Numbers, lead
         operation.float8,
     )
     given = rates.cached(layout, lambda: _given_of_each(net, rates, operation))
-    read = read_of(quantities, leading)
-    found = net.factors(read, given.take(leading, axis=0))
-    if takes_further(operation, rates.gpu.learned):
-        mn_major = operation.a.mn_major, operation.b.mn_major
-        further = rates.cached(("further", mn_major), lambda: _further(rates, mn_major)).take(leading)
-        if further.any():
-            net = _network("further")
-            given = rates.cached(("further", *layout[1:]), lambda: _given_of_each(net, rates, operation))
-            found[further] = net.factors(read[:, further], given.take(leading[further], axis=0))
-    return found
-
-
-def _further(rates: TileRates, mn_major: tuple[bool, bool]) -> Numbers:
-    """Return which configs a network of their own predicts."""
-
-    def value(config: HopperGemmConfig) -> bool:
-        return is_further(config.on(SMS), (not mn_major[config.swap_ab], not mn_major[1 - config.swap_ab]))
-
-    return rates.each(value, bool)
+    return net.factors(read_of(quantities, leading), given.take(leading, axis=0))
 
 
 def _given_of_each(net: _Network, rates: TileRates, operation: Operation) -> Numbers:

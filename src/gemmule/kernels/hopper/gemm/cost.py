@@ -25,7 +25,7 @@ from gemmule.kernels.parts.hopper_facts import SMS
 
 from .columns import why_not_columns
 from .config import HopperGemmConfig
-from .offers import FOR_8_K_TILES, SHARED_ROWS, SHORT_K, is_offered, is_seldom_timed, offered_to
+from .offers import FOR_8_K_TILES, SHARED_ROWS, SHORT_K, is_offered, offered_to
 
 #: Share of predicted times that an MN-major A in registers adds: columns over the larger of tile_n and the second
 #: number, as its elements are read once for all columns; more where CTAs share the loads of A; and where a cluster
@@ -55,10 +55,9 @@ _LEAST_K_TILES, _LEAST_OF_ALL = 16, 8
 _MOST_K_TILES, _SHORT_SHARE = 4, 0.96
 #: Bytes of an element of 16 bits.
 _HALF_BYTES = 2
-#: The factor of the times of configs that were seldom timed with an MN-major A: they are to be faster by as much. And
-#: of those of three consumers, to which nothing was fitted, and of them with `split_k` where it is no layer: of record
+#: The factor of layers' times in configs of three consumers, to which their network was not fitted: of record
 #: 20261130T133826, judged by 20261130T142006.
-_SELDOM_TIMED, _THREE, _THREE_SPLIT = 1.06, 1.03, 1.08
+_THREE = 1.03
 
 
 def costs(problem: GemmProblem, configs: Sequence[HopperGemmConfig], gpu: GpuRates) -> Numbers:
@@ -81,8 +80,8 @@ def costs_of_each(
     if operation.k_tiles < _LEAST_K_TILES:
         lacking = FOR_8_K_TILES if operation.k_tiles < _LEAST_OF_ALL else SHARED_ROWS
         times += rates.cached(lacking, lambda: rates.each(lambda one: math.inf if one.on(SMS) in lacking else 0.0))
-    if dtype.itemsize == _HALF_BYTES and any(offers):
-        times *= rates.cached(("seldom timed", mn_major, offers), lambda: _cautions(mn_major, rates, layer=offers[0]))
+    if offers[0]:
+        times *= rates.cached("three", lambda: rates.each(lambda one: _THREE if one.consumers > CONSUMERS else 1.0))
     if dtype.is_float8:
         times += promote_us(operation, rates)
         lines = None
@@ -132,18 +131,6 @@ def _pairs_for_short_k(rates: TileRates) -> tuple[list[int], list[int]]:
     others = (dataclasses.replace(config, stages=config.stages + 1) for config in short)
     found = [places[config] for config in short]
     return found, [places.get(other, place) for other, place in zip(others, found, strict=True)]
-
-
-def _cautions(mn_major: tuple[bool, bool], rates: TileRates, *, layer: bool) -> Numbers:
-    """Return the factors of predicted times by how often configs were timed with such operands."""
-
-    def caution(config: HopperGemmConfig) -> float:
-        if config.consumers > CONSUMERS:
-            return _THREE_SPLIT if config.split_k and not layer else _THREE
-        k_major = not mn_major[config.swap_ab], not mn_major[1 - config.swap_ab]
-        return _SELDOM_TIMED if not layer and is_seldom_timed(config.on(SMS), k_major) else 1.0
-
-    return rates.each(caution)
 
 
 def _only_for_columns(config: HopperGemmConfig) -> float:

@@ -28,7 +28,6 @@ _NARROW, _WHOLE = 40, 32
 SHARED_ROWS = frozenset((*FOR_SHARED_ROWS, *FOR_SIDE_BY_SIDE))
 LAYERS = frozenset(FOR_LAYERS)
 SHORT_K = frozenset(FOR_SHORT_K)
-_MN_MAJOR_A = frozenset(FOR_MN_MAJOR_A)
 _WIDTHS = frozenset(FOR_WIDTHS)
 _H200 = frozenset((*FOR_H200, *FOR_MN_MAJOR_A, *FOR_WIDTHS))
 #: Configs that products of a very short K are not offered.
@@ -69,12 +68,3 @@ def is_offered(config: HopperGemmConfig, k_major: tuple[bool, bool], *, layer: b
 def is_further(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> bool:
     """Return whether a config is none that all chips' products with such A and B are offered."""
     return config in LAYERS or config in _H200 or (config in SHARED_ROWS and not all(k_major))
-
-
-def is_seldom_timed(config: HopperGemmConfig, k_major: tuple[bool, bool]) -> bool:
-    """Return whether a config, made for K-major operands, was timed with such A and B a few times only."""
-    if all(k_major):
-        return False
-    if config.side_by_side and config not in LAYERS:
-        return not k_major[1]
-    return config in LAYERS or config in _MN_MAJOR_A or config in SHARED_ROWS
