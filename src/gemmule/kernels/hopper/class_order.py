@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Uint32, cute
+from cutlass import cute
 
 from .gemm_line_classes.config import CLASSES, TILE_K
 from .repack import PackedLines
-
-_WORDS = 4
 
 
 def source_k(place: Any) -> Any:
@@ -32,31 +30,20 @@ class ClassOrderOfLines(PackedLines):
         return whole_tiles(mS.shape[1])
 
     @cute.jit
-    def misalignment(self, gS: cute.Tensor, i, line):
-        """Return the address of an element of what is written to a line, modulo 16 bytes."""
-        return super().misalignment(gS, i, source_k(line))
+    def source(self, gS: cute.Tensor, i, line):
+        """Return the pointer to what is written to a line from element i on."""
+        return super().source(gS, i, source_k(line))
 
     @cute.jit
-    def is_inside(self, gS: cute.Tensor, i, line, offset):
-        """Return whether both vectors around the elements from i on are inside the line, and that is one."""
-        return source_k(line) < gS.shape[1] and super().is_inside(gS, i, line, offset)
-
-    @cute.jit
-    def read(self, gS: cute.Tensor, i, line, offset, words: cute.Tensor):
-        """Read the two vectors around the elements from i on."""
-        super().read(gS, i, source_k(line), offset, words)
-
-    @cute.jit
-    def read_elements(self, gS: cute.Tensor, i, line, words: cute.Tensor):
-        """Read the elements from i on one by one; those beyond the line, or the last line, are zero."""
-        source = source_k(line)
-        words.fill(Uint32(0))
-        if source < gS.shape[1]:
-            super().read_elements(gS, i, source, words)
+    def left(self, gS: cute.Tensor, i, line):
+        """Return how many elements are written to a line from element i on: none beyond the last line."""
+        return super().left(gS, i, line) if source_k(line) < gS.shape[1] else 0
 
 
 class ClassOrderInLines(PackedLines):
     """As `PackedLines`, for lines that have K contiguous."""
+
+    apart = CLASSES
 
     @cute.jit
     def per_line(self, mS: cute.Tensor):
@@ -64,32 +51,17 @@ class ClassOrderInLines(PackedLines):
         return whole_tiles(mS.shape[0]) // self.per_vector
 
     @cute.jit
-    def is_inside(self, gS: cute.Tensor, i, line, offset):
-        """Return whether the line has the whole k-tile."""
-        del line, offset
-        return i - i % TILE_K + TILE_K <= gS.shape[0]
+    def source(self, gS: cute.Tensor, i, line):
+        """Return the pointer to what is written to a line from element i on."""
+        return super().source(gS, source_k(i), line)
 
     @cute.jit
-    def read(self, gS: cute.Tensor, i, line, offset, words: cute.Tensor):
-        """Read the elements that are written from i on, which are 8 apart."""
-        del offset
-        elements = cute.recast_tensor(words, gS.element_type)
-        first = source_k(i)
-        for e in cutlass.range_constexpr(self.per_vector):
-            elements[e] = gS[first + CLASSES * e, line]
-
-    def extract(self, loaded: cute.Tensor, offset: Any, words: cute.Tensor) -> None:
-        """Return the elements, which `read` has put in order."""
-        del offset
-        for w in range(_WORDS):
-            words[w] = loaded[w]
+    def left(self, gS: cute.Tensor, i, line):
+        """Return how many elements of the line are written from element i on, of those 8 apart."""
+        return cute.ceil_div(cutlass.max(super().left(gS, source_k(i), line), 0), CLASSES)
 
     @cute.jit
-    def read_elements(self, gS: cute.Tensor, i, line, words: cute.Tensor):
-        """Read the elements that are written from i on; those beyond the line are zero."""
-        words.fill(Uint32(0))
-        elements = cute.recast_tensor(words, gS.element_type)
-        for e in cutlass.range_constexpr(self.per_vector):
-            k = source_k(i + e)
-            if k < gS.shape[0]:
-                elements[e] = gS[k, line]
+    def is_inside(self, i, left, offset):
+        """Return that elements are not contiguous."""
+        del i, left, offset
+        return cutlass.Boolean(False)

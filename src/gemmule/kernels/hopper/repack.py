@@ -11,10 +11,13 @@ from cutlass import Int32, Uint32, cute
 from gemmule.kernels.hopper.epilogues.unaligned_rows import element_at
 from gemmule.kernels.hopper.repack_config import PAIR
 from gemmule.kernels.parts.pdl import overlap_predecessor
+from gemmule.kernels.parts.stage_copies import load_or_zero
 from gemmule.kernels.parts.tensors import major_tensor, strided_tensor
-from gemmule.kernels.parts.words import extract, words_at
+from gemmule.kernels.parts.words import extract, packed, words_at
 
 VECTOR = 16
+#: Words of a vector.
+_WORDS = VECTOR // 4
 
 
 def source_lines(name: str, strided: bool) -> Any:
@@ -35,10 +38,15 @@ class PackedLines:
         Whether the elements of lines of S may have any stride.
     """
 
+    #: Elements of S from one of a vector to the next; whole vectors are read of contiguous ones.
+    apart = 1
+
     def __init__(self, item: int, threads: int, vectors: int, strided: bool = False) -> None:
         self.item, self.strided = item, strided
         self.per_vector = VECTOR // item
         self.threads, self.vectors = threads, vectors
+        # Bytes of a part of an element that a word has alone.
+        self.unit = min(item, 4)
 
     @cute.jit
     def count(self, mS: cute.Tensor):
@@ -58,8 +66,9 @@ class PackedLines:
 
     @cute.jit
     def pack(self, gS: cute.Tensor, gD: cute.Tensor, cta):
-        """Copy this CTA's vectors, whose elements are contiguous or not."""
+        """Copy this CTA's vectors, whose elements are contiguous or not, after the wait for the predecessor grid."""
         if cutlass.const_expr(self.strided):
+            overlap_predecessor()
             self.gather(gS, gD, cta)
         else:
             self.pack_contiguous(gS, gD, cta)
@@ -74,7 +83,7 @@ class PackedLines:
         per_line, count = Uint32(self.per_line(gS)), self.count(gS)
         across = is_nearer(gS.stride[1], gS.stride[0])
         side = Uint32(gS.shape[1] * PAIR) if across else per_line
-        loaded = cute.make_rmem_tensor(cute.make_layout((4, self.vectors)), Uint32)
+        loaded = cute.make_rmem_tensor(cute.make_layout((_WORDS, self.vectors)), Uint32)
         vectors = []
         for v in cutlass.range_constexpr(self.vectors):
             index = (cta * self.vectors + v) * self.threads + tid
@@ -94,7 +103,8 @@ class PackedLines:
         """Copy this CTA's vectors: the loads of all are in flight before the first is used.
 
         Computing a vector's line costs as much as moving it. So there is one division for the first and one for the
-        stride to the next, and what is never negative is unsigned: there, powers of two divide by shifts.
+        stride to the next, and what is never negative is unsigned: there, powers of two divide by shifts. All that is
+        computed before the wait for the predecessor grid.
         """
         tid, _, _ = cute.arch.thread_idx()
         per_line, count = Uint32(self.per_line(gS)), self.count(gS)
@@ -103,28 +113,37 @@ class PackedLines:
         in_line = Uint32(index) - line * per_line
         stride_lines = Uint32(self.threads) // per_line
         stride_in_line = Uint32(self.threads) - stride_lines * per_line
-        loaded = cute.make_rmem_tensor(cute.make_layout((8, self.vectors)), Uint32)
-        vectors = []
+        vectors, addresses = [], []
         for v in cutlass.range_constexpr(self.vectors):
-            i = Int32(in_line * self.per_vector)
-            offset = self.misalignment(gS, i, Int32(line))
+            i, vector_line = Int32(in_line * self.per_vector), Int32(line)
+            source, target = self.source(gS, i, vector_line), element_at(gD, i, vector_line)
+            left = self.left(gS, i, vector_line)
+            offset = Uint32(source.toint() & (VECTOR - 1))
             present = index + v * self.threads < count
-            inside = self.is_inside(gS, i, Int32(line), offset)
-            vectors.append((i, Int32(line), offset, present, inside))
-            if present and inside:
-                self.read(gS, i, Int32(line), offset, loaded[None, v])
+            vectors.append((source, target, left, offset, present, self.is_inside(i, left, offset)))
+            addresses += [source.toint(), target.toint()]
             line, in_line = line + stride_lines, in_line + stride_in_line
             if in_line >= per_line:
                 line, in_line = line + 1, in_line - per_line
+        overlap_predecessor(tuple(addresses))
+        words = cutlass.const_expr(max(2 * _WORDS, VECTOR // self.unit))
+        loaded = cute.make_rmem_tensor(cute.make_layout((words, self.vectors)), Uint32)
         for v in cutlass.range_constexpr(self.vectors):
-            i, vector_line, offset, present, inside = vectors[v]
+            source, _, left, offset, present, inside = vectors[v]
             if present:
-                words = cute.make_rmem_tensor(cute.make_layout(4), Uint32)
                 if inside:
-                    self.extract(loaded[None, v], offset, words)
+                    self.read(source - Int32(offset // self.item), loaded[None, v])
                 else:
-                    self.read_elements(gS, i, vector_line, words)
-                self.store(words, element_at(gD, i, vector_line))
+                    self.read_units(source, left, loaded[None, v])
+        for v in cutlass.range_constexpr(self.vectors):
+            _, target, _, offset, present, inside = vectors[v]
+            if present:
+                found = cute.make_rmem_tensor(cute.make_layout(_WORDS), Uint32)
+                if inside:
+                    extract(loaded[None, v], offset, found)
+                else:
+                    self.join(loaded[None, v], found)
+                self.store(found, target)
 
     @cute.jit
     def store(self, words: cute.Tensor, target: cute.Pointer):
@@ -132,28 +151,44 @@ class PackedLines:
         cute.autovec_copy(words, words_at(target, 4))
 
     @cute.jit
-    def misalignment(self, gS: cute.Tensor, i, line):
-        """Return the address of an element modulo 16 bytes."""
-        return Uint32(element_at(gS, i, line).toint() & (VECTOR - 1))
+    def source(self, gS: cute.Tensor, i, line):
+        """Return the pointer to what is written to a line from element i on."""
+        return element_at(gS, i, line)
 
     @cute.jit
-    def is_inside(self, gS: cute.Tensor, i, line, offset):
-        """Return whether both vectors around the elements from i on are inside the line."""
+    def left(self, gS: cute.Tensor, i, line):
+        """Return how many elements are written to a line from element i on; what is beyond is zero."""
         del line
-        before = Int32(offset // self.item)
-        return i >= before and i - before + 2 * self.per_vector <= gS.shape[0]
+        return gS.shape[0] - i
 
     @cute.jit
-    def read(self, gS: cute.Tensor, i, line, offset, words: cute.Tensor):
-        """Read the two vectors around the elements from i on."""
-        start = element_at(gS, i, line) - Int32(offset // self.item)
-        for half in cutlass.range_constexpr(2):
-            target = cute.make_tensor(words.iterator + 4 * half, cute.make_layout(4))
-            cute.autovec_copy(words_at(start + half * self.per_vector, 4), target)
+    def is_inside(self, i, left, offset):
+        """Return whether both vectors around the elements from i on are inside the line."""
+        before = Int32(offset // self.item)
+        return i >= before and left + before >= 2 * self.per_vector
 
-    def extract(self, loaded: cute.Tensor, offset: Any, words: cute.Tensor) -> None:
-        """Extract the elements of a vector from what `read` has read."""
-        extract(loaded, offset, words)
+    @cute.jit
+    def read(self, start: cute.Pointer, words: cute.Tensor):
+        """Read two vectors."""
+        for half in cutlass.range_constexpr(2):
+            target = cute.make_tensor(words.iterator + _WORDS * half, cute.make_layout(_WORDS))
+            cute.autovec_copy(words_at(start + half * self.per_vector, _WORDS), target)
+
+    @cute.jit
+    def read_units(self, start: cute.Pointer, left, units: cute.Tensor):
+        """Read the elements of a vector one by one, each part of up to 4 bytes to a word; those beyond are zero."""
+        parts = cutlass.const_expr(self.item // self.unit)
+        for number in cutlass.range_constexpr(VECTOR // self.unit):
+            address = start.toint() + number * self.apart * self.unit
+            units[number] = Uint32(load_or_zero(address, number, left * parts, self.unit))
+
+    @cute.jit
+    def join(self, units: cute.Tensor, words: cute.Tensor):
+        """Join what `read_units` has read."""
+        count = cutlass.const_expr(4 // self.unit)
+        for w in cutlass.range_constexpr(_WORDS):
+            some = cute.make_tensor(units.iterator + w * count, cute.make_layout(count))
+            words[w] = some[0] if cutlass.const_expr(count == 1) else packed(some)
 
     @cute.jit
     def read_elements(self, gS: cute.Tensor, i, line, words: cute.Tensor):
@@ -185,7 +220,6 @@ class LineCopies:
 
     @cute.kernel
     def kernel(self, pairs):
-        overlap_predecessor()
         cta, _, batch = cute.arch.block_idx()
         if cutlass.const_expr(len(pairs) == 1):
             self.lines[0].pack(pairs[0][0][None, None, batch], pairs[0][1][None, None, batch], cta)

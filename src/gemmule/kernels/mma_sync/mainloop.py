@@ -97,8 +97,6 @@ class MmaSyncMainloop(WarpTileMainloop):
         distances: Any = (0,)
         if cutlass.const_expr(self.num_b > 1):
             distances = (0, second[0][None, None, second[1]].iterator.toint() - gB.iterator.toint())
-        wait_for_predecessor()
-
         sources = self.copyA.source(gA, m0), self.copyB.source(gB, n0)
         stagesA = smem.toint()
         stagesB = stagesA + self.stageA.bytes
@@ -122,6 +120,7 @@ class MmaSyncMainloop(WarpTileMainloop):
             )
             for f, (registers, distance) in enumerate(zip(registersB, distances, strict=True))
         )
+        wait_for_predecessor((*sources, targetA, targetB, startA, startB))
         self.accumulate(_Tile(a, bs, startA, startB, rA, rB, rC), sources, k_tiles)
         return cute.recast_tensor(rC, self.accumulator), cute.recast_ptr(smem, dtype=self.acc), (row, col)
 

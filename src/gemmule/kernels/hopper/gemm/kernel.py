@@ -43,10 +43,11 @@ from gemmule.kernels.hopper.epilogues.fused_epilogue import FusedEpilogue
 from gemmule.kernels.hopper.epilogues.fused_fragments import FragmentFusion
 from gemmule.kernels.hopper.epilogues.linear_combination import LinearCombination
 from gemmule.kernels.hopper.mainloops.operands import NO_TENSOR, Matrices, OperandStages, flat
+from gemmule.kernels.hopper.mainloops.producer import Producer
 from gemmule.kernels.hopper.mainloops.promoted_accumulators import PromotedMainloop
 from gemmule.kernels.hopper.mainloops.register_operand import RegisterOperandMainloop
 from gemmule.kernels.hopper.mainloops.scaled_accumulators import ScaledMainloop, block_lines, fake_scales
-from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_a, multicast_ctas_b, release_cluster
+from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, release_cluster
 from gemmule.kernels.hopper.mainloops.wgmma import tiled_mma
 from gemmule.kernels.hopper.scale_stages import narrow_columns
 from gemmule.kernels.hopper.schedulers.divided import DividedScheduler
@@ -54,6 +55,7 @@ from gemmule.kernels.hopper.schedulers.narrow_edge import NarrowEdgeScheduler
 from gemmule.kernels.hopper.tile_config import CONSUMERS, EPI_TILE_M, K_BYTES, MMA_M
 from gemmule.kernels.parts.absolute_maximum import absmax_init
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.schedulers.persistent import PersistentScheduler
 from gemmule.kernels.parts.schedulers.split_k import SplitKScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, tensor_1d
@@ -70,7 +72,7 @@ _MAXIMUM_WARP, _ACC_BYTES = 3, 4
 _LARGE_TILE, _SMALL_TILE = 128 * 112, 64 * 64
 
 
-class HopperGemm:
+class HopperGemm(Producer):
     """D[m, n] = alpha * sum over k of A[m, k] B[n, k] + beta * C[m, n], for each matrix of a batch.
 
     A is (M, K, L), B (N, K, L), as CuTe has them; C and D (M, N, L) are row-major, with swap_ab column-major. With a
@@ -208,9 +210,8 @@ class HopperGemm:
                 self.scheduler.init(table)
             cute.arch.mbarrier_init_fence()
         self.sync_after_init(warp)
-        # Wait for the predecessor grid's writes, then let the dependent grid launch.
-        cute.arch.griddepcontrol_wait()
-        cute.arch.griddepcontrol_launch_dependents()
+        if cutlass.const_expr(not self.waits_late):
+            overlap_predecessor()
 
         schedule = self.scheduler.schedule(tma, offsets, table)
         k_range = self.scheduler.k_range(cute.ceil_div(tma.a.tensor.shape[1], self.tile_k))
@@ -228,6 +229,8 @@ class HopperGemm:
                     self.maximum.finish(maxima, aux_args[-1], flags)
         else:
             cute.arch.setmaxregister_increase(self.registers.consumer)
+            if cutlass.const_expr(self.waits_late):
+                overlap_predecessor()
             idx = warp // 4 - 1
             own_buffer = self.reduction.of_warpgroup(reduce_buffer, idx)
             ctx = EpilogueContext(
@@ -254,44 +257,6 @@ class HopperGemm:
                 cute.arch.cluster_wait()
         else:
             cute.arch.barrier(barrier_id=_PROLOGUE_BARRIER_ID, number_of_threads=self.threads)
-
-    @cute.jit
-    def produce(self, tma, b_up, smem_ab, barriers, k_range, schedule, *divisors):
-        """Load every k-tile of every work tile."""
-        sA, sB = smem_ab
-        row, col = self.scheduler.cta_coord_in_cluster()
-        loads_a = tuple(
-            self.operands.load_a(a, sA, col, multicast_ctas_a(self.scheduler, row), index)
-            for index, a in enumerate((tma.a, b_up)[: self.num_a])
-        )
-        loads_b = tuple(
-            self.operands.load_b(b, sB, row, multicast_ctas_b(self.scheduler, col), index)
-            for index, b in enumerate((tma.b, b_up)[: self.num_b])
-        )
-        state = self.mainloop.producer_state()
-        start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
-        for work_index in cutlass.range(start, end, stride):
-            (i, j, batch), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range, *divisors)
-            loads = (*((load_a, i) for load_a in loads_a), *((load_b, j) for load_b in loads_b))
-            state = self.mainloop.load(loads, (batch,), barriers, state, work_k_range)
-        if cutlass.const_expr(self.scheduler.is_multicast):
-            self.mainloop.producer_tail(barriers, state)
-
-    @cute.jit
-    def produce_scales(self, scales, barriers, k_range, schedule, warp):
-        """Copy the scales of every k-tile of every work tile, by the warps behind that which issues TMA loads."""
-        tensors, stages = scales
-        for index in cutlass.range_constexpr(len(self.mainloop.copiers)):
-            if warp == 1 + index:
-                copier = self.mainloop.copiers[index]
-                state = self.mainloop.producer_state(), Int32(-1)
-                start, stride, end = self.scheduler.work(schedule, k_range.num_k_tiles)
-                for work_index in cutlass.range(start, end, stride):
-                    (i, j, _), work_k_range = self.scheduler.work_tile(schedule, work_index, k_range)
-                    first_line = (i * self.tile_m, j * self.tile_n)[copier.operand]
-                    own = tensors[copier.operand], stages
-                    state = self.mainloop.load_scales(copier, own, first_line, barriers, state, work_k_range)
-                self.mainloop.end_scales(barriers, state)
 
     def make_tiled_mma(self, mma_n: int | None = None) -> cute.TiledMma:
         """Return the instruction, for the warpgroups that share a tile: of so many of its columns, or of all."""

@@ -34,6 +34,7 @@ from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop, multicast_ctas_
 from gemmule.kernels.hopper.mainloops.wgmma import issue_group, k_block_mmas, tiled_mma
 from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, REGISTERS
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
+from gemmule.kernels.parts.pdl import overlap_predecessor
 from gemmule.kernels.parts.schedulers.persistent import KTileRange, PersistentScheduler
 from gemmule.kernels.parts.tensors import cute_type, major_tensor, strided_tensor
 from gemmule.kernels.parts.words import words_at
@@ -98,8 +99,9 @@ class HopperGemmLineClasses:
         if cutlass.const_expr(self.cluster_k > 1):
             self.init_reduction(warp, reduce_barriers)
         releases = self.warpgroups * self.scheduler.empty_arrival_ctas
-        self.mainloop.prologue(warp, (*a, *b), barriers, releases, self.scheduler.cluster_size)
+        self.mainloop.prologue(warp, (*a, *b), barriers, releases, self.scheduler.cluster_size, False)
         place = self.place(a, b, mD, residues)
+        overlap_predecessor((place.i, place.n0, place.first, place.last))
         if warp >= self.warpgroups * 4:
             if cutlass.const_expr(self.warpgroups == CONSUMERS):
                 cute.arch.setmaxregister_decrease(REGISTERS.producer)

@@ -204,14 +204,20 @@ def launch(problem: GemmProblem, config: PackingConfig) -> Launch:
     """Return the launch recipe of the copies."""
     if config.packs == 1:
         return smaller_operand.launch(problem, config)
-    return copy_launch(_to_pack(problem), config)
+    copies = _to_pack(problem)
+    # As the product has it, so that both are resident on an SM at once; gathers need the first-level cache.
+    return dataclasses.replace(copy_launch(copies, config), carve_out=None if are_strided(copies) else _CARVE_OUT)
 
 
+#: Percent of an SM's largest shared memory.
+_CARVE_OUT = 100
 #: Microseconds on an H200: the second launch; each further vector of a CTA of 256 threads, as there are fewer CTAs;
 #: bytes that packing reads and writes in one, by CTAs of 128 threads and of more; and bytes of a result, up to so many,
 #: as packing waits for that of the product before it to be written.
 _LAUNCH, _VECTOR, _BYTES, _FEW_THREADS, _MANY_THREADS = 1.3, 0.3, (3.67e6, 3.6e6), 128, 256
 _SETTLED, _UNSETTLED = 2.91e6, 8e6
+#: The second launch of 16-bit products without C and epilogue, whose small tiles leave registers for the copies.
+_RESIDENT_LAUNCH = 0.35
 #: Bytes of copies that the L2 cache holds while the product begins, and how many beyond are written back in one while
 #: it reads: records 20261125T121807 and 20261125T131244 (an H100 and an H200, copies of 83 to 112 MB).
 _HELD, _WRITTEN_BACK = 32e6, 2.4e6
@@ -223,6 +229,8 @@ _TIMED = (200, math.inf, 200, 6, math.inf), (64, 420, 700, 3, 40e6)
 #: Share of the time with both packed that these must be predicted to take less than; and how much longer permuting
 #: contiguous K takes.
 _SMALLER_MARGIN, _PERMUTING = 0.9, 1.715
+#: Microseconds on an H200 of the second launch of these.
+_SMALLER_LAUNCH = 1.0
 #: Bytes of operands of which TF32 takes as long as predicted, where lines of D begin anywhere, and the power of others
 #: by which it takes longer: of 66 products of record 20261129T210838 from 0.8 at 2 MB to 1.2 at 80 MB.
 _TF32_BYTES, _TF32_POWER, _TF32_RANGE = 10e6, 0.085, (1e6, 100e6)
@@ -242,6 +250,10 @@ def written_back_us(nbytes: int, gpu: GpuRates) -> float:
     return gpu.moved_us(max(nbytes - _HELD, 0), _WRITTEN_BACK)
 
 
+def _is_plain(problem: GemmProblem) -> bool:
+    return problem.a.dtype.itemsize == MN_MAJOR_BYTES and problem.epilogue is None and problem.c is None
+
+
 def packing_us(nbytes: int, result: int, config: RepackConfig, gpu: GpuRates) -> float:
     """Return roughly the time of packing so many bytes, and of writing a result of so many."""
     moved = gpu.moved_us(2 * nbytes, _BYTES[config.threads > _FEW_THREADS])
@@ -256,7 +268,8 @@ def costs(problem: GemmProblem, configs: Sequence[PackingConfig], gpu: GpuRates)
     """Return the times of many configs: the product is the same, but where one operand is not packed."""
     copies, result = _to_pack(problem), problem.d.distinct_bytes(problem.batch)
     packed, read = sum(one.nbytes for one in copies), sum(read_bytes(one, one.copy.dtype.itemsize) for one in copies)
-    product = _PRODUCT.cost(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
+    launch = _RESIDENT_LAUNCH if _is_plain(problem) else _LAUNCH
+    product = _PRODUCT.cost(problem, gpu) + launch * gpu.launch + min(result, _UNSETTLED) / _SETTLED
     if not _by_fma(problem):
         product += written_back_us(packed, gpu)
     moved = [gpu.moved_us(packed + read, rate) for rate in _BYTES]
@@ -284,7 +297,8 @@ def _smaller_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
         return [math.inf] * len(_BYTES)
     (copy, order), result = smaller_operand.to_pack(problem), problem.d.distinct_bytes(problem.batch)
     nbytes, factor = copy.nbytes, _PERMUTING if order == smaller_operand.K_ELEMENTS else 1.0
-    product = smaller_operand.product_us(problem, gpu) + _LAUNCH * gpu.launch + min(result, _UNSETTLED) / _SETTLED
+    product = smaller_operand.product_us(problem, gpu) + _SMALLER_LAUNCH * gpu.launch
+    product += min(result, _UNSETTLED) / _SETTLED
     return [product + written_back_us(nbytes, gpu) + factor * gpu.moved_us(2 * nbytes, rate) for rate in _BYTES]
 
 
@@ -325,8 +339,8 @@ _SHARED_MARGIN = 1.35
 _UNALIGNED_EPILOGUE = 1.12
 #: The share of few rows or columns, of which it took 0.63 to 0.94 of the time with both packed in 37 products.
 _FEW_LINES, _FEW_MARGIN = 16, 1.15
-#: Microseconds on an H200 that no repacked product takes less than: two launches.
-_LEAST = 4.5
+#: Microseconds on an H200 that no repacked product takes less than: two launches, of plain 16-bit products and others.
+_LEAST = 3.7, 4.5
 
 
 def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
@@ -335,7 +349,7 @@ def defers_to(problem: GemmProblem, gpu: GpuRates) -> str | None:
         return None
     if _by_fma(problem):
         return SIMT_GEMM.name if is_small(problem) else None
-    least = _LEAST * min(gpu.launch, gpu.load)
+    least = _LEAST[not _is_plain(problem)] * min(gpu.launch, gpu.load)
     return MMA_SYNC_SMALL.name if is_faster_small(problem, least, gpu) else None
 
 

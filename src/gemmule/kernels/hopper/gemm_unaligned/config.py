@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, WarpScheduleConfig, max_active_clusters
+from gemmule.kernels.hopper.tile_config import CONSUMERS, MMA_M, THREADS, WarpScheduleConfig, max_active_clusters
 from gemmule.kernels.parts.hopper_facts import SMS
 
 #: Elements between two rows of D in shared memory, beyond the rows themselves: rows that a warp stores at once then lie
 #: in different banks, as far as they begin as many words from a multiple of 16 bytes: up to 3.
 PAD = 8
+#: Most accumulators of a thread, and threads among which all registers of an SM are divided for them: those that a CTA
+#: leaves are for the copies before and after the product, which are resident at the same time.
+_REGISTER_THREADS = (32, 640), (80, 512)
 #: Granularity of the columns of a CTA's part of a tile, and of a tile: with elements of 32 bits, wgmma takes 32.
 _COLUMNS, _TILE_N = 8, 32
 
@@ -52,6 +55,12 @@ class UnalignedGemmConfig(WarpScheduleConfig):
     def columns(self) -> int:
         """Columns of a tile that a CTA writes."""
         return self.tile_n // self.cluster_k
+
+    @property
+    def register_threads(self) -> int:
+        """Threads among which the registers of an SM are divided."""
+        accumulators = self.mma_tiles_m * self.tile_n // 2
+        return next((threads for most, threads in _REGISTER_THREADS if accumulators <= most), THREADS)
 
     @property
     def max_active_clusters(self) -> int:

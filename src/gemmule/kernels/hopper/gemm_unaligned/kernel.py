@@ -64,9 +64,10 @@ class Warpgroup(NamedTuple):
 class HopperGemmUnaligned:
     """As `HopperGemm`, for row-major C and D (M, N, L) of any alignment; TMA loads A (M, K, L) and B (N, K, L)."""
 
-    #: Whether a CTA has a part of one tile only: it receives partial sums where the stages were, and the producer loads
-    #: A before the wait for the predecessor grid.
+    #: Whether a CTA has a part of one tile only: it receives partial sums where the stages were.
     one_tile = False
+    #: Whether the predecessor grid has written B only, so that the producer loads A before the wait for it.
+    loads_ahead = False
 
     def __init__(self, config: UnalignedGemmConfig, types: dict[str, str]) -> None:
         self.element = cute_type(types["element"])
@@ -77,6 +78,9 @@ class HopperGemmUnaligned:
         self.reads_c = types["adds"] == "yes"
         self.tile_m, self.tile_n, self.tile_k = config.tile_m, config.tile_n, K_BYTES * 8 // self.element.width
         self.pingpong = bool(config.pingpong)
+        # Reading C, or inputs of an epilogue, takes more registers.
+        self.shares_registers = self.fused is None and not self.reads_c and config.register_threads > THREADS
+        self.max_threads = [config.register_threads, 1, 1] if self.shares_registers else [0, 0, 0]
         k_major = (types["a_major"] == "k", types["b_major"] == "k")
         tile = (self.tile_m, self.tile_n, self.tile_k)
         cluster = (config.cluster_m, config.cluster_n, config.cluster_k)
@@ -106,8 +110,9 @@ class HopperGemmUnaligned:
         a, b = self.operands.tma_a(mA), self.operands.tma_b(mB)
         cluster = (self.scheduler.cluster_size, 1, 1) if cutlass.const_expr(self.scheduler.cluster_size > 1) else None
         self.kernel((a, b), mC, mD, scale, extras).launch(
-            grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=cluster, min_blocks_per_mp=1
-        )
+            grid=(grid, 1, 1), block=(THREADS, 1, 1), cluster=cluster, min_blocks_per_mp=1,
+            max_number_threads=self.max_threads,
+        )  # fmt: skip
 
     @cute.kernel
     def kernel(self, operands, mC: cute.Tensor, mD: cute.Tensor, scale, extras=None):
@@ -120,22 +125,22 @@ class HopperGemmUnaligned:
         if cutlass.const_expr(self.reduction.cluster_k > 1):
             self.init_reduction(warp, reduce_barriers)
         releases = self.warpgroups_per_tile * WARPGROUP // self.mainloop.releasing * self.scheduler.empty_arrival_ctas
-        waits = not self.one_tile
-        self.mainloop.prologue(warp, operands, barriers, releases, self.scheduler.cluster_size, waits)
+        self.mainloop.prologue(warp, operands, barriers, releases, self.scheduler.cluster_size, False)
 
         k_range = self.k_range(operands)
         if warp // 4 == 0:
-            cute.arch.setmaxregister_decrease(REGISTERS.producer)
+            if cutlass.const_expr(not self.shares_registers):
+                cute.arch.setmaxregister_decrease(REGISTERS.producer)
             if warp == 0:
                 self.produce(operands, mD, smem_ab, barriers, k_range)
             if cutlass.const_expr(self.one_tile):
                 sync_cluster()
         else:
-            cute.arch.setmaxregister_increase(REGISTERS.consumer)
+            if cutlass.const_expr(not self.shares_registers):
+                cute.arch.setmaxregister_increase(REGISTERS.consumer)
             index = warp // 4 - 1
             own = Warpgroup(index, rows, self.reduction.of_warpgroup(reduce_buffer, index))
-            if cutlass.const_expr(self.one_tile):
-                overlap_predecessor()
+            overlap_predecessor()
             self.consume((mC, mD, (scale, extras)), smem_ab, barriers, k_range.num_k_tiles, own)
 
     def reduce_buffer(self, smem: Any, smem_ab: Any, barriers: Any) -> Any:
@@ -157,17 +162,26 @@ class HopperGemmUnaligned:
 
     @cute.jit
     def produce(self, operands, mD, smem_ab, barriers, k_range):
-        """Load every k-tile of every tile."""
+        """Load every k-tile of every tile, after the wait for the predecessor grid."""
         row, col = self.scheduler.cta_coord_in_cluster()
         load_a = self.operands.load_a(operands[0], smem_ab[0], col, multicast_ctas_a(self.scheduler, row))
         load_b = self.operands.load_b(operands[1], smem_ab[1], row, multicast_ctas_b(self.scheduler, col))
         state = self.mainloop.producer_state()
         start, stride, end = self.scheduler.work(mD, k_range.num_k_tiles)
-        for tile_index in cutlass.range(start, end, stride):
-            i, j, batch = self.scheduler.tile_coord(mD, tile_index)
-            loads = ((load_a, i), (load_b, j))
-            load = self.mainloop.load_ahead if cutlass.const_expr(self.one_tile) else self.mainloop.load
-            state = load(loads, (batch,), barriers, state, k_range)
+        # In a dynamic loop the DSL would treat `scheduler` as an SSA value: bind the method before it.
+        tile_coord = self.scheduler.tile_coord
+        i, j, batch = tile_coord(mD, start)
+        if cutlass.const_expr(self.loads_ahead):
+            state = self.mainloop.load_ahead(((load_a, i), (load_b, j)), (batch,), barriers, state, k_range)
+            start = start + stride
+            if cutlass.const_expr(not self.one_tile):
+                i, j, batch = tile_coord(mD, start)
+        else:
+            overlap_predecessor((i, j, batch))
+        if cutlass.const_expr(not self.one_tile):
+            for tile_index in cutlass.range(start, end, stride):
+                state = self.mainloop.load(((load_a, i), (load_b, j)), (batch,), barriers, state, k_range)
+                i, j, batch = tile_coord(mD, tile_index + stride)
         if cutlass.const_expr(self.scheduler.is_multicast):
             self.mainloop.producer_tail(barriers, state)
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.hopper.gemm_unaligned.config import PAD, UnalignedGemmConfig
-from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, CONSUMERS, K_BYTES, MMA_M
+from gemmule.kernels.hopper.tile_config import BARRIER_BYTES, CONSUMERS, K_BYTES, MMA_M, THREADS
 
 #: Rows of which a warp's 16 are of one class.
 _ROWS = 128
@@ -45,6 +45,10 @@ class UnalignedAConfig(UnalignedGemmConfig):
     def partial_sums_bytes(self, cluster_k: int) -> int:
         del cluster_k
         return 0
+
+    @property
+    def register_threads(self) -> int:
+        return THREADS
 
     @property
     def stages_bytes(self) -> int:

@@ -7,8 +7,8 @@ Idea
 Compared with hopper_gemm_unaligned
     A is in registers. K-major, its tile's rows are in the order of their classes, and each warp writes every 8th row of
     D; MN-major, the k of a k-tile are, also B's. With swap_ab B is that operand, and D's rows are put together from
-    columns in shared memory. Where a cluster splits K, a CTA has one tile, receives partial sums where the stages were,
-    and loads A before the wait for the predecessor, which writes B.
+    columns in shared memory. The first k-tiles of A are loaded before the wait for the predecessor, which writes B.
+    Where a cluster splits K, a CTA has one tile, and receives partial sums where the stages were.
 Data movement
     As of `hopper_gemm_unaligned`; of an MN-major A 272 bytes of each line instead of 256.
 Limits
@@ -50,6 +50,8 @@ _ROWS_BARRIER_ID = 5
 
 class HopperGemmUnalignedA(HopperGemmUnaligned):
     """As `HopperGemmUnaligned`, for A as the classes of its rows."""
+
+    loads_ahead = True
 
     def __init__(self, config: UnalignedAConfig, types: dict[str, str]) -> None:
         super().__init__(config, types)
