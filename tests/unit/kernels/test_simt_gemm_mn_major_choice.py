@@ -39,6 +39,12 @@ def test_operands_of_large_products_are_prepared_where_they_need_it(extent, kern
             assert types["a_copies"] == types["b_copies"] == "16"
 
 
+@pytest.mark.parametrize(("extents", "layout"), [((1023, 1023, 1023), "nn"), ((401, 829, 3485), "nt")], ids=str)
+def test_unaligned_operands_of_middling_products_stay_as_they_lie(extents, layout):
+    """Those that were timed to be faster so."""
+    assert chosen(*extents, layout)[0] == SIMT
+
+
 def test_results_that_are_written_by_element_have_no_tile_that_is_alone_in_its_multiprocessor():
     layouts = ("nn", "nt", "tn", "tt")
     assert {chosen(4096, 4096, 4096, layout)[1].config.tile_elements for layout in layouts} == {128 * 256}

@@ -126,6 +126,13 @@ def test_wide_copies_of_a_cluster(rng):
             np.testing.assert_array_equal(d, parts[0] + parts[1])
 
 
+@pytest.mark.parametrize("tile", [(64, 64), (64, 32)], ids=str)
+@pytest.mark.parametrize("layout", [("row", "col"), pytest.param(("row", "row"), marks=pytest.mark.slow)], ids="-".join)
+def test_wide_copies_of_more_vectors_than_steps_and_of_sides_that_differ(layout, tile, rng):
+    config = dataclasses.replace(EARLY, tile_m=tile[0], tile_n=tile[1], stages=4)
+    assert counted_product(config, (68, 36, 164), layout, rng).bank_conflicts == 0
+
+
 def test_wide_copies_are_of_k_major_float32_and_never_of_one_octet():
     narrow = dataclasses.replace(EARLY, wide_copies=0)
     for one in ((True, True), (True, False), (False, False)):

@@ -200,6 +200,10 @@ _CLUSTERED = {
     (128, 64, 16, 1, "slots"): 1.06,
 }
 
+#: Further factors where rows of an operand begin anywhere: of clusters, of others with a K-major operand, and of groups
+#: of warps with stages of their own.
+_UNALIGNED_CLUSTER, _UNALIGNED_K_MAJOR, _UNALIGNED_OWN = 0.94, 0.95, 0.88
+
 
 def factor_of(
     config: SimtConfig,
@@ -235,3 +239,14 @@ def factor_of(
         further = _IN_GROUPS.get(config.tile_elements, _InGroups())
         factor *= further.mn_major_by_element if by_element else further.mn_major
     return factor
+
+
+def unaligned_factor(config: SimtConfig, k_major: tuple[bool, bool], unaligned: tuple[bool, bool]) -> float:
+    """Return the further factor of float32 operands of which some are copied by element."""
+    if config.itemsize != FLOAT32.itemsize or not any(unaligned):
+        return 1.0
+    vectors = k_major[0] and not unaligned[0], k_major[1] and not unaligned[1]
+    factor = _UNALIGNED_OWN if config.own_stages(vectors, unaligned=True) else 1.0
+    if config.cluster_k > 1:
+        return factor * _UNALIGNED_CLUSTER
+    return factor * (_UNALIGNED_K_MAJOR if any(k_major) else 1.0)

@@ -15,7 +15,7 @@ from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.kernels.parts.clusters_at_once import ClusterPlaces
 
 from .config import LARGEST, LEAST_SIDE, SimtConfig
-from .rates import SimtRates, factor_of
+from .rates import SimtRates, factor_of, unaligned_factor
 
 #: Cycles of an IMAD, of which an SM has 64 a clock cycle, and 128 FMAs (CUDA programming guide, arithmetic throughput),
 #: by those of an FMA in `rates`: these pass at 3167 a microsecond, an H200's clock at up to 1980.
@@ -238,5 +238,6 @@ def _facts_of_config(
         "together": _TOGETHER * config.wide_copies,
         "reads": (config.thread_m + config.thread_n) // config.vector * steps,
         "tile_elements": config.thread_m * config.thread_n * parts,
-        "factor": factor_of(config, k_major, unaligned, copied, by_element),
+        "factor": factor_of(config, k_major, unaligned, copied, by_element)
+        * (unaligned_factor(config, k_major, unaligned) if takes_vectors else 1.0),
     }

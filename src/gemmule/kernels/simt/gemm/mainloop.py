@@ -291,7 +291,11 @@ class SimtGemmMainloop(CpAsyncMainloop):
         stored = slots = None
         if self.spare:
             stage, stored, slots = stage
-        for operand, source in zip((tile.a, tile.b), sources, strict=True):
+        pairs = list(zip((tile.a, tile.b), sources, strict=True))
+        if self.config.wide_copies:
+            self.take_turns([x for x in pairs if x[0].loaded is not None], tile, stage, k_tile, step)
+            pairs = [x for x in pairs if x[0].loaded is None]
+        for operand, source in pairs:
             if operand.loaded is not None and operand.slots is None:
                 self.store_and_load(operand, tile, source, stage, k_tile, step)
                 continue
@@ -311,6 +315,18 @@ class SimtGemmMainloop(CpAsyncMainloop):
         copies: Any = operand.copies
         for p in range(*copies.pieces(group)):
             copies.copy(operand.gmem, operand.slots + stage, source, mask, p)
+
+    def take_turns(self, operands: Any, tile: Tile, stage: Any, k_tile: Any, step: int) -> None:
+        """Store a vector of one operand in each step from the second on; load from their places in the last."""
+        most = max((x.copies.count for x, _ in operands), default=0)
+        turns = [(*one, p) for p in range(most) for one in operands if p < one[0].copies.count]
+        few = len(turns) < self.copy_steps
+        for turn, (operand, source, p) in enumerate(turns):
+            if step == (turn + 1 if few else turn * self.copy_steps // len(turns)):
+                operand.copies.store(operand.loaded, operand.target + stage, p)
+            if step == self.copy_steps - 1:
+                mask = self.mask(operand, tile, k_tile + 1)
+                operand.copies.load(operand.gmem, operand.loaded, source, mask, p)
 
     def store_and_load(self, operand: Operand, tile: Tile, source: Any, stage: Any, k_tile: Any, step: int) -> None:
         """Store a step's vectors of a k-tile, and in the last step that copies load those of the next one.
