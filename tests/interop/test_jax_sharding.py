@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
+import gemmule
 import gemmule.jax as gj
 
 rng = np.random.default_rng(SEED)
@@ -74,6 +75,12 @@ if "MODE" == "Auto":
     held(odd, x[:, :5, :7] @ w[:7, :9], 16)
 z = (x + 1j * x[::-1]).astype(np.complex64)
 held(jax.jit(gj.matmul)(place(z, P("d", None, "t")), place(w.astype(np.complex64), P("t"))), z @ w, 32)
+try:
+    gemmule.matmul(place(x, P("d")), place(w, P()))
+except gemmule.ArgumentError as error:
+    assert "a is on 4 devices; use gemmule.jax" in str(error)
+else:
+    raise AssertionError
 """
 
 BACKWARD = """
@@ -94,6 +101,8 @@ many = jax.jit(jax.vmap(gj.matmul, in_axes=(0, None)))(place(x, P("d")), place(w
 held(many, x @ w, 16)
 each = jax.jit(jax.shard_map(gj.matmul, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"), check_vma=False))
 held(each(place(x, P("d")), place(w, P())), x @ w, 16)
+db = jax.jit(jax.grad(lambda a, b: (each(a, b) ** 2).sum(), argnums=1))(place(x, P("d")), place(w, P()))
+held(db, 2 * np.einsum("bmk,bmn->kn", x, x @ w), 800)
 """
 
 

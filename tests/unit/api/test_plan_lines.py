@@ -71,3 +71,23 @@ def test_products_of_integers_have_operations():
     assert "work: 17.18 GOP, " in str(plan)
     assert "work: 17.18 GOP, " in str(gm.matmul.plan(a, a, executor="cpu"))
     assert "work: 17.18 GFLOP, " in str(gm.matmul.plan(a, a.astype(np.float16), chip="h200"))
+
+
+def test_plans_of_parts_of_k_say_which_kernel_computes_the_rest():
+    x = np.empty(10_000_003, np.float32)
+    plan = gm.matmul.plan(x, x, chip="h200")
+    assert re.fullmatch(
+        r"k is divided into 64 parts, a batch of products, and a rest by \w+ \[[^]]*\]; "
+        r"their results are added by gemm_reference \[[^]]*\]",
+        plan.rewrite,
+    )
+    whole = gm.matmul.plan(x[: 64 * 150_000], x[: 64 * 150_000], chip="h200")
+    assert "products; their results are added by" in whole.rewrite
+
+
+def test_plans_of_merged_batches_name_the_kernel_of_equal_copies_once():
+    heads = np.empty((64, 128, 16, 32), np.float16)
+    plan = gm.matmul.plan(heads.transpose(0, 2, 1, 3), heads.transpose(0, 2, 3, 1), chip="h200")
+    assert re.fullmatch(
+        r"dimensions of the batch are merged, with copies of a and b by transpose_blocks \[[^]]*\]", plan.rewrite
+    )

@@ -108,7 +108,7 @@ def test_c_in_another_layout_by_each_kernel(kernel, rng):
 def test_random_c_by_each_kernel(kernel, rng):
     spec, done = SPECS[kernel], 0
     # Some kernels refuse most of what is drawn.
-    for number in range(24):
+    for number in range(200):
         if number >= 6 and done >= 4:
             break
         variant = draw_variant(rng, kernel, epilogues=True)

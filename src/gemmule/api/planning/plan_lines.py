@@ -92,10 +92,10 @@ def rewrite_text(choice: Choice, problem: GemmProblem) -> str:
         copied = "".join(f"; {text} by {kernel}" for text, kernel in _steps_of_parts(choice, inner))
         return f"one operand is real: the parts of the other make one real product{copied or ', in place'}"
     if isinstance(form, KParts):
-        return f"k is divided into {form.parts} parts, a batch of products, whose sums are added by {by}"
+        return _parts_of_k_text(form, inner)
     if isinstance(form, MergedBatch):
         names = ["the result" if name == "d" else name for name in form.product(problem)[1]]
-        return f"the batch becomes one of one dimension: {' and '.join(names)} copied, by {by}"
+        return f"dimensions of the batch are merged, with copies of {' and '.join(names)} by {by}"
     if form.name == COPY:
         return f"{c}; it is copied into the result first, by {by}"
     if form.name == GATE:
@@ -106,6 +106,14 @@ def rewrite_text(choice: Choice, problem: GemmProblem) -> str:
         return f"{_gate_text(products, c)}, and {rest}"
     c = c or f"no kernel takes this {'result and epilogue' if problem.epilogue else 'result'} faster as it is"
     return f"{c}; the result is computed from accumulators in a workspace, by {by}"
+
+
+def _parts_of_k_text(form: KParts, inner: GemmProblem) -> str:
+    """Return the parts of K, and what is launched after them."""
+    has_rest = "a" in form.steps(inner)[0].operands
+    rest = f", and a rest by {_kernels_text(form.kernels[:1])}" if has_rest else ""
+    added = _kernels_text(form.kernels[has_rest:])
+    return f"k is divided into {form.parts} parts, a batch of products{rest}; their results are added by {added}"
 
 
 def _steps_of_parts(choice: Choice, inner: GemmProblem) -> list[tuple[str, str]]:
@@ -150,7 +158,8 @@ def _gate_text(kernels: Iterable[tuple[KernelSpec, Config]], why: str = "") -> s
 
 
 def _kernels_text(kernels: Iterable[tuple[KernelSpec, Config]]) -> str:
-    return " and ".join(f"{spec.name} [{config}]" for spec, config in kernels)
+    """Return kernels with their configs; one that is launched again is named once."""
+    return " and ".join(dict.fromkeys(f"{spec.name} [{config}]" for spec, config in kernels))
 
 
 def arithmetic_of(choice: Choice, problem: GemmProblem) -> Precision:

@@ -1,4 +1,4 @@
-"""The choice among the forms of a product whose C or epilogue its kernels do not take as they are."""
+"""The choice among the forms of a product: as it is, for its C or epilogue, of parts of K, of a merged batch."""
 
 from __future__ import annotations
 

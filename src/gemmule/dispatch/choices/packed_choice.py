@@ -92,13 +92,13 @@ def warn_of_packed(choice: Choice, problem: Problem, found: Choice) -> None:
         return
     _warned.add(missing)
     times = (
-        f", {found.predicted_us:.3g} us instead of {choice.predicted_us:.3g} us by prediction,"
+        f", predicted {found.predicted_us:.3g} us and not {choice.predicted_us:.3g} us"
         if found.predicted_us is not None and choice.predicted_us is not None
         else ""
     )
     warnings.warn(
         f"{choice.spec.name} ({choice.config}) is in no pack, and the kernel compiler is not installed: "
-        f"{found.spec.name} ({found.config}) runs{times} instead; {REMEDY}",
+        f"{found.spec.name} ({found.config}) runs instead{times}; {REMEDY}",
         PackedKernelWarning,
         stacklevel=4,
     )

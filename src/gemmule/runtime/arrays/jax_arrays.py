@@ -50,7 +50,7 @@ class JaxLibrary(DlpackLibrary):
             raise ArgumentError(f"{role} is an array of random keys, not of numbers; jax.random.key_data has theirs")
         devices = x.devices()
         if len(devices) != 1:
-            raise ArgumentError(f"{role} is sharded over {len(devices)} devices; gather it on one first")
+            raise ArgumentError(f"{role} is on {len(devices)} devices; use gemmule.jax, or gather it on one")
         (device,) = devices
         return int(device.local_hardware_id) if device.platform in ("gpu", "cuda") else None
 

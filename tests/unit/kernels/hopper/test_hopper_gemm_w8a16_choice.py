@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from gemmule.core.arch import Arch
-from gemmule.core.dtype import BFLOAT16, Precision
+from gemmule.core.dtype import BFLOAT16, FLOAT32, Precision
 from gemmule.core.errors import ArgumentError
 from gemmule.core.gpu_rates import H200_RATES
 from gemmule.core.launch import TensorMapParam
@@ -57,13 +57,17 @@ def test_other_layouts_are_refused(layout):
     [
         (problem_of(8, 128, 250), "leading dimension of 250 bytes"),
         (
+            dataclasses.replace(problem_of(8, 128, 256), c=contiguous(FLOAT32, 8, 128), beta=1),
+            "C is float32 and the output bfloat16",
+        ),
+        (
             gemm_problem(8, 128, 256, "bfloat16", "bfloat16", "nt"),
             "its columns of bfloat16; this kernel takes columns of float8_e4m3fn",
         ),
         (problem_of(8, 128, 256, out="float8_e4m3fn"), "the output is float8_e4m3fn"),
         (dataclasses.replace(problem_of(8, 128, 256), alpha=0), "nothing to multiply"),
     ],
-    ids=["pitch", "types", "output", "alpha"],
+    ids=["pitch", "c", "types", "output", "alpha"],
 )
 def test_refusals(problem, reason):
     assert reason in SPEC.refuses(problem, HOPPER)

@@ -62,8 +62,10 @@ def refuses(problem: GemmProblem, arch: Arch) -> str | None:
     a, b, d = oriented.a.dtype, oriented.b.dtype, problem.d.dtype
     if reason := _why_not_factors(a, b):
         return reason
-    if d not in OUTPUTS or (problem.c is not None and problem.c.dtype != d):
-        return f"the output is {d}; this kernel makes {', '.join(map(str, OUTPUTS))}, with a C of the same type"
+    if d not in OUTPUTS:
+        return f"the output is {d}; this kernel makes {', '.join(map(str, OUTPUTS))}"
+    if problem.c is not None and problem.c.dtype != d:
+        return f"C is {problem.c.dtype} and the output {d}; this kernel takes both of one type"
     for name, matrix in ((first, oriented.a), (second, oriented.b.transposed())):
         if not matrix.has_contiguous_rows:
             return f"{name.upper()} is not contiguous along K; this kernel reads K-major operands only"
