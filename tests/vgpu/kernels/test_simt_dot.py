@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -67,3 +68,15 @@ def test_alpha_of_0_reads_neither_factor_and_beta_of_0_no_c(dtype, config, rng):
     d = poisoned(dtype, (3, 6))
     run_product(Choice(SPEC, config), problem_of(a, b, d, c, 0, 2), a, b, d, c)
     np.testing.assert_array_equal(d, 2 * c)
+
+
+@pytest.mark.parametrize("conj", ["a", "b", "ab"])
+def test_conjugates_are_read_as_they_lie(conj, rng):
+    a, b = random_matrix(rng, COMPLEX64, (3, 133)), random_matrix(rng, COMPLEX64, (133, 4))
+    d = poisoned(COMPLEX64, (3, 4))
+    problem = problem_of(a, b, d, None, 1 - 2j)
+    problem = dataclasses.replace(
+        problem, **{name: dataclasses.replace(getattr(problem, name), conj=True) for name in conj}
+    )
+    run_product(Choice(SPEC, CLUSTER), problem, a, b, d)
+    assert_product(d, a.conj() if "a" in conj else a, b.conj() if "b" in conj else b, None, 1 - 2j)
