@@ -22,7 +22,7 @@ from gemmule.core.layout import contiguous
 from gemmule.core.problem import GemmProblem, TransposeProblem, mark_own_transpose
 from gemmule.dispatch.registry import LADDER, REGISTRY, TRANSPOSE_LADDER
 from support.code.instructions import assert_instructions
-from support.code.launch_order import assert_in_order, waits_of
+from support.code.launch_order import LOADS_AHEAD, assert_in_order, waits_of
 from support.code.wgmma_waits import early, is_serialised
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -270,7 +270,8 @@ def check(job, artifact):
     launch = launches[0]
     artifact.check_launch(launch)
     waits = waits_of(job.spec.name, dict(job.signature))
-    assert_in_order(artifact.ptx, job.arch, overlaps=any(one.overlaps for one in launches), waits=waits)
+    overlaps, ahead = any(one.overlaps for one in launches), job.spec.name in LOADS_AHEAD
+    assert_in_order(artifact.ptx, job.arch, overlaps=overlaps, waits=waits, ahead=ahead)
     # Of sums that are touched while a product is under way nothing but the speed tells.
     assert early(artifact.ptx) == []
     assert not is_serialised(artifact)

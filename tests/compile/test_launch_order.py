@@ -6,6 +6,7 @@ That is asked of every kernel where all are compiled; here are other configs and
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
@@ -17,7 +18,7 @@ from gemmule.kernels.hopper.gemm_repacked.smaller_operand import ORDERS
 from gemmule.kernels.hopper.gemm_repacked.spec import SPEC as REPACKED
 from gemmule.lab.products import gemm_problem
 from gemmule.lab.transposes import problem_for, transpose_of
-from support.code.launch_order import assert_in_order, assert_waits_first
+from support.code.launch_order import accesses_without_waits, assert_in_order, assert_waits_first
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
@@ -86,6 +87,29 @@ def test_what_is_not_in_order_is_found():
             assert_in_order(code, arch, overlaps=True)
     assert_in_order(load, BEFORE, overlaps=True)
     assert_in_order(load, HOPPER, overlaps=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "layout", "waits"),
+    [
+        ("hopper_gemm", 512, "nn", 2),
+        ("hopper_gemm_unaligned", 67, "nt", 2),
+        ("hopper_gemm_repacked", 61, "nt", 2),
+        ("mma_sync_small", 61, "tt", 1),
+    ],
+)
+def test_every_path_waits_and_needs_each_wait(name, n, layout, waits):
+    """The warps that load and those that write, and each operand's copies, wait for themselves."""
+    k = 64 if n == 67 else n
+    spec = next(spec for spec in REGISTRY if spec.name == name)
+    problem = gemm_problem(n, n, k, "bfloat16", "bfloat16", layout)
+    config = next(one for one in spec.configs if spec.why_not(problem, HOPPER, one) is None)
+    code = text(HOPPER, spec, config, problem)
+    assert accesses_without_waits(code) == []
+    found = list(re.finditer(r"griddepcontrol\.wait;", code))
+    assert len(found) == waits
+    for one in found:
+        assert accesses_without_waits(code[: one.start()] + code[one.end() :])
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel[0])

@@ -215,6 +215,13 @@ def test_stream_k_takes_whole_warpgroups():
         Float64Config(stream_k=1, warps_m=1)
 
 
+@pytest.mark.parametrize("warps", [(2, 2), (4, 4)], ids=str)
+def test_tma_takes_the_warps_that_registers_are_divided_for(warps):
+    """Others would wait for registers for ever, or begin with more than they ask for."""
+    with pytest.raises(ArgumentError, match="256 threads that multiply"):
+        Float64Config(128, 64, warps_m=warps[0], warps_n=warps[1], stream_k=1, tma=1)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_planned_memory_has_no_partials(dtype):
     problem = gemm_problem(1536, 1536, 1536, dtype, dtype, "nn")

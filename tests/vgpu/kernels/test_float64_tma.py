@@ -24,6 +24,7 @@ pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
 
 #: A small tile of as many warps, and three CTAs that share tiles.
 SMALL = Float64Config(warps_n=4, stages=3, stream_k=1, tma=1, ctas=3)
+SLOW = [pytest.mark.slow]
 LAYOUTS = list(itertools.product(("row", "col"), repeat=2))
 
 
@@ -61,3 +62,49 @@ def test_ragged_tiles_that_ctas_share(layout, rng):
     config = dataclasses.replace(SMALL, ctas=4)
     run_product(Choice(SPEC, config), problem, *moved, d, c)
     assert_product(d, a, b, c, 0.5, -2)
+
+
+def behind_odd_lines(values):
+    """The same values in lines of an even number of elements, as TMA needs, the last of which may be NaN."""
+    rows, cols = values.shape
+    lines = np.full((rows, cols + cols % 2), np.nan)
+    lines[:, :cols] = values
+    return lines[:, :cols]
+
+
+@pytest.mark.parametrize("mma_k", [16, pytest.param(8, marks=SLOW), pytest.param(4, marks=SLOW)])
+@pytest.mark.parametrize("shape", [(130, 63, 1), (70, 151, 15), (1, 65, 33), (65, 1, 64)], ids=str)
+def test_results_of_odd_lines_and_a_short_k(shape, mma_k, rng):
+    m, n, k = shape
+    a, b = random_matrix(rng, FLOAT64, (m, k)), random_matrix(rng, FLOAT64, (k, n))
+    moved = behind_odd_lines(a), behind_odd_lines(b.T).T
+    c, d = (laid_out(x, "row", 1) for x in (random_matrix(rng, FLOAT64, (m, n)), poisoned(FLOAT64, (m, n))))
+    config = dataclasses.replace(SMALL, mma_k=mma_k)
+    run_product(Choice(SPEC, config), problem_of(*moved, d, c, 2, 3), *moved, d, c)
+    assert_product(d, a, b, c, 2, 3)
+
+
+@pytest.mark.parametrize("one", ["", "a", "b"])
+@pytest.mark.parametrize("out", ["row", "col"])
+def test_batches(one, out, rng):
+    a, b = (
+        random_matrix(rng, FLOAT64, (1 if x == one else 3, *shape))
+        for x, shape in zip("ab", ((70, 50), (50, 66)), strict=True)
+    )
+    a, b = np.broadcast_to(a, (3, 70, 50)), np.broadcast_to(b, (3, 50, 66))
+    d = laid_out(poisoned(FLOAT64, (3, 70, 66)), out)
+    run_product(Choice(SPEC, SMALL), problem_of(a, b, d), a, b, d)
+    assert_product(d, a, b)
+
+
+@pytest.mark.parametrize("ctas", [1, 2, pytest.param(7, marks=SLOW), 40])
+def test_the_same_bits_whoever_is_first(ctas, rng):
+    """Also where CTAs run one after the other."""
+    config = dataclasses.replace(SMALL, ctas=ctas)
+    a, b = random_matrix(rng, FLOAT64, (66, 500)), random_matrix(rng, FLOAT64, (500, 64))
+    found = []
+    for run in ({}, {"batch_lanes": 1}):
+        d = poisoned(FLOAT64, (66, 64))
+        found.append(run_product(Choice(SPEC, config), problem_of(a, b, d), a, b, d, **run))
+        assert_product(d, a, b)
+    np.testing.assert_array_equal(*found)

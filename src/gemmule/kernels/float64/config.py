@@ -9,6 +9,7 @@ from gemmule.core.config import LARGEST_CLUSTER, why_not_cluster
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import FLOAT64
 from gemmule.core.errors import ArgumentError
+from gemmule.kernels.hopper.tile_config import CONSUMERS
 from gemmule.kernels.parts.hopper_facts import SMS, WARPGROUP
 from gemmule.kernels.parts.warp_tile_config import WarpTileConfig
 
@@ -158,6 +159,9 @@ class Float64Config(SharedTilesConfig):
             raise ArgumentError(
                 f"config {self}: tma=1 takes stream_k=1, cluster_k=1, mma_m={BLOCK} and tile_k={TMA_DEPTH}"
             )
+        # Of others an SM has not the registers that warps ask for, or more at the launch already.
+        if self.tma and self.threads != CONSUMERS * WARPGROUP:
+            raise ArgumentError(f"config {self}: tma=1 takes {CONSUMERS * WARPGROUP} threads that multiply")
 
     def why_not_on(self, arch: Arch) -> str | None:
         if self.tma and arch != HOPPER:
