@@ -130,6 +130,18 @@ def test_gradients_stay_sharded(seed, mode):
     run(BACKWARD, seed, mode)
 
 
+def test_a_k_that_devices_do_not_divide(seed):
+    """What pads a part of K is not multiplied."""
+    script = """
+x, w = np.arange(768.0, dtype="f4").reshape(8, 6, 16) % 7, np.arange(192.0, dtype="f4").reshape(16, 12) % 5
+on = jax.lax.with_sharding_constraint
+halves = NamedSharding(mesh, P(None, None, "t")), NamedSharding(mesh, P("t"))
+f = jax.jit(lambda a, b: gj.matmul(on(a[..., :7], halves[0]), on(b[:7], halves[1])))
+held(f(place(x, P("d")), place(w, P("t"))), x[..., :7] @ w[:7], 16)
+"""
+    run(script, seed, "Auto")
+
+
 def test_another_partitioner_gathers(seed):
     """GSPMD, which is deprecated, knows no rule of these products."""
     script = 'x = jnp.ones((4, 4))\nheld(jax.jit(gj.matmul)(place(x, P("d")), x), np.full((4, 4), 4.0), 4)'

@@ -90,7 +90,7 @@ def _merged(whole: GemmProblem) -> _Merged | None:
     if not set(apart) <= ({"a", "b"} if whole.c is not None else set(_COPIES)):
         return None
     for copied in ([name for name in apart if 0 not in operands[name].batch_strides], apart):
-        copies = {name: _copy(operands[name], whole.batch) for name in copied}
+        copies = {name: _copy(name, operands[name], whole.batch) for name in copied}
         product, outer, _ = split_batch(fold_batch(whole.with_operands(whole.batch, operands | copies)), 1)
         if not outer:
             return product, copies
@@ -103,8 +103,11 @@ def _merges(matrix: StridedMatrix, batch: tuple[int, ...]) -> bool:
     return all(outer == inner * extent for outer, inner, extent in zip(steps, steps[1:], batch[1:], strict=False))
 
 
-def _copy(matrix: StridedMatrix, batch: tuple[int, ...]) -> StridedMatrix:
-    """Return the copy of a matrix, which lies like it, one of the batch behind the other."""
+def _copy(name: str, matrix: StridedMatrix, batch: tuple[int, ...]) -> StridedMatrix:
+    """Return the copy of a matrix, which lies like it, one of the batch behind the other.
+
+    What follows lines along K is not written, and must not be read: kernels would multiply it by zeros.
+    """
     row_major = matrix.is_row_major or not matrix.is_col_major
     copy = workspace_matrix(matrix.dtype, (matrix.rows, matrix.cols), batch, row_major=row_major)
-    return dataclasses.replace(copy, conj=matrix.conj)
+    return dataclasses.replace(copy, conj=matrix.conj, padded=name == "d" or row_major != (name == "a"))

@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gemmule.core.dtype import FLOAT32, dtype_named, numpy_dtype
+from gemmule.core.block_triangle import BlockTriangle
+from gemmule.core.dtype import FLOAT32, Precision, dtype_named, numpy_dtype
 from gemmule.core.epilogue import ACC, Epilogue, Expression
 from gemmule.core.k_parts import PARTS, SUMS_OF_PARTS, KParts, has_k_parts
 from gemmule.core.layout import StridedMatrix
@@ -135,10 +136,28 @@ def test_a_part_is_whole_vectors_where_k_is():
         contiguous_gemm(5, 3, 10**5, ("float32",) * 3, batch=(2,)),
         contiguous_gemm(5, 3, 10**5, ("int8", "int8", "int32")),
         contiguous_gemm(5, 3, 10**5, ("complex64",) * 4, beta=1.0),
+        dataclasses.replace(contiguous_gemm(5, 3, 10**5, ("float32",) * 3), precision=Precision.BF16X6),
+        dataclasses.replace(contiguous_gemm(5, 3, 10**5, ("float64",) * 3), precision=Precision.OZAKI),
+        dataclasses.replace(contiguous_gemm(5, 5, 10**5, ("float32",) * 3), needed=BlockTriangle()),
+        contiguous_gemm(0, 3, 10**5, ("float32",) * 3),
     ],
 )
 def test_other_products_stay_whole(problem):
     assert not has_k_parts(problem)
+
+
+def test_a_conjugate_result_stays_whole():
+    # The additions see the floats of complex numbers.
+    problem = contiguous_gemm(5, 3, 10**5, ("complex64",) * 3)
+    assert has_k_parts(problem)
+    assert not has_k_parts(dataclasses.replace(problem, d=dataclasses.replace(problem.d, conj=True)))
+
+
+def test_what_is_left_of_k_is_as_aligned_as_where_it_begins():
+    problem = contiguous_gemm(4, 4, 8201, ("float8_e4m3fn", "float8_e4m3fn", "float32"))
+    left, _ = KParts(8).steps(problem)
+    assert left.beyond["a"] == 8200
+    assert left.problem.a.alignment == 8
 
 
 def test_sums_are_in_the_accumulators_type():

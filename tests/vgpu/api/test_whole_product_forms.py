@@ -58,7 +58,7 @@ def test_parts_of_k_with_c_and_an_epilogue(monkeypatch):
     np.testing.assert_array_equal(got, np.maximum(a @ b - c + bias, 0))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "complex64", "complex128"])
 @pytest.mark.parametrize("what", ["heads", "one for the first", "one for the last"])
 def test_batches_of_several_dimensions(dtype, what):
     rng = np.random.default_rng(2)
