@@ -52,6 +52,15 @@ def test_unaligned_products_take_as_long_as_reading_their_operands(shape):
     assert min(spec.costs(problem, spec.configs, gpu)) > read / 4.8e6
 
 
+@pytest.mark.parametrize("name", ["float16", "complex64", "complex128"])
+@pytest.mark.parametrize("side", [40, 1024])
+def test_strided_results_of_many_lines_are_no_dot_products(name, side):
+    kind = dtype_named(name)
+    a = contiguous(kind, side, side)
+    problem = GemmProblem(side, side, side, (), a, a, None, StridedMatrix(kind, side, side, 4 * side, 2, (), 16))
+    assert choose(problem, HOPPER, **H200).spec.name not in ("simt_dot", "gemm_reference")
+
+
 def test_accumulators_that_nearly_fill_the_memory_are_no_workspace():
     kinds = ("float64", "float64", "float32")
     small, large = (contiguous_gemm(side, side, 64, kinds) for side in (4096, 120_000))

@@ -66,18 +66,21 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     """
     if not isinstance(problem, GemmProblem):
         return choose(problem, registry)
-    choice = _usual_form(problem, registry, choose, gpu)
+    # Where kernels are taken in their order, that of dot products is not: large results take long in it.
+    usual = [spec for spec in registry if spec.name != _DOTS] or registry
+    choice = _usual_form(problem, usual, choose, gpu)
     us = predicted_us(choice, problem)
     if gpu is None or us is None or us < _LEAST_US * gpu.launch:
         return choice
-    best = _by_dots(problem, registry, choose)
+    dots = by_name(tuple(registry)).get(_DOTS)
+    best = _by_dots(problem, dots, choose)
     if best is None or _predicted(best) >= _SHARE * us:
         best = choice
     if us > _LEAST_OF_FORMS * gpu.launch:
         forms: list[KParts | MergedBatch] = [KParts(parts) for parts in PARTS] if has_k_parts(problem) else []
         if len(problem.batch) > 1 and part_of(problem, choice.spec)[1] > 1 and has_merged_batch(problem):
             forms.append(MergedBatch())
-        found = [one for form in forms if (one := _in_form(problem, form, registry, choose, gpu)) is not None]
+        found = [one for form in forms if (one := _in_form(problem, form, (usual, dots), choose, gpu)) is not None]
         form_best = min(found, key=_predicted, default=best)
         if _predicted(form_best) < min(_SHARE * us, _predicted(best), us - _GAIN * gpu.launch):
             return form_best
@@ -88,9 +91,8 @@ def _predicted(choice: Choice) -> float:
     return math.inf if choice.predicted_us is None else choice.predicted_us
 
 
-def _by_dots(problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choose) -> Choice | None:
+def _by_dots(problem: GemmProblem, spec: KernelSpec | None, choose: Choose) -> Choice | None:
     """Return the choice of the kernel of dot products, for few rows or columns, or None where it does not take them."""
-    spec = by_name(tuple(registry)).get(_DOTS)
     if spec is None or min(problem.m, problem.n) > _MOST_DOTS or part_of(problem, spec)[1] > 1:
         return None
     try:
@@ -100,15 +102,23 @@ def _by_dots(problem: GemmProblem, registry: Sequence[KernelSpec], choose: Choos
 
 
 def _in_form(
-    problem: GemmProblem, form: KParts | MergedBatch, registry: Sequence[KernelSpec], choose: Choose, gpu: GpuRates
+    problem: GemmProblem,
+    form: KParts | MergedBatch,
+    kernels: tuple[Sequence[KernelSpec], KernelSpec | None],
+    choose: Choose,
+    gpu: GpuRates,
 ) -> Choice | None:
-    """Return the choice for a form of a whole product, or None where a kernel does not take it in one launch."""
+    """Return the choice for a form of a whole product, or None where a kernel does not take it in one launch.
+
+    The kernels are those that are taken in their order, and that of dot products.
+    """
+    registry, dots = kernels
     try:
         product = form.product(problem)[0]
         large = sum(form.workspaces(problem).values()) > _MOST_WORKSPACE
         usual = choose(product, registry)
         several = part_of(product, usual.spec)[1] > 1
-        every = [one for one in (None if several else usual, _by_dots(product, registry, choose)) if one is not None]
+        every = [one for one in (None if several else usual, _by_dots(product, dots, choose)) if one is not None]
         choice = min(every, key=lambda one: predicted_us(one, product) or math.inf, default=None)
         us = None if choice is None else predicted_us(choice, product)
         if choice is None or us is None or large:
