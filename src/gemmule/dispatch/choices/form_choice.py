@@ -68,7 +68,11 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
         return choose(problem, registry)
     # Where kernels are taken in their order, that of dot products is not: large results take long in it.
     usual = [spec for spec in registry if spec.name != _DOTS] or registry
-    choice = _usual_form(problem, usual, choose, gpu)
+    try:
+        choice = _usual_form(problem, usual, choose, gpu)
+    except NoKernelError:
+        # Its error names all kernels.
+        choice = _usual_form(problem, registry, choose, gpu)
     us = predicted_us(choice, problem)
     if gpu is None or us is None or us < _LEAST_US * gpu.launch:
         return choice
