@@ -28,6 +28,8 @@ def sharded(call: Callable[..., Any], primitive: Primitive) -> Callable[..., Any
     ----------
     call : callable
         ``call(*operands, options=options)``, the product of arrays of equal rank on one device.
+    primitive : Primitive
+        The primitive that is lowered to it.
     """
 
     # custom_partitioning takes functions of as many operands as they have names for: with C and without.
@@ -40,6 +42,7 @@ def sharded(call: Callable[..., Any], primitive: Primitive) -> Callable[..., Any
     two, three = (custom_partitioning(product, static_argnums=(0,)) for product in (of_two, of_three))
     for product in (two, three):
         product.def_partition(_partition_of(call), infer_sharding_from_operands=None, sharding_rule=_rule)
+    # Without it JAX lowers programs before it knows their devices; it has no public name.
     prim_requires_devices_during_lowering.add(primitive)
 
     def whole(*operands: Any, options: Options) -> Any:
@@ -77,11 +80,14 @@ def _rule(options: Options, mesh: Mesh, operands: Sequence[Any], results: Sequen
 
 
 def _partition_of(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function by which XLA's partitioner asks for the program of one device."""
+
     def partition(options: Options, mesh: Mesh, operands: Sequence[Any], result: Any) -> Any:
         """Return what each device computes, and how its operands and the result are sharded for it."""
         names = _dimensions(options, [x.shape for x in (*operands, result)])
-        extents = {name: extent for x, own in zip((*operands, result), names, strict=True)
-                   for name, extent in zip(own, x.shape, strict=True)}  # fmt: skip
+        extents: dict[str, int] = {}
+        for x, own in zip((*operands, result), names, strict=True):
+            extents.update(zip(own, x.shape, strict=True))
         over: dict[str, Axes] = {}
         # The result's sharding first; what only an operand has keeps devices from computing the same.
         for x, own in zip((result, *operands), (names[-1], *names[:-1]), strict=True):
