@@ -51,6 +51,9 @@ _SLOW_TRANSPOSE = "transpose_reference"
 _ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
 #: The kernel of dot products, and the most rows or columns of which it is compared with others.
 _DOTS, _MOST_DOTS = "simt_dot", 16
+#: The kernel of small matrices in batches, the most rows and columns of which it is compared with others, and the
+#: largest share of their predicted time that it may take.
+_BATCHED, _MOST_BATCHED, _SHARE_BATCHED = "mma_sync_batched", 64, 0.95
 #: Least microseconds, of launches as long as an H200's, of a product that is compared with it, and with parts of K or a
 #: merged batch; the largest share of them that these may take by prediction; and the microseconds that such a form must
 #: save, as the host queues more launches.
@@ -66,15 +69,20 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     """
     if not isinstance(problem, GemmProblem):
         return choose(problem, registry)
-    # Where kernels are taken in their order, that of dot products is not: large results take long in it.
-    usual = [spec for spec in registry if spec.name != _DOTS] or registry
+    # Where kernels are taken in their order, these are not: large results take long in them.
+    usual = [spec for spec in registry if spec.name not in (_DOTS, _BATCHED)] or registry
     try:
         choice = _usual_form(problem, usual, choose, gpu)
     except NoKernelError:
         # Its error names all kernels.
         choice = _usual_form(problem, registry, choose, gpu)
     us = predicted_us(choice, problem)
-    if gpu is None or us is None or us < _LEAST_US * gpu.launch:
+    if gpu is None or us is None:
+        return choice
+    batched = _by_batched(problem, by_name(tuple(registry)).get(_BATCHED), choose)
+    if batched is not None and _predicted(batched) < _SHARE_BATCHED * us:
+        choice, us = batched, _predicted(batched)
+    if us < _LEAST_US * gpu.launch:
         return choice
     dots = by_name(tuple(registry)).get(_DOTS)
     best = _by_dots(problem, dots, choose)
@@ -93,6 +101,16 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
 
 def _predicted(choice: Choice) -> float:
     return math.inf if choice.predicted_us is None else choice.predicted_us
+
+
+def _by_batched(problem: GemmProblem, spec: KernelSpec | None, choose: Choose) -> Choice | None:
+    """Return the choice of the kernel of small matrices, or None where it does not take them in one launch."""
+    if spec is None or not problem.batch or max(problem.m, problem.n) > _MOST_BATCHED or part_of(problem, spec)[1] > 1:
+        return None
+    try:
+        return choose(problem, (spec,))
+    except NoKernelError:
+        return None
 
 
 def _by_dots(problem: GemmProblem, spec: KernelSpec | None, choose: Choose) -> Choice | None:
