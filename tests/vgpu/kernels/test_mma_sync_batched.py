@@ -10,7 +10,7 @@ import pytest
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32
 from gemmule.core.spec import Choice
 from gemmule.kernels.mma_sync.batched.config import BatchedMmaConfig
-from gemmule.kernels.mma_sync.batched.spec import SPEC
+from gemmule.kernels.mma_sync.batched.spec import SPEC, loads_of
 from support.oracle import assert_product, poisoned, random_matrix
 from support.vgpu.kernel_products import laid_out, problem_of, run_product
 
@@ -22,12 +22,12 @@ CONFIGS = [NARROW, BatchedMmaConfig(16, 16, 2, warps=3), WIDE]
 LAYOUTS = list(itertools.product(("row", "col", "reversed"), ("row", "padded", "col")))
 
 
-def product(rng, shape, config, dtype=BFLOAT16, layout=("row", "row"), factors=(1, 0), out="row", d_type=None):
+def product(rng, shape, config, dtype=BFLOAT16, layout=("row", "row"), factors=(1, 0), d_type=None):
     *batch, m, n, k = shape
     a, b = random_matrix(rng, dtype, (*batch, m, k)), random_matrix(rng, dtype, (*batch, k, n))
     moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
     d_type = d_type or dtype
-    d = laid_out(poisoned(d_type, (*batch, m, n)), out)
+    d = laid_out(poisoned(d_type, (*batch, m, n)), "row")
     c = laid_out(random_matrix(rng, d_type, (*batch, m, n)), "reversed") if factors[1] else None
     run_product(Choice(SPEC, config), problem_of(*moved, d, c, *factors), *moved, d, c)
     assert_product(d, a, b, c, *factors)
@@ -45,12 +45,23 @@ def test_strides_of_any_kind(config, layout, rng):
     product(rng, (2, 21, 35, 19), config, FLOAT16, layout)
 
 
+def packed(values, kind):
+    """The same values without gaps, matrices one after another."""
+    return values if kind == "row" else np.ascontiguousarray(np.swapaxes(values, -1, -2)).swapaxes(-1, -2)
+
+
 @pytest.mark.parametrize("layout", list(itertools.product(("row", "col"), repeat=3)), ids="-".join)
 @pytest.mark.parametrize("size", [6, 20, 32])
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_vectors_along_any_mode(config, size, layout, rng):
-    *operands, out = layout
-    product(rng, (3, size, size, size), config, BFLOAT16, operands, out=out)
+    a, b, c = (random_matrix(rng, BFLOAT16, (3, size, size)) for _ in range(3))
+    moved = [packed(x, kind) for x, kind in zip((a, b), layout, strict=False)]
+    d = packed(poisoned(BFLOAT16, (3, size, size)), layout[2])
+    problem = problem_of(*moved, d, c, 0.5, -2)
+    (_, a_bytes), (_, b_bytes), vector = loads_of(problem)
+    assert (a_bytes, b_bytes, vector) == {6: (4, 4, 2), 20: (8, 8, 4), 32: (8, 8, 8)}[size]
+    run_product(Choice(SPEC, config), problem, *moved, d, c)
+    assert_product(d, a, b, c, 0.5, -2)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)

@@ -1,7 +1,7 @@
 """Fragments of mma.sync that a lane loads from device memory, whatever the strides are.
 
-A lane has consecutive rows of a tile, and 4 consecutive k of each 16: rows and columns of D, and k, are permuted, those
-of A, B and D alike, so that vectors along any of them are what one lane needs.
+Rows and columns of D, and k, are permuted, those of A, B and D alike. Where vectors lie along a mode, a lane has what
+is consecutive in it; elsewhere the lanes do, so that a load touches few lines.
 """
 
 from __future__ import annotations
@@ -30,11 +30,17 @@ class LaneLoads:
         Whether vectors are along K, else along rows.
     bytes : int
         Bytes of a load, where a lane has as many: 2, 4 or 8.
+    stride : int
+        Rows from one of a lane to the next: 1, or 8 where neighbouring lanes have neighbouring rows.
+    k_stride : int
+        k from one of a lane to the next of a step: 1, or 4 likewise.
     """
 
     rows: int
     k_major: bool
     bytes: int
+    stride: int = 1
+    k_stride: int = 1
 
     @property
     def vector(self) -> int:
@@ -46,8 +52,9 @@ class LaneLoads:
         """Return, for each row from `row` on, its address and the k that it has: none beyond the matrix."""
         found: list[Any] = []
         for r in cutlass.range_constexpr(self.rows):
-            place = (row + r, Int32(0))
-            end = Int32(select_(row + r < gX.shape[0], depth, Int32(0)))
+            at = row + r * self.stride
+            place = (at, Int32(0))
+            end = Int32(select_(at < gX.shape[0], depth, Int32(0)))
             found.append(((gX.iterator + cute.crd2idx(place, gX.layout)).toint(), end))
         return found
 
@@ -71,12 +78,14 @@ class LaneLoads:
                 address, end = sources[r]
                 loaded: list[Any] = []
                 for e in cutlass.range_constexpr(0, _LANE_K, vector):
-                    loaded.extend(load_elements(address + (k + e) * k_bytes, k + e, end, vector))
+                    at = k + e * self.k_stride
+                    loaded.extend(load_elements(address + at * k_bytes, at, end, vector))
                 found.append(_words(loaded, vector))
         else:
             for r in cutlass.range_constexpr(0, self.rows, vector):
                 address, end = sources[r]
-                lines = [load_elements(address + (k + e) * k_bytes, k + e, end, vector) for e in range(_LANE_K)]
+                places = [k + e * self.k_stride for e in range(_LANE_K)]
+                lines = [load_elements(address + at * k_bytes, at, end, vector) for at in places]
                 found.extend(_transposed(lines, vector))
         return found
 

@@ -18,6 +18,7 @@ Sources
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import cutlass
@@ -34,6 +35,8 @@ from .fragments import LaneLoads
 
 #: Accumulators of a lane for an mma.sync; bytes of the K of one, and k of a lane.
 _SUMS, _K_BYTES, _LANE_K = 4, 32, 4
+#: Lanes along the rows of A, and along the columns of B, of a fragment.
+_LANES = 8
 
 
 class MmaSyncBatched:
@@ -41,9 +44,21 @@ class MmaSyncBatched:
 
     def __init__(self, config: BatchedMmaConfig, types: dict[str, str]) -> None:
         self.config = config
+        self.vector = min(int(types["d_vector"]), 2 * config.columns)
         self.loads_a = LaneLoads(config.rows, types["a_major"] == "k", int(types["a_copies"]))
         self.loads_b = LaneLoads(config.columns, types["b_major"] == "k", int(types["b_copies"]))
-        self.vector = min(int(types["d_vector"]), 2 * config.columns)
+        # Vectors along K need consecutive k in a lane; others along M or N, and those of D, rows or columns.
+        along_k = any(loads.k_major and loads.vector > 1 for loads in (self.loads_a, self.loads_b))
+        k_stride = 1 if along_k else _LANE_K
+        self.stride_m, self.stride_n = (
+            1 if vector > 1 or (loads.vector > 1 and not loads.k_major) else _LANES
+            for loads, vector in ((self.loads_a, 1), (self.loads_b, self.vector))
+        )
+        self.loads_a, self.loads_b = (
+            dataclasses.replace(loads, stride=stride, k_stride=k_stride)
+            for loads, stride in ((self.loads_a, self.stride_m), (self.loads_b, self.stride_n))
+        )
+        self.first_k = _LANE_K // k_stride
         self.mma = mma_name(types["a"], types["acc"], _K_BYTES)
 
     @cute.jit
@@ -70,10 +85,15 @@ class MmaSyncBatched:
         launch_dependents()
         if matrix < mD.shape[2]:
             depth = mA.shape[1] if alpha != 0 else Int32(0)
-            row, col = m0 + lane // 4 * config.rows, n0 + lane // 4 * config.columns
+            # The first row and column of this lane, of as many as its loads have.
+            row, col = (
+                first + lane // 4 * (lines if cutlass.const_expr(stride == 1) else 1)
+                for first, lines, stride in ((m0, config.rows, self.stride_m), (n0, config.columns, self.stride_n))
+            )
             gA, gB = mA[None, None, matrix], mB[None, None, matrix]
             self.multiply(rC, (gA, gB), (row, col), depth)
-            place = row, n0 + lane % 4 * (2 * config.columns)
+            # The columns of two lanes of B.
+            place = row, n0 + lane % 4 * (2 * (config.columns if cutlass.const_expr(self.stride_n == 1) else 1))
             self.write(mD[None, None, matrix], mC[None, None, matrix], rC, place, (alpha, beta))
 
     @cute.jit
@@ -83,7 +103,7 @@ class MmaSyncBatched:
         sources_a = self.loads_a.sources(factors[0], lines[0], depth)
         sources_b = self.loads_b.sources(factors[1], lines[1], depth)
         step_a, step_b = (Int64(gX.stride[1]) * (gX.element_type.width // 8) for gX in factors)
-        first = cute.arch.lane_idx() % 4 * _LANE_K
+        first = cute.arch.lane_idx() % 4 * self.first_k
         for k0 in cutlass.range(0, depth, MMA_K * config.unroll, unroll=1):
             loaded: list[Any] = []
             for number in cutlass.range_constexpr(config.unroll):
@@ -102,11 +122,13 @@ class MmaSyncBatched:
         config, (alpha, beta), vector = self.config, scalars, cutlass.const_expr(self.vector)
         for r in cutlass.range_constexpr(config.rows):
             for first in cutlass.range_constexpr(0, 2 * config.columns, vector):
-                row, col = place[0] + r, place[1] + first
+                half, j = cutlass.const_expr(divmod(first, config.columns))
+                apart = cutlass.const_expr(first if self.stride_n == 1 else half + j * self.stride_n)
+                row, col = place[0] + r * self.stride_m, place[1] + apart
                 if row < gD.shape[0] and col < gD.shape[1]:
                     values = cute.make_rmem_tensor(cute.make_layout(vector), Float32)
                     for v in cutlass.range_constexpr(vector):
-                        # Columns of one half of an mma.sync's pairs, then those of the other.
+                        # Columns of the first of an mma.sync's pairs, then those of the second.
                         half, j = cutlass.const_expr(divmod(first + v, config.columns))
                         values[v] = alpha * rC[half + 2 * (r % 2), r // 2, j]
                     if beta != 0:

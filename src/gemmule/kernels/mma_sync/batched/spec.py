@@ -6,6 +6,7 @@ import itertools
 
 from gemmule.core.arch import Arch
 from gemmule.core.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
+from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import FEW_BYTES, Launch, TensorParam, scalar_params
 from gemmule.core.layout import StridedMatrix
@@ -14,7 +15,7 @@ from gemmule.core.row_major import MAX_EXTENT, row_result, why_not_extents, why_
 from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.mma_sync.operand_types import refuse_types
 from gemmule.kernels.parts.batched_launch import copies_signature, types_signature
-from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension, result_vector
+from gemmule.kernels.parts.leading_dimension import LeadingDimension, address_multiple, leading_dimension
 
 from .config import BatchedMmaConfig
 from .cost import cost
@@ -64,10 +65,9 @@ def _operand(matrix: StridedMatrix) -> LeadingDimension:
 
 def _result_vector(problem: GemmProblem) -> int:
     """Return how many elements of D are written at once; C is read by elements."""
-    if not problem.d.is_row_major:
-        return 1
-    # The result's own lines alone.
-    return next((size for size in _VECTORS if result_vector(problem, size) > 1), 1)
+    d = problem.d
+    known = address_multiple(d, d.rows, d.row_stride) // d.dtype.itemsize if d.is_row_major else 1
+    return next((size for size in _VECTORS if known % size == 0 and problem.n % size == 0), 1)
 
 
 def loads_of(problem: GemmProblem) -> tuple[tuple[bool, int], tuple[bool, int], int]:
@@ -95,7 +95,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return (
         *(_signature(BFLOAT16, BFLOAT16, (a, 8), (b, 8), 8) for a, b in itertools.product("km", "nk")),
         _signature(FLOAT16, FLOAT16, ("k", 2), ("n", 2), 1),
-        _signature(BFLOAT16, FLOAT32, ("m", 4), ("k", 4), 2),
+        _signature(BFLOAT16, FLOAT32, ("m", 8), ("k", 8), 8),
     )
 
 
@@ -126,6 +126,11 @@ def launch(problem: GemmProblem, config: BatchedMmaConfig) -> Launch:
     )
 
 
+def _cost(problem: GemmProblem, config: BatchedMmaConfig, gpu: GpuRates) -> float:
+    """Return roughly the time in microseconds."""
+    return cost(_oriented(problem), config, gpu, loads_of(problem))
+
+
 SPEC = KernelSpec(
     name="mma_sync_batched",
     operation="gemm",
@@ -146,6 +151,6 @@ SPEC = KernelSpec(
     launch=launch,
     refuses=refuses,
     refuses_types=_refuses_types,
-    cost=cost,
+    cost=_cost,
     cost_in_us=True,
 )
