@@ -51,9 +51,9 @@ _SLOW_TRANSPOSE = "transpose_reference"
 _ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
 #: The kernel of dot products, and the most rows or columns of which it is compared with others.
 _DOTS, _MOST_DOTS = "simt_dot", 16
-#: The kernel of small matrices in batches, the most rows and columns of which it is compared with others, and the
-#: largest share of their predicted time that it may take.
-_BATCHED, _MOST_BATCHED, _SHARE_BATCHED = "mma_sync_batched", 64, 0.95
+#: The kernel of small matrices in batches, the most elements of a result and k of which it is compared with others, as
+#: were timed, and the largest share of their predicted time that it may take.
+_BATCHED, _MOST_BATCHED, _MOST_K, _SHARE_BATCHED = "mma_sync_batched", 1024, 64, 0.8
 #: Least microseconds, of launches as long as an H200's, of a product that is compared with it, and with parts of K or a
 #: merged batch; the largest share of them that these may take by prediction; and the microseconds that such a form must
 #: save, as the host queues more launches.
@@ -105,7 +105,8 @@ def _predicted(choice: Choice) -> float:
 
 def _by_batched(problem: GemmProblem, spec: KernelSpec | None, choose: Choose) -> Choice | None:
     """Return the choice of the kernel of small matrices, or None where it does not take them in one launch."""
-    if spec is None or not problem.batch or max(problem.m, problem.n) > _MOST_BATCHED or part_of(problem, spec)[1] > 1:
+    large = problem.m * problem.n > _MOST_BATCHED or problem.k > _MOST_K
+    if spec is None or not problem.batch or large or part_of(problem, spec)[1] > 1:
         return None
     try:
         return choose(problem, (spec,))
