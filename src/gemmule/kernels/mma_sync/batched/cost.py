@@ -40,7 +40,8 @@ def cost(
     sides = ((problem.m, config.tile_m, config.rows), (problem.n, config.tile_n, config.columns))
     for (along_k, size), (extent, tile, lines) in zip(operands, sides, strict=True):
         count = -(-extent // tile)
-        share = extent / (count * tile)
+        # An empty result has no tiles.
+        share = extent / (count * tile) if count else 0.0
         width = min(size // _ITEM, _LANE_K if along_k else lines)
         work += steps * _LOADS[width == 1] * lines * _LANE_K / width * _issued(share)
         tiles, inside = tiles * count, inside * share
