@@ -95,7 +95,7 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
     return (
         *(_signature(BFLOAT16, BFLOAT16, (a, 8), (b, 8), 8) for a, b in itertools.product("km", "nk")),
         _signature(FLOAT16, FLOAT16, ("k", 2), ("n", 2), 1),
-        _signature(BFLOAT16, FLOAT32, ("m", 8), ("k", 8), 8),
+        _signature(BFLOAT16, FLOAT32, ("m", 8), ("k", 8), 4),
     )
 
 
