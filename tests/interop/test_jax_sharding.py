@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("jax", reason="JAX is not installed")
 
 BEGIN = """
+import re
+
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -65,6 +67,13 @@ for a, b, first, second, result, sums in cases:
 got, text = program(gj.matmul, place(x, P("d")), place(w, P("d")))
 held(got, x @ w, 16)
 assert text.count("all-gather(") == 1 and "f32[4,6,12]" in text
+# A device computes the part of the result that it shall have, of what it then reads of all K, and sums nothing.
+given = place(x[:, 0], P("d", "t")), place(w, P())
+rows = jax.jit(gj.matmul, out_shardings=NamedSharding(mesh, P(("d", "t")))).lower(*given)
+assert "all-reduce(" not in rows.compile().as_text()
+held(rows.compile()(*given), x[:, 0] @ w, 16)
+# Shardy hears that the result has sums over K.
+assert re.search(r"sdy.op_sharding_rule<\\(\\[\\w+, (\\w+)\\].* reduction=\\{\\1\\}", rows.as_text()), rows.as_text()
 # Operands whose result is asked for whole.
 got = jax.jit(gj.matmul, out_shardings=NamedSharding(mesh, P()))(place(x, P("d")), place(w, P(None, "t")))
 held(got, x @ w, 16)
