@@ -69,8 +69,8 @@ def axes_of(x: Any) -> list[Axes]:
 
 def _varying(of: Any) -> frozenset[str]:
     """Return the manual axes that values of a type vary over."""
-    # JAX before 0.10 has `vma`.
-    axes: frozenset[str] = of.mat.varying if hasattr(of, "mat") else of.vma
+    # JAX before 0.10 has `vma`, and before 0.7 none.
+    axes: frozenset[str] = of.mat.varying if hasattr(of, "mat") else getattr(of, "vma", frozenset())
     return axes
 
 
