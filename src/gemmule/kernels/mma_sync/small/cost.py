@@ -84,8 +84,8 @@ class SmallRates(NamedTuple):
 
 
 #: Of elements of 2 and of 4 bytes, fitted to records 20261129T023120, 20261129T180210 and 20261129T182414, and to 625
-#: products with few rows, epilogues, C, a shared matrix, short and long K (interleaved, not recorded). TF32 has `addend`
-#: of 16 bits.
+#: products with few rows, epilogues, C, a shared matrix, short and long K (interleaved, not recorded). TF32 has
+#: `addend` of 16 bits.
 _RATES = {
     "launch": (0.3, 0.5042),
     "instruction": (6.981e-4, 1.487e-3),
