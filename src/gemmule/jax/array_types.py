@@ -1,4 +1,4 @@
-"""Types of JAX arrays on a mesh: shardings over explicit axes, and the axes of `jax.shard_map` that values vary over."""
+"""Types of JAX arrays on a mesh: shardings over explicit axes, and the axes of `jax.shard_map` that they vary over."""
 
 from __future__ import annotations
 
