@@ -235,7 +235,7 @@ def test_the_guarded_form_launches_the_guard_first_then_the_native_kernel():
     # Memory is for as many moduli as may be chosen.
     assert held["residues of rows"] == 16 * 4096 * 4096
     # The guard's words, and room for one row and one column in 32.
-    assert held["shortfall"] == 4 * (11 + 128 + 128)
+    assert held["shortfall"] == 4 * (12 + 128 + 128)
     # All after the guard read it.
     for one in launches[3:]:
         assert "shortfall" in {param.operand for param in one.launch.params if isinstance(param, TensorParam)}

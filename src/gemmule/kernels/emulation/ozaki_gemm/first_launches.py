@@ -11,7 +11,13 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import Buildable, Signature
-from gemmule.kernels.emulation.guard import furthest_below, least_magnitude, least_share, sample_period
+from gemmule.kernels.emulation.guard import (
+    furthest_below,
+    least_exponents,
+    least_magnitude,
+    least_share,
+    sample_period,
+)
 from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS, word_param
 from gemmule.kernels.emulation.launch_spec import emulation_spec, launch_us
 from gemmule.kernels.emulation.ozaki_config import (
@@ -50,7 +56,7 @@ def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     del config
     lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
     room = native_room(row_result(problem)[0])
-    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0, 0, 0)
+    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0, 0, 0, 0)
     sampling: tuple[Param, ...] = (
         TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
         ScalarParam("period", INT32, sample_period(problem.k)),
@@ -88,10 +94,11 @@ def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
         params.append(word_param(SHORTFALL))
         params.append(ScalarParam("period", INT32, sample_period(problem.k)))
         params.append(ScalarParam("least magnitude", INT32, least_magnitude(problem.k, problem.a.dtype)))
+        params.append(ScalarParam("least exponents", INT32, least_exponents(problem.k, problem.a.dtype)))
         sampled = sampled_length(problem.k)
         for name, lines in (("rows", oriented.m), ("columns", bound_columns(oriented))):
             params.append(TensorParam(f"magnitudes of {name}", (sampled, lines), (sampled,)))
-    shared = THREADS * 12 + 64
+    shared = THREADS * 16 + 64
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
 
 

@@ -30,7 +30,8 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
-from gemmule.kernels.emulation.guard import ZERO_LINE
+from gemmule.kernels.emulation.guard import MEAN_SPAN, ZERO_LINE
+from gemmule.kernels.emulation.guard_words import UNCERTAIN
 from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.native_list import is_refused, list_line
 from gemmule.kernels.emulation.ozaki_config import EARLY_PERIOD, NOT_EMULATED, PARTS, THREADS, ScalesConfig
@@ -47,8 +48,8 @@ _MOST = 2044
 _ROUNDS, _ROUNDS_ACROSS = 4, 1
 #: Rounds before the wait for pairs of lines: about as long as these take, as a product refused by them reads in vain.
 _EARLY_ROUNDS = 2
-#: Places among the exponents in shared memory: the lines' scales, and which of them are listed.
-_SCALES, _LISTED = THREADS // 2, THREADS // 4 * 3
+#: Places among the exponents in shared memory: the lines' scales, which of them are listed, and sums of exponents.
+_SCALES, _LISTED, _LOGARITHMS = THREADS // 2, THREADS // 4 * 3, THREADS
 
 
 class OzakiScales:
@@ -83,7 +84,7 @@ class OzakiScales:
         cute.arch.griddepcontrol_launch_dependents()
         smem = SmemAllocator()
         sums = smem.allocate_tensor(Float64, cute.make_layout(THREADS), 16)
-        exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
+        exponents = smem.allocate_tensor(Int32, cute.make_layout(2 * THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.guarded):
             # CTAs that start with the grid read elements while pairs of lines are compared, which began when all of
@@ -94,7 +95,7 @@ class OzakiScales:
                 refused = is_refused(guard[0])
             # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
             if not refused:
-                self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
+                self.measure_line((mA, sA, guard[4]), (mB, sB, guard[5]), guard, (sums, exponents), cta)
         else:
             cute.arch.griddepcontrol_wait()
             self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
@@ -149,19 +150,26 @@ class OzakiScales:
         # Contiguous threads have contiguous elements, of a K-major line or of as many others.
         inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
         own = (cta * lines + inside, exponents.iterator + _LISTED + inside, (side, is_early))
-        total, exponent, refused = self.sum_of_squares(mS, own, guard, first, (step, along))
+        measured, refused = self.sum_of_squares(mS, own, guard, first, (step, along))
         of_warp = cutlass.const_expr(1 if along else lines)
-        total, exponent = self.warp_sum(total, exponent, of_warp)
+        total, exponent, logarithms = self.warp_sum(measured, of_warp)
         if tid % 32 < of_warp:
-            sums[tid // 32 * of_warp + tid % 32], exponents[tid // 32 * of_warp + tid % 32] = total, exponent
+            place = tid // 32 * of_warp + tid % 32
+            sums[place], exponents[place], exponents[_LOGARITHMS + place] = total, exponent, logarithms
         cute.arch.sync_threads()
         line = cta * lines + tid
         if tid < lines and line < mS.shape[1]:
             warps = cutlass.const_expr(step // 32 if along else THREADS // 32)
-            total, exponent = self.sum_of_warps(sums, exponents, tid * warps if along else tid, warps, of_warp)
+            begin = tid * warps if cutlass.const_expr(along) else tid
+            total, exponent, logarithms = self.sum_of_warps(sums, exponents, begin, warps, of_warp)
             found = self.scale(total, exponent)
             scales[line] = found
             if cutlass.const_expr(self.guarded):
+                # Of scaled elements; zeros, in a line of others, must be small beside them.
+                of_line = Int64(logarithms) + Int64(mS.shape[0]) * Int64(found - BIAS)
+                of_line = Int64(select_(exponent > MEAN_SPAN, of_line, Int64(-1)))
+                if found < ZERO_LINE and of_line < Int64(guard[3]):
+                    cute.arch.atomic_max(guard[0].iterator + UNCERTAIN, Int32(1), sem="relaxed", scope="gpu")
                 # Other elements than those that are read now.
                 exponents[_SCALES + tid] = found
                 self.list_once(exponent == SPECIAL, (line, exponents.iterator + _LISTED + tid, own[2]), guard[0])
@@ -196,8 +204,9 @@ class OzakiScales:
                 list_line(first + tid // forms, side, guard[0], is_early)
 
     @cute.jit
-    def warp_sum(self, total, exponent, lines: cutlass.Constexpr[int]):
-        """Return the sum, and its exponent, of the lanes that have the same of contiguous lines."""
+    def warp_sum(self, found, lines: cutlass.Constexpr[int]):
+        """Return what the lanes that have the same of contiguous lines have `found` together."""
+        total, exponent, logarithms = found
         largest = exponent
         for bit in cutlass.range_constexpr(5):
             if cutlass.const_expr(2**bit >= lines):
@@ -206,7 +215,9 @@ class OzakiScales:
         for bit in cutlass.range_constexpr(5):
             if cutlass.const_expr(2**bit >= lines):
                 total = total + cute.arch.shuffle_sync_bfly(total, offset=2**bit)
-        return total, largest
+                if cutlass.const_expr(self.guarded):
+                    logarithms = logarithms + cute.arch.shuffle_sync_bfly(logarithms, offset=2**bit)
+        return total, largest, logarithms
 
     @cute.jit
     def sum_of_warps(
@@ -217,30 +228,34 @@ class OzakiScales:
         warps: cutlass.Constexpr[int],
         of_warp: cutlass.Constexpr[int],
     ):
-        """Return the sum of the warps' sums of a line, from the `first` on, and its exponent."""
-        total, largest = Float64(0.0), Int32(1)
+        """Return what the warps have found of a line, from the `first` on, together."""
+        total, largest, logarithms = Float64(0.0), Int32(1), Int32(0)
         for warp in cutlass.range_constexpr(warps):
             largest = cutlass.max(largest, exponents[first + warp * of_warp])
         for warp in cutlass.range_constexpr(warps):
             total = total + sums[first + warp * of_warp] * ratio(exponents[first + warp * of_warp], largest)
-        return total, largest
+            logarithms = logarithms + exponents[_LOGARITHMS + first + warp * of_warp]
+        return total, largest, logarithms
 
     @cute.jit
     def sum_of_squares(self, mS: cute.Tensor, own, guard, first, form: cutlass.Constexpr[tuple[int, bool]]):
-        """Return the sum of squares of some elements of a line, the exponent of their unit, and if it was given up."""
+        """Return what is found of some elements of a line, and if it was given up.
+
+        That is the sum of their squares, the exponent of its unit, and the sum of their exponents.
+        """
         line, step, ahead = (
             own[0],
             cutlass.const_expr(form[0]),
             cutlass.const_expr(self.ahead if form[1] else self.deep),
         )
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
-        total, exponent, refused = Float64(0.0), Int32(1), Boolean(False)
+        found, refused = (Float64(0.0), Int32(1), Int32(0)), Boolean(False)
         span, begun = cutlass.const_expr(step * ahead * (_ROUNDS if form[1] else _ROUNDS_ACROSS)), 0
         if cutlass.const_expr(self.guarded):
             begun = cutlass.const_expr(step * ahead * _EARLY_ROUNDS)
             until = cutlass.min(length, begun)
             for place in cutlass.range(first, until, step * ahead):
-                total, exponent = self.add_squares(mS, line, (place, until, step, ahead), total, exponent)
+                found = self.add_squares(mS, line, (place, until, step, ahead), found)
             # From here on the shortfall is set, and what is written may no longer be read.
             cute.arch.griddepcontrol_wait()
             refused = is_refused(guard[0])
@@ -253,17 +268,17 @@ class OzakiScales:
                     seen = is_refused(guard[0])
                 end = cutlass.min(length, begin + span)
                 for place in cutlass.range(begin + first, end, step * ahead):
-                    total, exponent = self.add_squares(mS, line, (place, end, step, ahead), total, exponent)
+                    found = self.add_squares(mS, line, (place, end, step, ahead), found)
                 if cutlass.const_expr(self.guarded):
                     # At once: these lines may take as long as all others.
-                    self.list_once(exponent == SPECIAL, own, guard[0])
+                    self.list_once(found[1] == SPECIAL, own, guard[0])
                     refused = seen
-        return total, exponent, refused
+        return found, refused
 
     @cute.jit
-    def add_squares(self, mS: cute.Tensor, line, places, total, exponent):
-        """Return a sum and its exponent with a round's elements added."""
-        first, end, step, ahead = places
+    def add_squares(self, mS: cute.Tensor, line, places, found):
+        """Return what was found before, with a round's elements added."""
+        (first, end, step, ahead), (total, exponent, logarithms) = places, found
         values = cute.make_rmem_tensor(cute.make_layout(ahead), Float64)
         values.fill(0.0)
         for e in cutlass.range_constexpr(ahead):
@@ -279,7 +294,14 @@ class OzakiScales:
         for e in cutlass.range_constexpr(ahead):
             part = values[e] * unit
             total = total + part * part
-        return total, largest
+        if cutlass.const_expr(self.guarded):
+            # Zeros, and what is small beside others, count as larger than they are: by so little that the bound holds.
+            least = cutlass.max(largest - MEAN_SPAN, 0)
+            for e in cutlass.range_constexpr(ahead):
+                logarithms = logarithms + cutlass.max((words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32), least)
+            # But for places beyond the end.
+            logarithms = logarithms - cutlass.max(ahead - (end - first + (step - 1)) // step, 0) * least
+        return total, largest, logarithms
 
     @cute.jit
     def list_once(self, is_special, own, shortfall: cute.Tensor):
@@ -319,5 +341,5 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
         arguments += [major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]
     kernel = OzakiScales(config, types)
     magnitudes = (major_tensor("uint8", 0, vector=16) for _ in "ab")
-    guard = ((tensor_1d("int32"), Int32(1), Int32(1), *magnitudes),) if kernel.guarded else ()
+    guard = ((tensor_1d("int32"), *(Int32(1) for _ in range(3)), *magnitudes),) if kernel.guarded else ()
     return Buildable(kernel, (*arguments, Int32(1), *guard))
