@@ -30,7 +30,7 @@ INFINITE_BITS = 0x7F800000
 #: Rows of A, or columns of B, of which one may be computed natively beside an emulated product. More are refused: then
 #: most samples show them early, and a kernel that reads all of the other operand for some lines saves little.
 NATIVE_SHARE = 32
-#: Elements that are smaller than the largest of their line by more bits count as that small in its geometric mean, and
+#: Zeros count in the geometric mean of a line whose largest element is larger by so many bits at least than that; and
 #: the fewest elements of a line whose exponents 32 bits may not hold the sum of, which no sum suffices for.
 MEAN_SPAN, MOST_SUMMED, NO_EXPONENTS = 24, 2**20, 2**31 - 1
 #: Margin for the roundings of the bound itself.
@@ -104,7 +104,7 @@ def least_exponents(k: int, real: DType = FLOAT64) -> int:
     if not 0 < k < MOST_SUMMED:
         return NO_EXPONENTS
     least = math.ldexp(least_bound(k, 0, real), 2 * MAGNITUDE_SHIFTS[real])
-    # What elements that count as larger than they are may add: to one line, and to both.
+    # What zeros add, which count as more: in one line, and in both.
     square, share = math.ldexp(*norm_limit(CHOICES[real][0])), 2.0**-MEAN_SPAN
     least += square * share * (2 * math.sqrt(k) + k * share)
     return math.ceil(k * math.log2(least / k) / 2) + 1

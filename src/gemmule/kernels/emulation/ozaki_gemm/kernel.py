@@ -165,7 +165,7 @@ class OzakiScales:
             found = self.scale(total, exponent)
             scales[line] = found
             if cutlass.const_expr(self.guarded):
-                # Of scaled elements; zeros, in a line of others, must be small beside them.
+                # Of scaled elements. Zeros count as 2**-BIAS, which must be small beside others.
                 of_line = Int64(logarithms) + Int64(mS.shape[0]) * Int64(found - BIAS)
                 of_line = Int64(select_(exponent > MEAN_SPAN, of_line, Int64(-1)))
                 if found < ZERO_LINE and of_line < Int64(guard[3]):
@@ -288,19 +288,14 @@ class OzakiScales:
         words = cute.recast_tensor(values, Int32)
         largest = exponent
         for e in cutlass.range_constexpr(ahead):
-            largest = cutlass.max(largest, (words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32))
+            biased = (words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32)
+            # Beyond the end there are zeros.
+            largest, logarithms = cutlass.max(largest, biased), logarithms + biased
         total = total * ratio(exponent, largest)
         unit = biased_power(2 * BIAS - 1 - cutlass.min(largest, _MOST))
         for e in cutlass.range_constexpr(ahead):
             part = values[e] * unit
             total = total + part * part
-        if cutlass.const_expr(self.guarded):
-            # Zeros, and what is small beside others, count as larger than they are: by so little that the bound holds.
-            least = cutlass.max(largest - MEAN_SPAN, 0)
-            for e in cutlass.range_constexpr(ahead):
-                logarithms = logarithms + cutlass.max((words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32), least)
-            # But for places beyond the end.
-            logarithms = logarithms - cutlass.max(ahead - (end - first + (step - 1)) // step, 0) * least
         return total, largest, logarithms
 
     @cute.jit
