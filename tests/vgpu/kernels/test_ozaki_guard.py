@@ -241,6 +241,31 @@ def test_long_lines_in_every_layout(order, rng, monkeypatch):
     assert ran(apart, other) == ("ieee",)
 
 
+@pytest.mark.parametrize("order", ["CC", "FC"])
+def test_geometric_means_decide_without_the_product_of_magnitudes(order, rng, monkeypatch):
+    """It would refuse everything here, and is computed where one line has a small mean."""
+    monkeypatch.setattr(first_launches, "furthest_below", lambda _k, _real: (0, 0, 0))
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
+
+    def ran(a, b):
+        layouts = (np.asarray(x, order=kind) for x, kind in zip((a, b), order, strict=True))
+        return gm.matmul.plan(*layouts, precision="ozaki", executor="vgpu").decision()
+
+    a, b = rng.standard_normal((M, 1100)), rng.standard_normal((1100, N))
+    a[3], b[:, 7] = 0, 0
+    assert ran(a, b) == ("ozaki-14",)
+    for matrix, line in ((a, (5, slice(800))), (b, (slice(300, None), 21))):
+        before = matrix[line].copy()
+        matrix[line] *= 2.0**-40
+        assert ran(a, b) == ("ieee",)
+        matrix[line] = before
+    # Of numbers near the smallest a zero would not be small.
+    assert ran(a * 2.0**-1015, b * 2.0**1000) == ("ieee",)
+    assert ran(a, b) == ("ozaki-14",)
+    monkeypatch.setattr(first_launches, "least_exponents", lambda _k, _real: 2**31 - 1)
+    assert ran(a, b) == ("ieee",)
+
+
 @pytest.mark.parametrize(("which", "value"), [("least_share", np.inf), ("least_magnitude", 0x7D)])
 def test_one_pair_of_lines_refuses_the_product_and_so_does_one_line(which, value, rng, monkeypatch):
     """Its lines are not measured then, and its residues are not computed."""
