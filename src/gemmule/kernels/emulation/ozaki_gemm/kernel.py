@@ -36,7 +36,6 @@ from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.native_list import is_refused, list_line
 from gemmule.kernels.emulation.ozaki_config import EARLY_PERIOD, NOT_EMULATED, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
-from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 from .magnitudes import Magnitudes
@@ -46,8 +45,6 @@ _MOST = 2044
 #: Rounds of loads between two looks at whether the product is refused, of K-major lines, and of MN-major ones, which
 #: take many.
 _ROUNDS, _ROUNDS_ACROSS = 4, 1
-#: Rounds before the wait for pairs of lines: about as long as these take, as a product refused by them reads in vain.
-_EARLY_ROUNDS = 2
 #: Places among the exponents in shared memory: the lines' scales, which of them are listed, and sums of exponents.
 _SCALES, _LISTED, _LOGARITHMS = THREADS // 2, THREADS // 4 * 3, THREADS
 
@@ -62,8 +59,6 @@ class OzakiScales:
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
         self.magnitudes = Magnitudes(real_of(types))
-        #: CTAs that run from the beginning.
-        self.first_wave = SMS * config.resident
         #: Columns of magnitudes for a line of A and of B.
         self.forms = (1, PARTS if "planes" in types else 1)
         self.limit, self.exponent = norm_limit(counts[0])
@@ -87,15 +82,13 @@ class OzakiScales:
         exponents = smem.allocate_tensor(Int32, cute.make_layout(2 * THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.guarded):
-            # CTAs that start with the grid read elements while pairs of lines are compared, which began when all of
-            # them had been written.
-            refused = Boolean(False)
-            if cta >= self.first_wave:
-                cute.arch.griddepcontrol_wait()
-                refused = is_refused(guard[0])
+            # Pairs of lines are compared meanwhile, which began when all elements had been written and the words set.
             # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            if not refused:
+            if not is_refused(guard[0]):
                 self.measure_line((mA, sA, guard[4]), (mB, sB, guard[5]), guard, (sums, exponents), cta)
+            if cta == 0:
+                # A grid must not end before its predecessor.
+                cute.arch.griddepcontrol_wait()
         else:
             cute.arch.griddepcontrol_wait()
             self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
@@ -250,17 +243,8 @@ class OzakiScales:
         )
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         found, refused = (Float64(0.0), Int32(1), Int32(0)), Boolean(False)
-        span, begun = cutlass.const_expr(step * ahead * (_ROUNDS if form[1] else _ROUNDS_ACROSS)), 0
-        if cutlass.const_expr(self.guarded):
-            begun = cutlass.const_expr(step * ahead * _EARLY_ROUNDS)
-            until = cutlass.min(length, begun)
-            for place in cutlass.range(first, until, step * ahead):
-                found = self.add_squares(mS, line, (place, until, step, ahead), found)
-            # From here on the shortfall is set, and what is written may no longer be read.
-            cute.arch.griddepcontrol_wait()
-            refused = is_refused(guard[0])
-            length = Int32(0) if refused else length
-        for begin in cutlass.range(begun, length, span, unroll=1):
+        span = cutlass.const_expr(step * ahead * (_ROUNDS if form[1] else _ROUNDS_ACROSS))
+        for begin in cutlass.range(0, length, span, unroll=1):
             if not refused:
                 seen = Boolean(False)
                 if cutlass.const_expr(self.guarded):
