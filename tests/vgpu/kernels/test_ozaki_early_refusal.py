@@ -11,7 +11,8 @@ import pytest
 import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import Precision
-from gemmule.kernels.emulation.guard_words import NEVER, SHORTFALL, SHORTFALL_WORDS
+from gemmule.core.launch import ScalarParam
+from gemmule.kernels.emulation.guard_words import NEVER, SHORTFALL
 from gemmule.kernels.emulation.ozaki_gemm import first_launches
 from gemmule.vgpu import Options, VirtualGpuError, launch
 from gemmule.vgpu.arch import virtual_arch
@@ -26,8 +27,9 @@ def _checks(monkeypatch):
 
 
 def shortfall_of(ptx, problem, a, b, **options):
-    """What the first launch writes, from PTX that may not be its own."""
-    found = np.full(SHORTFALL_WORDS, 0x7F7F7F7F, np.int32)
+    """The shortfall behind pairs of lines, from PTX that may not be their own."""
+    words = first_launches.words_launch(problem, first_launches.SET_WORDS.default).params
+    found = np.array([one.value for one in words if isinstance(one, ScalarParam)], np.int32)
     arrays = {"a": a, "b": b, SHORTFALL: found}
     launch(
         ptx,

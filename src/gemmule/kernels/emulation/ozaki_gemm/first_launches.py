@@ -151,7 +151,7 @@ def _build_pairs(config: ScalesConfig, signature: Signature) -> Buildable:
 
 
 #: The guard's words, behind the launch that makes the parts of complex elements.
-WORDS = emulation_spec(
+SET_WORDS = emulation_spec(
     name="ozaki_words",
     summary="the words that launches of the guard read and raise",
     package=__package__,

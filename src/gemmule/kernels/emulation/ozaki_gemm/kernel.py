@@ -244,15 +244,27 @@ class OzakiScales:
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
         found, refused = (Float64(0.0), Int32(1), Int32(0)), Boolean(False)
         span = cutlass.const_expr(step * ahead * (_ROUNDS if form[1] else _ROUNDS_ACROSS))
+        # Of MN-major lines, which take many rounds, a half of the next one is loaded when that of this one is added.
+        halves = [cute.make_rmem_tensor(cute.make_layout(ahead // 2), Float64) for _ in range(2)]
+        if cutlass.const_expr(not form[1]):
+            for half in cutlass.range_constexpr(2):
+                self.load(halves[half], mS, line, (first + half * (span // 2), length, step))
         for begin in cutlass.range(0, length, span, unroll=1):
             if not refused:
                 seen = Boolean(False)
                 if cutlass.const_expr(self.guarded):
                     # Loaded with the elements, used after them.
                     seen = is_refused(guard[0])
-                end = cutlass.min(length, begin + span)
-                for place in cutlass.range(begin + first, end, step * ahead):
-                    found = self.add_squares(mS, line, (place, end, step, ahead), found)
+                if cutlass.const_expr(form[1]):
+                    end = cutlass.min(length, begin + span)
+                    for place in cutlass.range(begin + first, end, step * ahead):
+                        values = cute.make_rmem_tensor(cute.make_layout(ahead), Float64)
+                        self.load(values, mS, line, (place, end, step))
+                        found = self.add_squares(values, found)
+                else:
+                    for half in cutlass.range_constexpr(2):
+                        found = self.add_squares(halves[half], found)
+                        self.load(halves[half], mS, line, (begin + span + first + half * (span // 2), length, step))
                 if cutlass.const_expr(self.guarded):
                     # At once: these lines may take as long as all others.
                     self.list_once(found[1] == SPECIAL, own, guard[0])
@@ -260,15 +272,20 @@ class OzakiScales:
         return found, refused
 
     @cute.jit
-    def add_squares(self, mS: cute.Tensor, line, places, found):
-        """Return what was found before, with a round's elements added."""
-        (first, end, step, ahead), (total, exponent, logarithms) = places, found
-        values = cute.make_rmem_tensor(cute.make_layout(ahead), Float64)
+    def load(self, values: cute.Tensor, mS: cute.Tensor, line, places):
+        """Load elements of a line, zeros beyond its end; `places` are the first, the end, and the step between them."""
+        first, end, step = places
         values.fill(0.0)
-        for e in cutlass.range_constexpr(ahead):
+        for e in cutlass.range_constexpr(cute.size(values)):
             if first + e * step < end:
                 number = mS[first + e * step, line]
                 values[e] = number if cutlass.const_expr(self.is_double) else Float64(number)
+
+    @cute.jit
+    def add_squares(self, values: cute.Tensor, found):
+        """Return what was found before, with some elements added."""
+        total, exponent, logarithms = found
+        ahead = cutlass.const_expr(cute.size(values))
         words = cute.recast_tensor(values, Int32)
         largest = exponent
         for e in cutlass.range_constexpr(ahead):
