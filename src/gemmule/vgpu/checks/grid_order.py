@@ -91,8 +91,8 @@ class GridOrder(ClockCheck):
         early = self._dependent and ~self._clocks.has_waited(index // 32)
         if not np.any(early):
             return
-        before = self._before
-        for meets, did, touched in ((True, "writes", before.written[int(atomic)]), (write, "reads", before.read[int(atomic)])):
+        read_before, written_before = (before[int(atomic)] for before in (self._before.read, self._before.written))
+        for meets, did, touched in ((True, "writes", written_before), (write, "reads", read_before)):
             found = touched[places].any(axis=1) & early if meets else np.zeros(1, np.bool_)
             if found.any():
                 memory, first = access.batch.memory, places[found.argmax()]

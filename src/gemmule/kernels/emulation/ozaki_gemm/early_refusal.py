@@ -5,7 +5,8 @@ Idea
     are larger than those of their samples, so that samples suffice to say so. Such pairs may be of one line, which the
     native kernel can compute beside the emulated product; where they are of two lines among 64, there are many.
 Change from the rung before
-    One cluster. Lines are measured meanwhile, which what it finds may stop. Each CTA multiplies some samples of all of these rows and columns, and adds the sums of all CTAs for some pairs.
+    One cluster, beside the CTAs that measure all lines, which what it finds may stop. Each CTA multiplies some samples
+    of all of these rows and columns, and adds the sums of all CTAs for some pairs.
 Data movement
     Samples of 64 rows and columns, in one round of loads up to K = 8192; sums from the other CTAs' shared memory.
 Limits

@@ -1,4 +1,4 @@
-"""The first launches of Ozaki scheme II: the guard's words, pairs of lines, which may refuse, and scales of all lines."""
+"""The first launches of Ozaki scheme II: the guard's words, pairs of lines, which may refuse, and all lines' scales."""
 
 from __future__ import annotations
 
