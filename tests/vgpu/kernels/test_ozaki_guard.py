@@ -322,7 +322,7 @@ def test_a_decision_where_the_kernel_writes_into_another_form(out, rng):
         ("ozaki_products", "", "ozaki_products.*residues of"),
         ("ozaki_reconstruction", "", "ozaki_reconstruction.*residues of"),
         # Pairs, and scales that begin with them, read words before they are set.
-        ("ozaki_pairs", "", "ozaki_pairs.*operand shortfall"),
+        ("ozaki_pairs", "", "ozaki_scales.*operand shortfall"),
     ],
 )
 def test_grids_wait_for_what_they_read(kernel, wait, race, rng, monkeypatch):

@@ -58,7 +58,7 @@ def words_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     del config
     room = native_room(row_result(problem)[0])
     words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0, 0, 0)
-    params = (
+    params: tuple[Param, ...] = (
         TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
         *(ScalarParam(f"word {number}", INT32, one) for number, one in enumerate(words)),
     )
