@@ -7,9 +7,10 @@ Idea
     a dot product is at most the product of two norms.
 Change from the rung before
     Nothing is written for an element, one number for a line along K. The dependent launches write and read the rest.
-    With a guard each CTA encodes samples of the lines that it has measured. A line that has only small ones, or a
-    number that is not finite, is listed for the native kernel; where there is no room for it the product is refused,
-    and what is not measured yet need not be.
+    With a guard exponents are summed too: where the geometric means of all lines are large enough, the fewest moduli
+    suffice, and no product of magnitudes is needed. Each CTA encodes samples of the lines that it has measured. A line
+    that has only small ones, or a number that is not finite, is listed for the native kernel; where there is no room
+    for it the product is refused, and what is not measured yet need not be.
 Data movement
     Every element is read once, 8 bytes; with a guard up to a sixteenth of them again, from a cache.
 Limits
