@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .config import HopperGemmConfig
+from .layer_configs import FOR_LAYERS
 from .width_configs import FOR_WIDTHS
 
 #: Configs whose epilogue tiles are all in shared memory at once, since K has no more k-tiles than they have stages: for
@@ -179,39 +180,6 @@ FOR_SIDE_BY_SIDE = (
     HopperGemmConfig(tile_m=128, tile_n=208, stages=5, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=128, tile_n=200, stages=4, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=168, stages=6, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-)
-#: Configs that are offered to layers of models only, as the cost model has them: other products were not timed in them.
-FOR_LAYERS = (
-    HopperGemmConfig(tile_m=256, tile_n=136, stages=4, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=192, tile_n=48, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=184, stages=5, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=136, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=256, tile_n=160, stages=3, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=192, tile_n=144, stages=5, cluster_m=1, cluster_n=2, side_by_side=1),
-    HopperGemmConfig(tile_m=192, tile_n=104, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=192, tile_n=72, stages=5, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=216, stages=4, cluster_m=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=152, stages=6, pingpong=1, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=120, stages=6, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=120, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=152, stages=6, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=136, stages=6, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=88, stages=8, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=72, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=72, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=168, stages=6, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=2, cluster_n=4, split_k=1),
-    HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=4, swap_ab=1),
 )
 #: Configs that are offered to an H200's products of 16 bits that are no layers: of other chips none were timed.
 FOR_H200 = (
