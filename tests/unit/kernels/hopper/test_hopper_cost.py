@@ -23,8 +23,8 @@ from gemmule.kernels.hopper.gemm.config_lists import (
     FOR_THREE_CONSUMERS,
 )
 from gemmule.kernels.hopper.gemm.cost import costs
-from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm.layer_configs import FOR_LAYERS
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm.width_configs import FOR_WIDTHS
 from gemmule.lab.products import gemm_problem
 

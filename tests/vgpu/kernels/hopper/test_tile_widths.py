@@ -14,8 +14,8 @@ from gemmule.kernels.hopper.gemm.config_lists import (
     FOR_SHARED_ROWS,
     FOR_THREE_CONSUMERS,
 )
-from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm.layer_configs import FOR_LAYERS
+from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm.width_configs import FOR_WIDTHS
 from support.epilogue_cases import CASES
 from support.oracle import assert_product, poisoned, random_matrix
