@@ -195,7 +195,6 @@ FOR_H200 = (
     HopperGemmConfig(tile_m=192, tile_n=104, stages=5, pingpong=1, cluster_m=1, cluster_n=2),
     HopperGemmConfig(tile_m=192, tile_n=96, stages=4, pingpong=1, cluster_m=1, cluster_n=2),
     HopperGemmConfig(tile_m=128, tile_n=200, stages=4, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
 )
 #: Mirror images of configs for K-major operands, which an H200's products with an MN-major A are offered too.
@@ -208,9 +207,10 @@ FOR_MN_MAJOR_A = (
 #: or columns of the transposed product: for layers and an H200's other products of 16 bits.
 _THREE_CONSUMERS = (
     (184, 4, 1, 1, 1, 1), (168, 4, 1, 1, 1, 1), (104, 5, 1, 2, 1, 1),
-    (96, 5, 1, 2, 1, 1), (88, 6, 2, 4, 1, 0), (80, 6, 2, 4, 1, 0), (72, 6, 1, 4, 1, 0), (192, 4, 2, 1, 1, 0),
+    (96, 5, 1, 2, 1, 1), (80, 6, 2, 4, 1, 0), (72, 6, 1, 4, 1, 0), (192, 4, 2, 1, 1, 0),
     (192, 4, 2, 1, 0, 0), (160, 4, 1, 2, 0, 0), (144, 4, 1, 1, 0, 0), (128, 5, 1, 4, 0, 1), (112, 5, 2, 4, 0, 0),
     (96, 5, 2, 4, 1, 1), (88, 6, 1, 4, 0, 1), (80, 6, 2, 4, 0, 1), (80, 6, 1, 4, 0, 0),
+    (80, 6, 1, 2, 1, 0), (72, 6, 1, 2, 1, 0),
 )  # fmt: skip
 FOR_THREE_CONSUMERS = tuple(
     HopperGemmConfig(192, n, stages, 0, along_m, along_n, 1, swap_ab, split_k=split_k, consumers=3)
