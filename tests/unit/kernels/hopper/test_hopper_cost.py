@@ -18,12 +18,12 @@ from gemmule.kernels.hopper.cost.times import leading_count, limits, rates_of, t
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.config_lists import (
     FOR_H200,
-    FOR_LAYERS,
     FOR_MN_MAJOR_A,
     FOR_SHARED_ROWS,
     FOR_THREE_CONSUMERS,
 )
 from gemmule.kernels.hopper.gemm.cost import costs
+from gemmule.kernels.hopper.gemm.layer_configs import FOR_LAYERS
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm.width_configs import FOR_WIDTHS
 from gemmule.lab.products import gemm_problem

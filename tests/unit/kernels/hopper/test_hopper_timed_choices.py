@@ -214,6 +214,17 @@ def test_choices_by_the_network_of_draws_of_products_that_nothing_was_fitted_to(
     assert sum(ratio < 0.95 for ratio in ratios) <= 18
 
 
+def test_choices_of_layers_in_cublaslts_clusters_that_nothing_was_fitted_to():
+    def wanted(products):
+        return [one for one in products if one["kind"] == "changed" and one["layout"] == "nt" and one["n"] >= 2048]
+
+    # Before: 1.008, 22 below 0.95.
+    _, ratios = chosen("20261201T040208-nvidia-h200-6f2ba959f7.jsonl", H200_RATES, wanted)
+    assert len(ratios) == 172
+    assert statistics.geometric_mean(ratios) >= 1.015
+    assert sum(ratio < 0.95 for ratio in ratios) <= 14
+
+
 def test_tiles_of_40_columns_are_not_for_few_k_tiles():
     def wanted(products):
         return [one for one in products if one["k"] <= 432 and one["layout"] == "tt"]

@@ -10,11 +10,11 @@ from gemmule.core.dtype import BFLOAT16, FLOAT32
 from gemmule.kernels.hopper.gemm.config import HopperGemmConfig
 from gemmule.kernels.hopper.gemm.config_lists import (
     FOR_H200,
-    FOR_LAYERS,
     FOR_MN_MAJOR_A,
     FOR_SHARED_ROWS,
     FOR_THREE_CONSUMERS,
 )
+from gemmule.kernels.hopper.gemm.layer_configs import FOR_LAYERS
 from gemmule.kernels.hopper.gemm.spec import SPEC
 from gemmule.kernels.hopper.gemm.width_configs import FOR_WIDTHS
 from support.epilogue_cases import CASES

@@ -9,6 +9,9 @@ from .config import SIDE_BY_SIDE_BYTES, HopperGemmConfig
 
 #: Most columns of which wgmma on 8-bit integers takes any multiple of 8.
 _INT8_COLUMNS = 24
+#: What the columns of three consumers are a multiple of if both operands are MN-major: threads that have 128 registers
+#: spill what they need for narrow rows of both.
+_MN_MAJOR_COLUMNS = 32
 #: With A in registers: most columns of a warpgroup's wgmma tiles, and accumulators of a CTA tile.
 _MAX_COLUMNS_RS, _MAX_ACCUMULATORS_RS = 256, 128 * 256
 
@@ -19,6 +22,9 @@ def why_not_columns(dtype: DType, k_major: tuple[bool, bool], config: HopperGemm
         return f"config {config}: warpgroups are side by side only if B is of 16 bits"
     if config.consumers > CONSUMERS and dtype.itemsize != SIDE_BY_SIDE_BYTES:
         return f"config {config}: three consumers multiply elements of 16 bits only"
+    if config.consumers > CONSUMERS and not any(k_major) and config.tile_n % _MN_MAJOR_COLUMNS:
+        columns = f"a multiple of {_MN_MAJOR_COLUMNS} columns"
+        return f"config {config}: three consumers have {columns} if both operands are MN-major"
     if dtype == FLOAT32 and config.tile_n > 32 and config.tile_n % 32:
         return f"config {config}: k-tiles of 32-bit elements must have a multiple of 32 columns of B"
     if dtype == INT8 and config.tile_n > _INT8_COLUMNS and config.tile_n % 16:

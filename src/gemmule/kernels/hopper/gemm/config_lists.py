@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .config import HopperGemmConfig
+from .layer_configs import FOR_LAYERS
 from .width_configs import FOR_WIDTHS
 
 #: Configs whose epilogue tiles are all in shared memory at once, since K has no more k-tiles than they have stages: for
@@ -180,39 +181,6 @@ FOR_SIDE_BY_SIDE = (
     HopperGemmConfig(tile_m=128, tile_n=200, stages=4, cluster_m=2, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=168, stages=6, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
 )
-#: Configs that are offered to layers of models only, as the cost model has them: other products were not timed in them.
-FOR_LAYERS = (
-    HopperGemmConfig(tile_m=256, tile_n=136, stages=4, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=256, tile_n=96, stages=4, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=192, tile_n=48, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=184, stages=5, pingpong=1, cluster_m=1, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=136, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=256, tile_n=160, stages=3, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=192, tile_n=144, stages=5, cluster_m=1, cluster_n=2, side_by_side=1),
-    HopperGemmConfig(tile_m=192, tile_n=104, stages=5, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=192, tile_n=72, stages=5, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=216, stages=4, cluster_m=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=152, stages=6, pingpong=1, cluster_m=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=120, stages=6, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=120, stages=6, pingpong=1, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=152, stages=6, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=136, stages=6, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=112, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=104, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=88, stages=8, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=72, stages=7, cluster_m=1, cluster_n=2, swap_ab=1, split_k=1),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=128, tile_n=80, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=128, tile_n=72, stages=8, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=168, stages=6, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=4, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=2, cluster_n=4, split_k=1),
-    HopperGemmConfig(tile_m=64, tile_n=88, stages=11, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=80, stages=10, pingpong=1, cluster_m=1, cluster_n=4),
-    HopperGemmConfig(tile_m=64, tile_n=72, stages=11, pingpong=1, cluster_m=4, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=16, stages=16, pingpong=1, cluster_m=4, swap_ab=1),
-)
 #: Configs that are offered to an H200's products of 16 bits that are no layers: of other chips none were timed.
 FOR_H200 = (
     HopperGemmConfig(tile_m=192, tile_n=208, stages=4, cluster_m=1, cluster_n=2, side_by_side=1),
@@ -227,7 +195,6 @@ FOR_H200 = (
     HopperGemmConfig(tile_m=192, tile_n=104, stages=5, pingpong=1, cluster_m=1, cluster_n=2),
     HopperGemmConfig(tile_m=192, tile_n=96, stages=4, pingpong=1, cluster_m=1, cluster_n=2),
     HopperGemmConfig(tile_m=128, tile_n=200, stages=4, cluster_m=1, cluster_n=2, swap_ab=1),
-    HopperGemmConfig(tile_m=64, tile_n=136, stages=8, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1),
     HopperGemmConfig(tile_m=64, tile_n=64, stages=12, pingpong=1, cluster_m=2, cluster_n=4, swap_ab=1, split_k=1),
 )
 #: Mirror images of configs for K-major operands, which an H200's products with an MN-major A are offered too.
@@ -240,9 +207,10 @@ FOR_MN_MAJOR_A = (
 #: or columns of the transposed product: for layers and an H200's other products of 16 bits.
 _THREE_CONSUMERS = (
     (184, 4, 1, 1, 1, 1), (168, 4, 1, 1, 1, 1), (104, 5, 1, 2, 1, 1),
-    (96, 5, 1, 2, 1, 1), (88, 6, 2, 4, 1, 0), (80, 6, 2, 4, 1, 0), (72, 6, 1, 4, 1, 0), (192, 4, 2, 1, 1, 0),
+    (96, 5, 1, 2, 1, 1), (80, 6, 2, 4, 1, 0), (72, 6, 1, 4, 1, 0), (192, 4, 2, 1, 1, 0),
     (192, 4, 2, 1, 0, 0), (160, 4, 1, 2, 0, 0), (144, 4, 1, 1, 0, 0), (128, 5, 1, 4, 0, 1), (112, 5, 2, 4, 0, 0),
     (96, 5, 2, 4, 1, 1), (88, 6, 1, 4, 0, 1), (80, 6, 2, 4, 0, 1), (80, 6, 1, 4, 0, 0),
+    (80, 6, 1, 2, 1, 0), (72, 6, 1, 2, 1, 0),
 )  # fmt: skip
 FOR_THREE_CONSUMERS = tuple(
     HopperGemmConfig(192, n, stages, 0, along_m, along_n, 1, swap_ab, split_k=split_k, consumers=3)

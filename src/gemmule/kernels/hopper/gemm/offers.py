@@ -11,7 +11,6 @@ from .config_lists import (
     FOR_ANY_ROWS,
     FOR_FLOAT8,
     FOR_H200,
-    FOR_LAYERS,
     FOR_LONG_K,
     FOR_MN_MAJOR_A,
     FOR_SHARED_ROWS,
@@ -19,6 +18,7 @@ from .config_lists import (
     FOR_SIDE_BY_SIDE,
     FOR_THREE_CONSUMERS,
 )
+from .layer_configs import FOR_LAYERS
 from .width_configs import FOR_WIDTHS
 
 #: Columns of tiles that took longer than the next where K is short; and of which a warpgroup beside others multiplies a
