@@ -101,7 +101,7 @@ def test_slots_end_where_the_matrices_do_and_meet_no_bank_twice(config, k_major,
     assert counter.counts.bank_conflicts == 0
 
 
-@pytest.mark.parametrize("shape", [(67, 35, 133), (64, 32, 128), (5, 3, 0)], ids=str)
+@pytest.mark.parametrize("shape", [(105, 35, 133), (64, 32, 128), (5, 3, 0)], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
 def test_a_thread_copies_as_many_elements_as_a_mask_has_bits(layout, shape, rng):
     m, n, k = shape
