@@ -347,6 +347,21 @@ def test_addends_layouts_and_batches(rng):
         assert np.all(np.abs(one - exact) <= (141 + 3) * FLOAT64.unit_roundoff * size)
 
 
+@pytest.mark.parametrize(
+    ("name", "precision", "computed"),
+    [
+        ("float32", "bf16x6", "bf16x6"),
+        ("float64", "ozaki-15", "ozaki-15"),
+        ("float32", "tf32", "tf32"),
+        ("float32", None, "ieee"),
+        ("float64", None, "ieee"),
+    ],
+)
+def test_without_a_guard_the_precision_is_the_kernels(name, precision, computed):
+    a = np.ones((64, 64), name)
+    assert gm.matmul.plan(a, a, precision=precision, executor="vgpu").decision() == (computed,)
+
+
 def test_where_there_is_nothing_to_guard(rng):
     a = rng.standard_normal((3, 4))
     assert gm.matmul.plan(a, a.T, precision="ozaki", executor="cpu").decision() == ("ieee",)

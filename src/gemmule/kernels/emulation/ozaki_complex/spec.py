@@ -167,7 +167,7 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
 
 SPEC = emulation_spec(
     name="ozaki_complex",
-    summary="complex types with precision='ozaki', real alpha and beta: 3M by int8 GEMMs of residues",
+    summary="complex types with precision='ozaki', real alpha and beta: three real GEMMs (3M), int8 GEMMs of residues",
     package=__package__,
     configs=(RealFormsConfig(),),
     signatures=every_signature(element=tuple(NATIVE), a_major="km", b_major="nk"),
