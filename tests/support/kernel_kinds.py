@@ -127,6 +127,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
         Family((("complex64", "complex64", "complex128"),)),
         Family((("complex64",) * 3, ("complex128",) * 3), layouts=_STRIDED),
     ),
+    "mma_sync_batched": (Family((*_HALVES, (_BF, _BF, _F32))),),
     "simt_dot": (Family((*_SINGLE, *_DOUBLE, (_BF, _BF, _F32), ("complex64",) * 3)),),
     "gemm_reference": (
         Family((("complex128", "complex128", "complex64"), ("int32",) * 3, (_F16, _BF, _F32), ("int32", _F32, _F64))),

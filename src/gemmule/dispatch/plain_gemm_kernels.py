@@ -16,6 +16,7 @@ from gemmule.kernels.hopper.syrk.spec import SPEC as HOPPER_SYRK
 from gemmule.kernels.ladder.g07_cp_async.spec import SPEC as G07
 from gemmule.kernels.ladder.hopper_rungs import H02, H03, H04, H05, H06, H07, H08
 from gemmule.kernels.ladder.row_major_rungs import D01, D02, G01, G02, G03, G04, G05, G06
+from gemmule.kernels.mma_sync.batched.spec import SPEC as MMA_SYNC_BATCHED
 from gemmule.kernels.mma_sync.gemm_upcast.spec import SPEC as GEMM_UPCAST
 from gemmule.kernels.mma_sync.small.spec import SPEC as MMA_SYNC_SMALL
 from gemmule.kernels.mma_sync.spec import SPEC as MMA_SYNC_GEMM
@@ -67,6 +68,7 @@ FMA_AND_FLOAT64: tuple[KernelSpec, ...] = (
 LAST: tuple[KernelSpec, ...] = (
     D02,
     D01,
+    MMA_SYNC_BATCHED,
     SIMT_DOT,
     GEMM_REFERENCE,
 )

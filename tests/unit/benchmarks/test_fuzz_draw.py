@@ -25,7 +25,7 @@ RUNGS = {
 #: Kernels that dispatch does not choose on Hopper: `simt_gemm` takes all products of the first.
 UNCHOSEN = {"g07_cp_async", "gemm_upcast"}
 #: Kernels that random problems of a campaign's memory hardly ever run; tests of their own multiply and move with them.
-RARE = {"hopper_gemm_small_repacked", "transpose_whole_matrices"}
+RARE = {"hopper_gemm_small_repacked", "transpose_whole_matrices", "mma_sync_batched"}
 HERE = Setting(seed=3, target=Target())
 
 

@@ -12,6 +12,7 @@ from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.k_parts import PARTS, KParts, has_k_parts
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.merged_batch import MergedBatch, has_merged_batch
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.product_forms import (
@@ -29,7 +30,7 @@ from gemmule.core.real_parts import RealParts, has_parts
 from gemmule.core.spec import Choice, KernelSpec
 
 from ..registry import kernels_of
-from .candidates import by_name, part_of
+from .candidates import part_of
 from .config_choice import predicted_us
 
 #: ``choose(problem, registry)`` is the choice for a problem, as it is, among kernels, the best first.
@@ -51,6 +52,9 @@ _SLOW_TRANSPOSE = "transpose_reference"
 _ALIGNED, _UNALIGNED = "hopper_gemm", "hopper_gemm_unaligned"
 #: The kernel of dot products, and the most rows or columns of which it is compared with others.
 _DOTS, _MOST_DOTS = "simt_dot", 16
+#: The kernel of small matrices in batches, the most elements of a result and k of which it is compared with others, as
+#: were timed, and the largest share of their predicted time that it may take.
+_BATCHED, _MOST_BATCHED, _MOST_K, _SHARE_BATCHED = "mma_sync_batched", 1024, 64, 0.8
 #: Least microseconds, of launches as long as an H200's, of a product that is compared with it, and with parts of K or a
 #: merged batch; the largest share of them that these may take by prediction; and the microseconds that such a form must
 #: save, as the host queues more launches.
@@ -66,17 +70,21 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     """
     if not isinstance(problem, GemmProblem):
         return choose(problem, registry)
-    # Where kernels are taken in their order, that of dot products is not: large results take long in it.
-    usual = [spec for spec in registry if spec.name != _DOTS] or registry
+    # Where kernels are taken in their order, these are not: large results take long in them.
+    usual, dots, batched_kernels = _kernels(tuple(registry))
     try:
         choice = _usual_form(problem, usual, choose, gpu)
     except NoKernelError:
         # Its error names all kernels.
         choice = _usual_form(problem, registry, choose, gpu)
     us = predicted_us(choice, problem)
-    if gpu is None or us is None or us < _LEAST_US * gpu.launch:
+    if gpu is None or us is None:
         return choice
-    dots = by_name(tuple(registry)).get(_DOTS)
+    batched = _by_batched(problem, batched_kernels, choose)
+    if batched is not None and _predicted(batched) < _SHARE_BATCHED * us:
+        choice, us = batched, _predicted(batched)
+    if us < _LEAST_US * gpu.launch:
+        return choice
     best = _by_dots(problem, dots, choose)
     if best is None or _predicted(best) >= _SHARE * us:
         best = choice
@@ -91,16 +99,35 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     return best
 
 
+@cache_for_configs
+def _kernels(registry: tuple[KernelSpec, ...]) -> tuple[tuple[KernelSpec, ...], ...]:
+    """Return the kernels that are taken in their order, or all, and those of dot products and of small matrices."""
+    usual = tuple(spec for spec in registry if spec.name not in (_DOTS, _BATCHED))
+    dots, batched = (tuple(spec for spec in registry if spec.name == name) for name in (_DOTS, _BATCHED))
+    return usual or registry, dots, batched
+
+
 def _predicted(choice: Choice) -> float:
     return math.inf if choice.predicted_us is None else choice.predicted_us
 
 
-def _by_dots(problem: GemmProblem, spec: KernelSpec | None, choose: Choose) -> Choice | None:
-    """Return the choice of the kernel of dot products, for few rows or columns, or None where it does not take them."""
-    if spec is None or min(problem.m, problem.n) > _MOST_DOTS or part_of(problem, spec)[1] > 1:
+def _by_batched(problem: GemmProblem, kernels: Sequence[KernelSpec], choose: Choose) -> Choice | None:
+    """Return the choice of the kernel of small matrices, or None where it does not take them in one launch."""
+    large = problem.m * problem.n > _MOST_BATCHED or problem.k > _MOST_K
+    if not kernels or not problem.batch or large or part_of(problem, kernels[0])[1] > 1:
         return None
     try:
-        return choose(problem, (spec,))
+        return choose(problem, kernels)
+    except NoKernelError:
+        return None
+
+
+def _by_dots(problem: GemmProblem, dots: Sequence[KernelSpec], choose: Choose) -> Choice | None:
+    """Return the choice of the kernel of dot products, for few rows or columns, or None where it does not take them."""
+    if not dots or min(problem.m, problem.n) > _MOST_DOTS or part_of(problem, dots[0])[1] > 1:
+        return None
+    try:
+        return choose(problem, dots)
     except NoKernelError:
         return None
 
@@ -108,7 +135,7 @@ def _by_dots(problem: GemmProblem, spec: KernelSpec | None, choose: Choose) -> C
 def _in_form(
     problem: GemmProblem,
     form: KParts | MergedBatch,
-    kernels: tuple[Sequence[KernelSpec], KernelSpec | None],
+    kernels: tuple[Sequence[KernelSpec], Sequence[KernelSpec]],
     choose: Choose,
     gpu: GpuRates,
 ) -> Choice | None:
