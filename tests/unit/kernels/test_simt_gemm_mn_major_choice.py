@@ -55,7 +55,7 @@ def test_results_that_are_written_by_element_have_no_tile_that_is_alone_in_its_m
     ("extent", "layout", "tile"),
     [
         (256, "nt", (32, 32, 2, 4)), (512, "nn", (32, 64, 1, 4)), (512, "tt", (64, 32, 1, 4)),
-        (512, "nt", (32, 64, 1, 4)), (1024, "tn", (128, 64, 1, 2)),
+        (512, "nt", (64, 32, 1, 4)), (1024, "tn", (128, 64, 1, 2)),
     ],
 )  # fmt: skip
 def test_groups_of_warps_share_small_tiles(extent, layout, tile):

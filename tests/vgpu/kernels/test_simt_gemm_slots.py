@@ -10,7 +10,7 @@ import pytest
 
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import FLOAT32
-from gemmule.kernels.simt.config import SimtConfig
+from gemmule.kernels.simt.config import MOST_COPIES, VECTOR, SimtConfig
 from gemmule.kernels.simt.gemm.spec import SPEC
 from gemmule.vgpu import Counter, Options
 from gemmule.vgpu.arch import virtual_arch
@@ -30,6 +30,8 @@ SMALL = SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages
 EARLY = SimtConfig(tile_m=32, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4, wide_copies=1)
 #: Four groups, which copy a half of them at once.
 TALL = SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, stages=3, warps_k=4)
+#: The same of 64 k, whose copies into slots are issued in parts.
+LONG = SimtConfig(tile_m=64, tile_n=32, tile_k=64, warps_m=1, warps_n=1, warps_k=4)
 #: Two groups in the largest tiles, three stages.
 WIDE = SimtConfig(tile_m=64, tile_n=128, tile_k=32, warps_m=2, warps_n=2, stages=3, warps_k=2)
 HIGH = SimtConfig(tile_m=128, tile_n=64, tile_k=32, warps_m=4, warps_n=1, stages=3, warps_k=2)
@@ -78,7 +80,11 @@ def test_a_narrow_k_major_operand_alone_passes_through_slots(rng):
 @pytest.mark.parametrize("shape", ENDS, ids=str)
 @pytest.mark.parametrize(
     ("config", "k_major"),
-    [(FLAT, (True, True)), (BROAD, (True, False)), (BROAD, (False, True)), (TALL, (True, True))], ids=str,
+    [
+        (FLAT, (True, True)), (BROAD, (True, False)), (BROAD, (False, True)), (TALL, (True, True)),
+        (LONG, (True, True)),
+    ],
+    ids=str,
 )  # fmt: skip
 def test_slots_end_where_the_matrices_do_and_meet_no_bank_twice(config, k_major, shape, rng):
     assert config.by_slots(k_major) == k_major
@@ -93,6 +99,33 @@ def test_slots_end_where_the_matrices_do_and_meet_no_bank_twice(config, k_major,
     np.testing.assert_array_equal(d, in_groups(a, b, config))
     assert [row for row in counter.counts.instructions if "ldmatrix" in row.text and row.requests]
     assert counter.counts.bank_conflicts == 0
+
+
+@pytest.mark.parametrize("shape", [(105, 35, 133), (64, 32, 128), (5, 3, 0)], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS, ids="-".join)
+def test_a_thread_copies_as_many_elements_as_a_mask_has_bits(layout, shape, rng):
+    m, n, k = shape
+    assert LONG.tile_m * LONG.tile_k // LONG.threads == MOST_COPIES
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    moved = [laid_out(x, kind) for x, kind in zip((a, b), layout, strict=True)]
+    d = multiply(*moved, poisoned(FLOAT32, (m, n)), config=LONG)
+    np.testing.assert_array_equal(d, in_groups(a, b, LONG))
+
+
+@pytest.mark.parametrize("shape", [(128, 256, 64), (132, 20, 36)], ids=str)
+@pytest.mark.parametrize("tile", [(128, 256, 2, 4), (256, 128, 4, 2)], ids=str)
+def test_both_operands_of_the_largest_tiles_pass_through_registers_in_steps_of_their_own(tile, shape, rng):
+    rows, columns, *warps = tile
+    config = SimtConfig(rows, columns, 16, *warps, 3)
+    m, n, k = shape if rows < columns else (shape[1], shape[0], shape[2])
+    counts = [extent * config.tile_k // (VECTOR * config.threads) for extent in (rows, columns)]
+    for second, count in enumerate(counts):
+        alone, both = (config.vector_steps(count, bool(second), one) for one in (False, True))
+        assert alone != both
+        assert all(stored <= loaded < config.tile_k - 1 for stored, loaded in both)
+    a, b = random_matrix(rng, FLOAT32, (m, k)), random_matrix(rng, FLOAT32, (k, n))
+    d = multiply(a, laid_out(b, "col"), poisoned(FLOAT32, (m, n)), config=config)
+    np.testing.assert_array_equal(d, in_order(a, b))
 
 
 @pytest.mark.parametrize("tile", [(128, 256, 2, 4), (256, 128, 4, 2)], ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from gemmule.core.config import LARGEST_CLUSTER
@@ -20,8 +21,8 @@ LANES_M, LANES_N = 4, 8
 SECTOR = 8
 #: Rows of a panel of a stage.
 PANEL = 32
-#: Copies whose mask is a signed number of 32 bits.
-MOST_COPIES = 31
+#: Copies that a mask of 32 bits is enough for.
+MOST_COPIES = 32
 #: Percent of shared memory for CTAs of so few threads with so many accumulators each: 100 KiB.
 _CARVE_OUT, _FEW_THREADS, _MANY_OUTPUTS = 44, 64, 32
 #: Elements of the largest tiles, one CTA an SM.
@@ -34,8 +35,14 @@ _INTERLEAVED = 64 * 128
 #: Elements of tiles of which one K-major operand alone may wait in slots, of larger ones in one group of warps, and of
 #: small ones whose loop is shorter by columns then.
 _SLOTTED_ALONE, _SLOTTED_LARGE, _SLOTTED_SMALL = 64 * 128, 128 * 128, 32 * 64
-#: Parts that copies into slots are issued in where warps are one group.
-_PARTS = 3
+#: Parts that copies into slots are issued in where warps are one group, and in small tiles of so many k.
+_PARTS, _LONG = 3, 64
+#: Steps in which vectors of A, and of B, are stored, and those in which the next ones are loaded, by rows, columns and
+#: k-tile, where both pass through registers: the best of drawn orders.
+_VECTOR_STEPS = {
+    (128, 256, 16): (((7, 9), (8, 14)), ((5, 6), (10, 10), (10, 10), (10, 11))),
+    (256, 128, 16): (((4, 5), (7, 7), (8, 9), (10, 13)), ((4, 5), (4, 5))),
+}
 #: Registers of an SM, and those that a thread needs besides accumulators and fragments: with up to so many
 #: copies for a k-tile, and more with more.
 _REGISTERS, _OTHERS, _MOST_COPIES, _ADDRESSES = 65536, 40, 8, 32
@@ -219,7 +226,24 @@ class SimtConfig(WarpTileConfig):
     @property
     def slot_parts(self) -> int:
         """Parts that a k-tile's copies into slots are issued in."""
-        return _PARTS if self.warps_k == 1 else 1
+        long = self.tile_elements == _SLOTTED_SMALL and self.tile_k == _LONG
+        return _PARTS if self.warps_k == 1 or long else 1
+
+    def vector_steps(self, count: int, second: bool, both: bool) -> Sequence[tuple[int, int]]:
+        """Return the steps in which each of `count` vectors of a k-tile is stored, and that of the next one loaded.
+
+        `second` says whether they are of B, `both` whether A and B pass through registers.
+        """
+        found = _VECTOR_STEPS.get((self.tile_m, self.tile_n, self.tile_k))
+        if both and found is not None and len(found[second]) == count:
+            return found[second]
+        steps = self.tile_k // self.warps_k
+        first, last = steps // 4, steps - 2
+        if self.tile_elements == LARGEST:
+            # Few warps: what follows a store is loaded behind it, in the order that the compiler schedules best.
+            stores = [-(-(p + 1) * last // count) - 1 for p in range(count)]
+            return [(step, step + 1) for step in stores]
+        return [(first + p * (last - first) // count, last) for p in range(count)]
 
     def own_stages(self, k_major: tuple[bool, bool], unaligned: bool) -> bool:
         """Return whether each group of warps has stages of its own, and waits for no other group's copies.

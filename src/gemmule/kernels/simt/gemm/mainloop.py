@@ -91,7 +91,7 @@ class SimtGemmMainloop(CpAsyncMainloop):
         )
         copies = self.copyA.count + self.copyB.count
         #: Whether A and B share a mask, and so registers.
-        self.one_mask = self.shares_mask and not whole and config.shares_mask(any(k_major)) and copies <= MOST_COPIES
+        self.one_mask = self.shares_mask and not whole and config.shares_mask(any(k_major)) and copies < MOST_COPIES
         if self.one_mask:
             self.copyB = replace(self.copyB, first_bit=self.copyA.count)
 
@@ -329,21 +329,16 @@ class SimtGemmMainloop(CpAsyncMainloop):
                 operand.copies.load(operand.gmem, operand.loaded, source, mask, p)
 
     def store_and_load(self, operand: Operand, tile: Tile, source: Any, stage: Any, k_tile: Any, step: int) -> None:
-        """Store a step's vectors of a k-tile, and in the last step that copies load those of the next one.
+        """Store a step's vectors of a k-tile, and load those of the next one.
 
         The compiler moves loads down to where their registers are needed, but not beyond a barrier: that of the next
         step leaves them a quarter of a k-tile at least.
         """
-        copies, alone, last = operand.copies, self.config.tile_elements == LARGEST, self.copy_steps - 1
-        first = self.steps // 4
-        for p in range(copies.count):
-            stored = first + p * (last - first) // copies.count
-            if alone:
-                # Few warps: what follows a store is loaded behind it, in the order that the compiler schedules best.
-                stored = -(-(p + 1) * last // copies.count) - 1
+        copies, both = operand.copies, tile.a.loaded is not None and tile.b.loaded is not None
+        for p, (stored, loaded) in enumerate(self.config.vector_steps(copies.count, operand is tile.b, both)):
             if step == stored:
                 copies.store(operand.loaded, operand.target + stage, p)
-            if step == (stored + 1 if alone else last):
+            if step == loaded:
                 mask = self.mask(operand, tile, k_tile + 1)
                 copies.load(operand.gmem, operand.loaded, source, mask, p)
 

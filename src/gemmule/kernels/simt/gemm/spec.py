@@ -206,6 +206,7 @@ SPEC = KernelSpec(
         SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=2, warps_n=1, warps_k=2),
         SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, warps_k=4),
         SimtConfig(tile_m=64, tile_n=32, tile_k=32, warps_m=1, warps_n=1, cluster_k=2, warps_k=4),
+        SimtConfig(tile_m=64, tile_n=32, tile_k=64, warps_m=1, warps_n=1, warps_k=4),
         SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, warps_k=2),
         SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=2, warps_k=2),
         SimtConfig(tile_m=64, tile_n=64, tile_k=32, warps_m=2, warps_n=1, stages=3, cluster_k=3, warps_k=2),
