@@ -58,24 +58,16 @@ class Complex128Gemm(WarpTileWrites, TileGemm):
         rC, stages = self.mainloop.multiply_tile(gA, gB, m0, n0, is_used(alpha), (rank, self.cluster_k))
         row, col = self.mainloop.corner()
         mirrored = self.epilogue.is_mirrored(m0, n0)
+        results, scalars = (gD, gC), (alpha, beta)
         if cutlass.const_expr(self.cluster_k > 1):
-            part = cutlass.const_expr(self.mainloop.columns // self.writers)
-            # Parts are the last mode of accumulators; a cluster's pieces are consecutive.
-            rAll = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, self.mainloop.columns)), Float64)
-            for p in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(self.mainloop.columns):
-                    rAll[None, None, p, j].store(rC[None, None, j, p].load())
-            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, 2, part)), Float64)
-            piece = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
-            reduce_in_cluster(rPart, rAll, stages, piece, self.cluster_k, self.threads)
-            col += piece * (part * COLUMNS)
-            for p in cutlass.range_constexpr(2):
-                for j in cutlass.range_constexpr(part):
-                    rC[None, None, j, p].store(rPart[None, None, p, j].load())
+            columns = cutlass.const_expr(self.mainloop.columns // self.writers)
+            rPart = cute.make_rmem_tensor(cute.make_layout((4, self.mainloop.blocks, columns)), Float64)
+            part = rank if cutlass.const_expr(self.writers == self.cluster_k) else rank % self.writers
+            reduce_in_cluster(rPart, rC, stages, part, self.cluster_k, self.threads)
             if self.writers == self.cluster_k or rank < self.writers:
-                self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, part)
+                self.write(results, rPart, (m0 + row, n0 + col + part * (columns * COLUMNS)), scalars, mirrored)
         else:
-            self.write(gD, gC, rC, (m0 + row, n0 + col), (alpha, beta), mirrored, self.mainloop.columns)
+            self.write(results, rC, (m0 + row, n0 + col), scalars, mirrored)
 
 
 def buildable(
