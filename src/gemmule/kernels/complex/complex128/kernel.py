@@ -1,12 +1,11 @@
 """complex128 GEMM on the float64 tensor cores: four real products for each complex one (4M), all layouts.
 
 Idea
-    Real and imaginary parts are successive elements of K: rows (Ar, -Ai) times columns (Br, Bi) are the real parts of
-    the product, rows (Ai, Ar) its imaginary ones. mma.sync takes A's operands from contiguous registers; each load of
-    8 bytes is one of them, where loads of whole elements had to be moved apart, four moves for an instruction.
+    An mma.sync has real and imaginary parts of 8 rows: rows (Ar, -Ai) and (Ai, Ar) times columns (Br, Bi). A lane reads
+    elements whole, those of B as the operand that they are, and makes A's four parts in registers, for all columns.
 Data movement
-    The tile of 64 x 64 elements: 16 FLOP a byte. For 8 of K a warp reads 12 KiB of fragments of shared memory for its
-    32 x 32 accumulators, 32 instructions of 16 x 8 x 8: three quarters of what the float64 kernel reads for one.
+    The tile of 64 x 64 elements: 16 FLOP a byte. For 8 of K a warp reads 8 KiB of fragments of shared memory for its
+    32 x 32 accumulators, 16 instructions of 16 x 8 x 16: half of what the float64 kernel reads for one.
 Limits
     The tensor cores, and power at large sizes. 128 registers of a thread are accumulators.
 Sources
@@ -82,7 +81,8 @@ def buildable(
     if config.tma:
         from .tma import TmaComplex128Gemm
 
-        parts = tuple(major_tensor(PARTS[element], unit, batch=1, vector=2) for element, unit in zip(elements[:2], units, strict=False))
+        part = PARTS[types["element"]]
+        parts = tuple(major_tensor(part, unit, batch=1, vector=2) for unit in units[:2])
         return Buildable(TmaComplex128Gemm(config, types), (*parts, *arguments[2:], fake_shares()))
     if config.stream_k:
         return Buildable(StreamKComplex128Gemm(config, types), (*arguments, fake_shares()))
