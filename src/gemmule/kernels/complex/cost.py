@@ -45,6 +45,10 @@ FACTORS: dict[tuple[int, ...], float] = {
     (64, 64, 8, 4, 1, 4): 1.009,
     # With stream-K: of squares from 1024 to 8192, and 110 products (records 20261129T080521 and 20261129T055156).
     (128, 64, 8, 8, 0, 8): 0.838,
+    # By TMA.
+    (128, 64, 8, 16, 0, 8, 1): 0.76,
+    (64, 128, 8, 16, 0, 8, 1): 0.76,
+    (64, 64, 8, 16, 0, 8, 1): 0.8,
 }
 #: Microseconds beside for each tile of an SM, which computes nothing else while the tile is written.
 WRITTEN_ALONE: dict[tuple[int, ...], float] = {(128, 64, 8, 8, 0, 8): 3.0}
