@@ -27,6 +27,7 @@ class Complex128Config(TmaTilesConfig):
     itemsize: ClassVar[int] = COMPLEX128.itemsize
     depths: ClassVar[tuple[int, int]] = (8, 16)
     others: ClassVar[int] = 80
+    whole_from: ClassVar[float] = 0.9
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -122,6 +122,8 @@ class SharedTilesConfig(DmmaConfig):
     stream_k: int = 0
     ctas: int = SMS  #: SMs of the chip: with `stream_k` each has as many CTAs as run at once.
     switches: ClassVar[frozenset[str]] = frozenset({"stream_k"})
+    #: Share of a wave from which on its tiles are not shared: what CTAs without a tile lose is less than the fix-up.
+    whole_from: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,6 +139,11 @@ class SharedTilesConfig(DmmaConfig):
     def running(self) -> int:
         """CTAs that run at once on the whole GPU, where clusters leave some SMs of a GPC free."""
         return int(self.ctas * self.resident * (1.0 if self.cluster_k <= _PAIR else _REACHED))
+
+    def persistent(self, tiles: int, k_tiles: int) -> int:
+        """Return the CTAs that share so many tiles with `stream_k`: of a k-tile each at least."""
+        most = self.ctas * self.resident
+        return tiles if self.whole_from * most <= tiles <= most else min(tiles * k_tiles, most)
 
     def splits(self, tiles: int, k_tiles: int) -> int:
         """Return how many clusters share each of so many tiles with `split_k`."""

@@ -162,8 +162,7 @@ class Float64Mainloop(WarpTileMainloop, WarpProducts):
         return sources[0] + tile.a.stride, sources[1] + tile.b.stride
 
     def read_first(self, tile: _Tile) -> None:
-        self.read_rows(tile.next_a, tile.start_a, 0)
-        self.take_rows(tile)
+        self.read_rows(tile.fragments_a, tile.start_a, 0)
         for j in range(self.columns):
             self.read_column(tile.fragments_b, tile.start_b, j, 0)
 
@@ -178,4 +177,4 @@ class Float64Mainloop(WarpTileMainloop, WarpProducts):
             self.multiply_column(tile.fragments_a, tile.fragments_b[None, j], tile.accumulators[None, i, j])
             if cutlass.const_expr(i == self.blocks - 1):
                 self.read_column(tile.fragments_b, tile.start_b + stage, j, after)
-        self.take_rows(tile)
+        tile.fragments_a.store(tile.next_a.load())

@@ -50,11 +50,6 @@ class WarpProducts:
             rB[word, j] = self.stageB.read(start, j, first * self.words + word)
 
     @cute.jit
-    def take_rows(self, tile):
-        """Replace the fragments of A that are multiplied by those that were read."""
-        tile.fragments_a.store(tile.next_a.load())
-
-    @cute.jit
     def multiply_column(self, rA: cute.Tensor, rB: cute.Tensor, rC: cute.Tensor):
         """Add the product of 16 rows and 8 columns, by as many instructions as its K and its rows need."""
         for first in cutlass.range_constexpr(0, self.words, self.mma_words):

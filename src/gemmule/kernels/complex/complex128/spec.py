@@ -117,7 +117,6 @@ SPEC = KernelSpec(
         Complex128Config(tile_m=128, warps_m=8, warps_n=1, stages=3, stream_k=1),
         Complex128Config(tile_m=128, warps_m=4, mma_k=16, stages=8, stream_k=1, tma=1),
         Complex128Config(tile_n=128, warps_n=4, mma_k=16, stages=8, stream_k=1, tma=1),
-        Complex128Config(tile_m=128, warps_m=4, stages=8, stream_k=1, tma=1),
         Complex128Config(warps_m=4, mma_k=16, stages=10, stream_k=1, tma=1),
     ),
     signatures=signatures,

@@ -1,92 +1,46 @@
-"""Layouts of a complex128 stage in shared memory, and the reads of whole elements.
+"""Layout of a complex128 stage in shared memory: for mma.sync, K has real and imaginary parts in turn.
 
-A line has 8 elements of one row, or 16 (K-major), or 8 rows of one k (MN-major, by panels of 8 rows). Of each eight,
-element c of line l is stored as element ``c xor l``, as TMA's swizzle of 128 bytes does. A quarter of a warp reads 2
-rows by 4 k at once: rows four apart, so that no bank is read twice. The epilogue undoes that order of rows; K keeps its
-order, and results their bits.
+Of the real matrix with twice as many elements of K, lane 4 g + t has row g of every 8 and k = t of every 4: real parts
+where t is even, imaginary ones where it is odd. The other part of an element is in the adjacent 8 bytes.
+
+K-major, all is as of float64 with the depth doubled. MN-major, half a warp reads 64 bytes of each of 2 lines: the odd
+one has its halves exchanged.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import cutlass
-from cutlass import Float64, cute
-
 from gemmule.core.dataclass import dataclass
-from gemmule.kernels.float64.stage import DEPTH, ROWS, Float64Stage
-from gemmule.kernels.float64.tma.stage import TmaStage
-from gemmule.kernels.parts.stage_copies import opaque
+from gemmule.kernels.float64.stage import DEPTH, Float64Stage
 
-#: Bytes of an element and of eight, and what changes (xor) in the address of the next 4 elements of K.
-_ITEM, _LINE, _NEXT = 16, 128, 64
-
-
-def row_of(g: Any) -> Any:
-    """Return the row of 8 (of B, the column) that is the `g`-th of a fragment."""
-    return g // 2 + g % 2 * 4
+_ITEM, _PANEL, _PARTS = 16, 8, 2
 
 
 @dataclass(frozen=True)
 class Complex128Stage(Float64Stage):
-    """Layout of a k-tile that threads copy, extent and depth multiples of 8; fields as of `Float64Stage`."""
+    """Layout of a k-tile, extent and depth multiples of 8; MN-major, a line is 8 rows of one k.
+
+    Attributes
+    ----------
+    extent, depth, k_major, itemsize, permuted
+        As of `Float64Stage`; `depth` counts complex elements.
+    """
 
     itemsize: int = _ITEM
 
     @property
     def line(self) -> int:
-        return self.depth * _ITEM if self.k_major else _LINE
+        return (self.depth if self.k_major else _PANEL) * _ITEM
 
     def swizzle(self, line: Any) -> Any:
-        return (line & 7) << 4
+        return super().swizzle(line) if self.k_major else (line & 1) << 6
 
     def step(self, octet: int, word: int) -> tuple[int, int]:
-        lines, beyond = octet * (ROWS if self.k_major else self.depth), word // 2 * _LINE
-        if not self.k_major:
-            lines, beyond = lines + word * DEPTH, 0
-        return word % 2 * _NEXT, lines * self.line + beyond
+        if self.k_major:
+            return super().step(octet, word)
+        return 0, (octet * self.depth + word * DEPTH // _PARTS) * self.line
 
-    @cute.jit
-    def place(self, row):
-        tid, _, _ = cute.arch.thread_idx()
-        first, t = row_of(tid % 32 // 4), tid % 4
-        line = row + first if cutlass.const_expr(self.k_major) else row // ROWS * self.depth + t
-        return line * self.line + (t ^ first) * _ITEM
-
-    @cute.jit
-    def read_element(self, start, octet: cutlass.Constexpr[int], word: cutlass.Constexpr[int]):
-        """Return the two parts of one of this lane's elements; parameters as of `read`."""
-        change, plus = cutlass.const_expr(self.step(octet, word))
-        return parts_at((start ^ change) + plus)
-
-
-@dataclass(frozen=True)
-class TmaComplex128Stage(TmaStage):
-    """Layout of a k-tile of 8 elements that TMA loads; fields as of `TmaStage`."""
-
-    @property
-    def copied(self) -> Complex128Stage:
-        """The same layout as threads copy it."""
-        return Complex128Stage(self.extent, _LINE // _ITEM, self.k_major)
-
-    @cute.jit
-    def places(self, stages, row):
-        """Return the addresses of this lane's elements, of k 0 to 3 and of k 4 to 7, as `TmaStage.places`."""
-        start = self.copied.place(row)
-        return tuple(opaque((stages + start) ^ change) for change in (0, _NEXT))
-
-    @cute.jit
-    def read_element(self, start, octet: cutlass.Constexpr[int], word: cutlass.Constexpr[int]):
-        """Return the two parts of one of this lane's elements; parameters as of `read`."""
-        places, offset = start
-        _, plus = cutlass.const_expr(self.copied.step(octet, word))
-        return parts_at(places[word % 2] + offset + plus)
-
-
-@cute.jit
-def parts_at(address):
-    """Return the parts of an element in shared memory."""
-    place = cute.make_ptr(Float64, address, cute.AddressSpace.smem, assumed_align=_ITEM)
-    found = cute.make_rmem_tensor(cute.make_layout(2), Float64)
-    cute.autovec_copy(cute.make_tensor(place, cute.make_layout(2)), found)
-    return found[0], found[1]
+    def panel_place(self, row: Any, g: Any, t: Any) -> Any:
+        k, part = t // _PARTS, t % _PARTS
+        return (row // _PANEL * self.depth + k) * self.line + (g * _ITEM + part * _ITEM // _PARTS ^ self.swizzle(k))

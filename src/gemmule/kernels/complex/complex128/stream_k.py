@@ -36,7 +36,7 @@ class StreamKComplex128Gemm(WarpTileWrites, StreamKFloat64Gemm):
     def write_tile(self, results, accumulators: cute.Tensor, origin, corner, factors):
         """As of `StreamKFloat64Gemm`."""
         place, mirrored = (origin[0] + corner[0], origin[1] + corner[1]), self.epilogue.is_mirrored(*origin)
-        self.write(results, accumulators, place, factors, mirrored)
+        self.write(*results, accumulators, place, factors, mirrored, self.mainloop.columns)
 
     def is_used(self, alpha: Any) -> Any:
         """As of `StreamKFloat64Gemm`."""

@@ -8,25 +8,35 @@ import cutlass
 from cutlass import Float64, cute
 
 from gemmule.kernels.float64.config import COLUMNS
-from gemmule.kernels.float64.stage import ROWS
-
-from .stage import row_of
+from gemmule.kernels.float64.stage import column_of
 
 
 class WarpTileWrites:
-    """Writes of warp tiles, for classes with an epilogue."""
+    """Writes of warp tiles, for classes with a mainloop and an epilogue."""
 
+    mainloop: Any
     epilogue: Any
 
     @cute.jit
-    def write(self, results, rC: cute.Tensor, first, scalars, mirrored):
-        """Write a warp tile that begins at `first`; `results` are D and C."""
+    def write(
+        self,
+        gD: cute.Tensor,
+        gC: cute.Tensor,
+        rC: cute.Tensor,
+        corner,
+        scalars,
+        mirrored,
+        count: cutlass.Constexpr[int],
+    ):
+        """Write `count` products of 8 columns of a warp tile."""
         tid, _, _ = cute.arch.thread_idx()
-        row, col = first[0] + row_of(tid % 32 // 4), first[1] + tid % 4
-        for i in cutlass.range_constexpr(cute.size(rC, mode=[1])):
-            for j in cutlass.range_constexpr(cute.size(rC, mode=[2])):
-                for v in cutlass.range_constexpr(2):
-                    at = row + i * ROWS, col + j * COLUMNS + cutlass.const_expr(row_of(v))
-                    products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
-                    products[0, 0], products[0, 1] = rC[v, i, j], rC[2 + v, i, j]
-                    self.epilogue.write(*results, products, at, scalars, mirrored)
+        g, t = tid % 32 // 4, tid % 4
+        for i in cutlass.range_constexpr(self.mainloop.blocks):
+            for half in cutlass.range_constexpr(2):
+                for j in cutlass.range_constexpr(count):
+                    for v in cutlass.range_constexpr(2):
+                        at = corner[0] + i * 16 + half * 8 + g, corner[1] + j * COLUMNS + column_of(2 * t + v)
+                        products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
+                        for p in cutlass.range_constexpr(2):
+                            products[0, p] = rC[2 * half + v, i, j, p]
+                        self.epilogue.write(gD, gC, products, at, scalars, mirrored)

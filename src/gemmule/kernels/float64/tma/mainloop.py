@@ -132,3 +132,8 @@ class TmaMainloop(WarpProducts, Mainloop):
             if cutlass.const_expr(i == self.blocks - 1):
                 self.read_column(tile.fragments_b, start_b, j, after)
         self.take_rows(tile)
+
+    @cute.jit
+    def take_rows(self, tile):
+        """Replace the fragments of A that are multiplied by those that were read."""
+        tile.fragments_a.store(tile.next_a.load())

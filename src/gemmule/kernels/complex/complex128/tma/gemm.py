@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import cutlass
 from cutlass import Float64, cute
 
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.complex.epilogue import ComplexEpilogue
-from gemmule.kernels.float64.config import TMA_BYTES
+from gemmule.kernels.float64.config import COLUMNS, TMA_BYTES
 from gemmule.kernels.float64.gemm.shared_tiles import SharedTileScheduler
 from gemmule.kernels.float64.gemm.tma import TmaFloat64Gemm
+from gemmule.kernels.float64.stage import ROWS
 from gemmule.kernels.hopper.mainloops.operands import OperandStages, TmaLoad, TmaTensor
 from gemmule.kernels.parts.hopper_facts import WARPGROUP
 
 from .mainloop import TmaComplex128Mainloop
-from .warp_tile_writes import WarpTileWrites
 
 #: Parts of an element, and elements of K of a line.
 _PARTS, _DEPTH = 2, TMA_BYTES // 16
@@ -58,7 +59,7 @@ class PartStages:
         return self.b.load_b(b, sB)
 
 
-class TmaComplex128Gemm(WarpTileWrites, TmaFloat64Gemm):
+class TmaComplex128Gemm(TmaFloat64Gemm):
     """D = alpha * A @ B + beta * C for the parts of A and B, row-major C and D (M, N, L)."""
 
     def __init__(self, config: Complex128Config, types: dict[str, str]) -> None:
@@ -71,4 +72,12 @@ class TmaComplex128Gemm(WarpTileWrites, TmaFloat64Gemm):
 
     @cute.jit
     def write_tile(self, results, accumulators: cute.Tensor, first, factors):
-        self.write(results, accumulators, first, factors, False)
+        tid, _, _ = cute.arch.thread_idx()
+        row, col = first[0] + self.mainloop.stageA.row(tid % 32 // 4), first[1] + tid % 4
+        for i in cutlass.range_constexpr(self.mainloop.blocks):
+            for j in cutlass.range_constexpr(self.mainloop.columns):
+                for v in cutlass.range_constexpr(2):
+                    at = row + i * ROWS, col + j * COLUMNS + cutlass.const_expr(self.mainloop.stageB.row(v))
+                    products = cute.make_rmem_tensor(cute.make_layout((1, 2)), Float64)
+                    products[0, 0], products[0, 1] = accumulators[v, i, j], accumulators[2 + v, i, j]
+                    self.epilogue.write(*results, products, at, factors, False)
