@@ -27,9 +27,12 @@ class Complex128Config(TmaTilesConfig):
     itemsize: ClassVar[int] = COMPLEX128.itemsize
     depths: ClassVar[tuple[int, int]] = (8, 16)
     others: ClassVar[int] = 80
-    whole_from: ClassVar[float] = 0.9
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.split_k:
             raise ArgumentError(f"config {self}: a tile is shared along K by a cluster or by stream_k, not by both")
+
+    @property
+    def whole_from(self) -> float:
+        return 0.9 if self.tma else super().whole_from

@@ -122,8 +122,6 @@ class SharedTilesConfig(DmmaConfig):
     stream_k: int = 0
     ctas: int = SMS  #: SMs of the chip: with `stream_k` each has as many CTAs as run at once.
     switches: ClassVar[frozenset[str]] = frozenset({"stream_k"})
-    #: Share of a wave from which on its tiles are not shared: what CTAs without a tile lose is less than the fix-up.
-    whole_from: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,6 +137,11 @@ class SharedTilesConfig(DmmaConfig):
     def running(self) -> int:
         """CTAs that run at once on the whole GPU, where clusters leave some SMs of a GPC free."""
         return int(self.ctas * self.resident * (1.0 if self.cluster_k <= _PAIR else _REACHED))
+
+    @property
+    def whole_from(self) -> float:
+        """Share of a wave from which on tiles are not shared: CTAs without a tile lose less than the fix-up takes."""
+        return 1.0
 
     def persistent(self, tiles: int, k_tiles: int) -> int:
         """Return the CTAs that share so many tiles with `stream_k`: of a k-tile each at least."""

@@ -38,6 +38,10 @@ class _Warpgroup(NamedTuple):
 class TmaFloat64Gemm:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
+    operands: Any
+    mainloop: Any
+    epilogue: Any
+
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         k_major = types["a_major"] == "k", types["b_major"] == "k"
         self.threads, self.warps = config.threads, config.threads // 32
