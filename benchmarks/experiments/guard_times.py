@@ -2,8 +2,8 @@
 
 Ordinary inputs are normal numbers. Those that the guard refuses are spread over 2**200, which it sees in few lines, or
 have a large element in more contiguous rows than it computes natively (refused late), or as many pairs of lines whose
-sum of magnitudes is small (refused last). Unseen are late ones without the rows that are measured before others. With a
-large element in ``--lines`` rows (1) the product is emulated but for these. Times are of CUDA graphs over rotating
+sum of magnitudes is small (refused last). Unseen are the same in lines that it does not look at before all others. With
+a large element in ``--lines`` rows (1) the product is emulated but for these. Times are of CUDA graphs over rotating
 buffers, interleaved: those of emulation by themselves and cuBLASLt's next, as the power that emulation needs lowers the
 clock for what comes after it. The native kernel is timed for each of the inputs, on which its power depends too. What
 the choice between emulation and the native kernel is fitted to. ``--refusals`` times ordinary inputs and refusals only,
@@ -37,7 +37,7 @@ from gemmule.kernels.complex.complex128.spec import SPEC as COMPLEX128_GEMM
 from gemmule.kernels.emulation.decision import WORDS, decision_choice
 from gemmule.kernels.emulation.guard import NATIVE_SHARE
 from gemmule.kernels.emulation.ozaki_complex.spec import SPEC as OZAKI_COMPLEX
-from gemmule.kernels.emulation.ozaki_config import EARLY_PERIOD, ScalesConfig
+from gemmule.kernels.emulation.ozaki_config import EARLY_PERIOD, PAIR_SIDE, ScalesConfig
 from gemmule.kernels.emulation.ozaki_gemm.spec import SPEC as OZAKI
 from gemmule.kernels.float64.gemm.spec import SPEC as NATIVE
 from gemmule.lab.experiment import experiment
@@ -63,9 +63,9 @@ _ALGORITHMS = 4
 #: Powers of two of the inputs that the guard refuses, the large element, and small ones; seconds of load before the
 #: first product.
 _SPAN, _LARGE, _SMALL, _WARM_UP = 100, 2.0**80, 2.0**-60, 1.5
-#: Inputs, and those that the guard refuses.
-_INPUTS = ("unseen", "refused", "late", "last", "lines")
-_REFUSED = ("refused", "late", "last", "unseen")
+#: Inputs, of names that others end with first, and those that the guard refuses.
+_INPUTS = ("unseen_late", "unseen_last", "refused", "late", "last", "lines")
+_REFUSED = ("refused", "late", "last", "unseen_late", "unseen_last")
 #: What is timed of refusals: the guard, and the whole product between the native kernel before and after.
 _GUARDS = tuple(f"guard_{inputs}" for inputs in _REFUSED)
 _REFUSALS = ("native_late", "refused", *(f"refused_{inputs}" for inputs in _REFUSED[1:]), "native_last")
@@ -109,12 +109,14 @@ def spread(pool: Pool, dtype: str) -> None:
 
 
 def runs_of(side: int, count: int, *, is_unseen: bool) -> list[tuple[int, int]]:
-    """Return runs of lines that are changed, first ones and sizes: one, or those that are not measured first."""
+    """Return runs of lines that are changed, first ones and sizes: one, or all between those that the guard reads."""
     begin, found = side // 2 + 37, list[tuple[int, int]]()
     if not is_unseen:
         return [(begin, count)]
     together = ScalesConfig().together
-    lines = [x for x in range(begin, side) if x // together % EARLY_PERIOD][:count]
+    places = PAIR_SIDE // 2
+    seen = {number // 2 * side // places // 2 * 2 + number % 2 for number in range(PAIR_SIDE)}
+    lines = [x for x in range(begin, side) if x not in seen and x // together % EARLY_PERIOD][:count]
     for line in lines:
         if found and line == sum(found[-1]):
             found[-1] = found[-1][0], found[-1][1] + 1
@@ -134,9 +136,9 @@ def changed(pool: Pool, operands: Operands, problem: GemmProblem, inputs: str, c
     for index in range(operands.sets):
         places = operands.addresses(index)
         a, b = (pool.view(pool.inputs, x, places[name]) for name, x in (("a", problem.a), ("b", problem.b)))
-        for first, size in runs_of(side, count, is_unseen=inputs == "unseen"):
+        for first, size in runs_of(side, count, is_unseen=inputs.startswith("unseen")):
             lines = slice(first, first + size)
-            if inputs == "last":
+            if inputs.endswith("last"):
                 parts += [(a[lines, side // 2 :], _SMALL), (b[: side // 2, lines], _SMALL)]
             else:
                 place = side // 48 * 16 + 16 * (side // 48 % 2 == 0)

@@ -202,6 +202,7 @@ SPILLS = {
     "float64_gemm": 192,
     # Scales with twelve elements of a line in flight: five CTAs an SM, whose threads have 48 registers.
     "ozaki_gemm": 56,
+    "ozaki_scales": 8,
     # What waits while bits of small elements are found, where the most moduli do not suffice.
     "ozaki_guard": 40,
     # Unaligned operands in 96 x 192, whose twelve warps have 168 registers each.

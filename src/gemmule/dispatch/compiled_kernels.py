@@ -10,7 +10,7 @@ from gemmule.kernels.emulation.bf16x6_products.spec import SPEC as BF16X6_PRODUC
 from gemmule.kernels.emulation.guard_decision.spec import SPEC as GUARD_DECISION
 from gemmule.kernels.emulation.native_lines.spec import SPEC as NATIVE_LINES
 from gemmule.kernels.emulation.ozaki_complex.spec import NATIVE as COMPLEX_NATIVE
-from gemmule.kernels.emulation.ozaki_gemm.first_launches import PAIRS, SCALES
+from gemmule.kernels.emulation.ozaki_gemm.first_launches import PAIRS, SCALES, SET_WORDS
 from gemmule.kernels.emulation.ozaki_gemm.spec import NATIVE as FLOAT64_GUARDED
 from gemmule.kernels.emulation.ozaki_guard.spec import SPEC as OZAKI_GUARD
 from gemmule.kernels.emulation.ozaki_products.spec import SPEC as OZAKI_PRODUCTS
@@ -27,7 +27,7 @@ from .registry import EVERY_KERNEL
 #: Kernels that only follow others, most of them those of emulation.
 FOLLOWERS: tuple[KernelSpec, ...] = (
     *(SIMT_GUARDED, BF16X6_PRODUCTS),
-    *(SCALES, PAIRS, OZAKI_GUARD, GUARD_DECISION, OZAKI_RESIDUES, OZAKI_PRODUCTS, OZAKI_RECONSTRUCTION),
+    *(SET_WORDS, PAIRS, SCALES, OZAKI_GUARD, GUARD_DECISION, OZAKI_RESIDUES, OZAKI_PRODUCTS, OZAKI_RECONSTRUCTION),
     *(FLOAT64_GUARDED, NATIVE_LINES),
     *(guarded for _, guarded in COMPLEX_NATIVE.values()),
     *(HOPPER_GEMM_LINE_CLASSES, HOPPER_GEMM_UNALIGNED_A),

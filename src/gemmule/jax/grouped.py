@@ -12,6 +12,7 @@ from jax.interpreters import ad, batching, mlir
 
 from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 
+from .array_types import as_type, bind, result_type
 from .handlers import GROUPED
 from .product import REAL_DTYPES, as_array
 
@@ -83,7 +84,7 @@ def _product(stored: str, a: Any, b: Any, ends: Any) -> Any:
     if 0 in (*shape, a.shape[0 if stored == "a" else 1], ends.shape[0]):
         # No element, or nothing to add up, which kernels refuse.
         return jnp.zeros(shape, a.dtype)
-    return _groups_p.bind(a, b, ends, stored=stored)
+    return bind(_groups_p, a, b, ends, stored=stored)
 
 
 def _result_shape(stored: str, a: Any, b: Any, ends: Any) -> tuple[int, ...]:
@@ -100,7 +101,7 @@ def _call(a: Any, b: Any, ends: Any, *, stored: str) -> Any:
 
 @_groups_p.def_abstract_eval
 def _describe(a: Any, b: Any, ends: Any, *, stored: str) -> Any:
-    return jax.core.ShapedArray(_result_shape(stored, a, b, ends), a.dtype)
+    return result_type(_result_shape(stored, a, b, ends), (a, b, ends))
 
 
 mlir.register_lowering(_groups_p, mlir.lower_fun(_call, multiple_results=False))
@@ -113,7 +114,7 @@ def _one_by_one(operands: Sequence[Any], dims: Sequence[Any], *, stored: str) ->
     }
 
     def one(parts: dict[int, Any]) -> Any:
-        return _groups_p.bind(*(parts.get(i, x) for i, x in enumerate(operands)), stored=stored)
+        return bind(_groups_p, *(parts.get(i, x) for i, x in enumerate(operands)), stored=stored)
 
     return jax.lax.map(one, mapped), 0
 
@@ -123,9 +124,9 @@ batching.primitive_batchers[_groups_p] = _one_by_one
 
 def _forward_mode(primals: Sequence[Any], tangents: Sequence[Any], *, stored: str) -> tuple[Any, Any]:
     a, b, ends = primals
-    out = _groups_p.bind(a, b, ends, stored=stored)
+    out = bind(_groups_p, a, b, ends, stored=stored)
     terms = [
-        _groups_p.bind(*factors, ends, stored=stored)
+        bind(_groups_p, *factors, ends, stored=stored)
         for factors, tangent in (((tangents[0], b), tangents[0]), ((a, tangents[1]), tangents[1]))
         if type(tangent) is not ad.Zero
     ]
@@ -145,6 +146,7 @@ def _transposed(grad: Any, a: Any, b: Any, ends: Any, *, stored: str) -> tuple[A
         found = _product("" if stored else "b", grad, b, ends)
     else:
         found = _product("a", *((grad, a) if stored else (a, grad)), ends)
+    found = as_type(found, (a if of_a else b).aval)
     return (found, None, None) if of_a else (None, found, None)
 
 

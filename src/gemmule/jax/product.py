@@ -19,9 +19,10 @@ from gemmule.core.errors import ArgumentError, DTypeError, ShapeError
 from gemmule.runtime.arrays.array_specs import is_spec
 from gemmule.runtime.arrays.jax_arrays import is_key
 
+from .array_types import as_type, bind, result_type, rows_merge
 from .handlers import TARGET
 from .options import Options
-from .sharding import sharded
+from .sharding import dimensions, sharded
 
 #: Types that have a derivative, and a kernel.
 REAL_DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -187,7 +188,7 @@ def _product(options: Options, a: Any, b: Any, c: Any) -> Any:
     given = (a, b) if c is None else (a, b, c)
     rank = max(x.ndim for x in given)
     # With equal ranks, a dimension that vmap prepends is the first batch dimension of each.
-    return _gemm_p.bind(*(x.reshape((1,) * (rank - x.ndim) + x.shape) for x in given), options=options)
+    return bind(_gemm_p, *(x.reshape((1,) * (rank - x.ndim) + x.shape) for x in given), options=options)
 
 
 def _result_shape(options: Options, a: Any, b: Any, *c: Any) -> tuple[int, ...]:
@@ -204,7 +205,8 @@ def _call(*operands: Any, options: Options) -> Any:
 
 @_gemm_p.def_abstract_eval
 def _describe(*operands: Any, options: Options) -> Any:
-    return jax.core.ShapedArray(_result_shape(options, *operands), operands[0].dtype)
+    shape = _result_shape(options, *operands)
+    return result_type(shape, operands, dimensions(options, [*(x.shape for x in operands), shape]))
 
 
 mlir.register_lowering(_gemm_p, mlir.lower_fun(sharded(_call, _gemm_p), multiple_results=False))
@@ -212,7 +214,7 @@ mlir.register_lowering(_gemm_p, mlir.lower_fun(sharded(_call, _gemm_p), multiple
 
 def _over_a_batch(operands: Sequence[Any], dims: Sequence[Any], *, options: Options) -> tuple[Any, int]:
     in_front = [x[None] if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True)]
-    return _gemm_p.bind(*in_front, options=options), 0
+    return bind(_gemm_p, *in_front, options=options), 0
 
 
 batching.primitive_batchers[_gemm_p] = _over_a_batch
@@ -226,19 +228,19 @@ def _compiled(options: Options, a: Any, b: Any, c: Any) -> Any:
 
 def _forward_mode(primals: Sequence[Any], tangents: Sequence[Any], *, options: Options) -> tuple[Any, Any]:
     """Return the product, and ``alpha * (da @ b + a @ db) + beta * dc``: each product adds to the sum so far."""
-    out = _gemm_p.bind(*primals, options=options)
-    (a, b, *_), (da, db, *dc) = primals, tangents
+    out = bind(_gemm_p, *primals, options=options)
+    (a, b, *_), (da, db, *dc), of_out = primals, tangents, jax.typeof(out)
     total, beta = (dc[0] if dc and type(dc[0]) is not ad.Zero else None), options.beta
     only_addend = type(da) is type(db) is ad.Zero
     if only_addend:
-        return out, ad.Zero.from_primal_value(out) if total is None else jnp.broadcast_to(
-            _scaled(total, beta), out.shape
-        )
+        if total is None:
+            return out, ad.Zero.from_primal_value(out)
+        return out, as_type(jnp.broadcast_to(_scaled(total, beta), out.shape), of_out)
     for left, right in ((da, b), (a, db)):
         if ad.Zero not in (type(left), type(right)):
             added = dataclasses.replace(options, beta=0.0 if total is None else beta)
             total, beta = _product(added, left, right, total), 1.0
-    return out, total
+    return out, as_type(total, of_out)
 
 
 def _transposed(grad: Any, *operands: Any, options: Options) -> list[Any]:
@@ -249,7 +251,8 @@ def _transposed(grad: Any, *operands: Any, options: Options) -> list[Any]:
         return [None] * len(operands)
     if wanted[0] and wanted[1]:
         raise ArgumentError("a product is not linear in both operands; transpose it in one of them")
-    shapes = [x.aval.shape if own else x.shape for x, own in zip(operands, wanted, strict=True)]
+    types = [x.aval if own else jax.typeof(x) for x, own in zip(operands, wanted, strict=True)]
+    shapes = [x.shape for x in types]
     across, along = options.transpose_a, options.transpose_b
 
     def multiply(first: Any, second: Any, transpose_first: bool, transpose_second: bool) -> Any:
@@ -259,7 +262,8 @@ def _transposed(grad: Any, *operands: Any, options: Options) -> list[Any]:
     grads: list[Any] = [None] * len(operands)
     if wanted[0]:
         grads[0] = multiply(b, grad, along, True) if across else multiply(grad, b, False, not along)
-    if wanted[1] and math.prod(shapes[1][:-2]) == 1 and shapes[0][:-2] == grad.shape[:-2] and not across:
+    together = all(map(rows_merge, (types[0], jax.typeof(grad))))
+    if wanted[1] and math.prod(shapes[1][:-2]) == 1 and shapes[0][:-2] == grad.shape[:-2] and not across and together:
         # The gradient of a broadcast b is one sum over the whole batch.
         rows, over = (x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) for x in (a, grad))
         long = multiply(over, rows, True, False) if along else multiply(rows, over, True, False)
@@ -268,7 +272,7 @@ def _transposed(grad: Any, *operands: Any, options: Options) -> list[Any]:
         grads[1] = multiply(grad, a, True, across) if along else multiply(a, grad, not across, False)
     if c and wanted[2]:
         grads[2] = _scaled(grad, options.beta)
-    return [None if x is None else _summed(x, shape) for x, shape in zip(grads, shapes, strict=True)]
+    return [None if x is None else as_type(_summed(x, of.shape), of) for x, of in zip(grads, types, strict=True)]
 
 
 def _scaled(x: Any, factor: float) -> Any:

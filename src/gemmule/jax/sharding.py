@@ -13,12 +13,11 @@ from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, 
 from jax.extend.core import Primitive
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from .array_types import Axes, axes_of
 from .options import Options
 
 # The JAX that has Shardy for its partitioner.
 _FIRST = (0, 7)
-#: Names of mesh axes that a dimension is sharded over.
-Axes = tuple[str, ...]
 
 
 def sharded(call: Callable[..., Any], primitive: Primitive) -> Callable[..., Any]:
@@ -54,7 +53,7 @@ def sharded(call: Callable[..., Any], primitive: Primitive) -> Callable[..., Any
     return whole
 
 
-def _dimensions(options: Options, shapes: Sequence[Sequence[int]]) -> list[tuple[str, ...]]:
+def dimensions(options: Options, shapes: Sequence[Sequence[int]]) -> list[tuple[str, ...]]:
     """Return a name for each dimension of A, B, C if it is there, and the result; equal names are equal extents.
 
     A dimension of a batch that is repeated has a name of its own, since it is not sharded with those that it meets.
@@ -73,7 +72,7 @@ def _dimensions(options: Options, shapes: Sequence[Sequence[int]]) -> list[tuple
 def _rule(options: Options, mesh: Mesh, operands: Sequence[Any], results: Sequence[Any]) -> SdyShardingRule:
     """Return which dimensions are one, by which Shardy spreads shardings over a program."""
     del mesh
-    *read, written = _dimensions(options, [x.shape for x in (*operands, *results)])
+    *read, written = dimensions(options, [x.shape for x in (*operands, *results)])
     return SdyShardingRule(
         tuple(ArrayMapping(*names) for names in read), (ArrayMapping(*written),), reduction_factors=("k",)
     )
@@ -84,14 +83,14 @@ def _partition_of(call: Callable[..., Any]) -> Callable[..., Any]:
 
     def partition(options: Options, mesh: Mesh, operands: Sequence[Any], result: Any) -> Any:
         """Return what each device computes, and how its operands and the result are sharded for it."""
-        names = _dimensions(options, [x.shape for x in (*operands, result)])
+        names = dimensions(options, [x.shape for x in (*operands, result)])
         extents: dict[str, int] = {}
         for x, own in zip((*operands, result), names, strict=True):
             extents.update(zip(own, x.shape, strict=True))
         over: dict[str, Axes] = {}
         # The result's sharding first; what only an operand has keeps devices from computing the same.
         for x, own in zip((result, *operands), (names[-1], *names[:-1]), strict=True):
-            for name, axes in zip(own, _axes(x), strict=True):
+            for name, axes in zip(own, axes_of(x), strict=True):
                 taken = {axis for others in over.values() for axis in others}
                 divides = extents[name] % math.prod(mesh.shape[axis] for axis in axes) == 0
                 if not over.get(name) and not taken.intersection(axes) and divides:
@@ -111,10 +110,3 @@ def _partition_of(call: Callable[..., Any]) -> Callable[..., Any]:
         return mesh, compute, shardings[-1], tuple(shardings[:-1])
 
     return partition
-
-
-def _axes(x: Any) -> list[Axes]:
-    """Return the axes that each dimension of an array is sharded over."""
-    spec = x.sharding.spec if isinstance(x.sharding, NamedSharding) else ()
-    found = [() if one is None else (one,) if isinstance(one, str) else tuple(one) for one in spec]
-    return found + [()] * (len(x.shape) - len(found))

@@ -235,3 +235,8 @@ def test_clusters_need_hopper():
     assert SPEC.why_not(product(127, 127, 1277), HOPPER, split) is None
     assert "sm_80 has no clusters" in SPEC.why_not(product(127, 127, 1277), AMPERE, split)
     assert SPEC.launch(product(127, 65, 1277), split).grid == (4 * split.cluster_k, 3, 1)
+
+
+@pytest.mark.parametrize(("shape", "overlaps"), [((205, 2099, 101), True), ((12, 3358, 6142), False)])
+def test_launches_overlap_up_to_4_mb(shape, overlaps):
+    assert SPEC.launch(product(*shape, "tn"), SPEC.default).overlaps == overlaps

@@ -15,11 +15,15 @@ from gemmule.kernels.emulation.guard import (
     FEWEST_SAMPLES,
     INFINITE_BITS,
     MAGNITUDE_SHIFTS,
+    MEAN_SPAN,
+    MOST_SUMMED,
+    NO_EXPONENTS,
     SAMPLE_RUN,
     SCALE_STEPS,
     float8_e5m2,
     furthest_below,
     least_bound,
+    least_exponents,
     least_magnitude,
     least_share,
     sample_period,
@@ -42,10 +46,9 @@ def test_scales_of_more_moduli_stay_in_range(real):
     assert math.sqrt(math.ldexp(*fewest)) * 2.0 ** -MAGNITUDE_SHIFTS[real] < 1.75 * 2**15
 
 
-@pytest.mark.parametrize("k", [1, 2, 15, 16, 17, 255, 256, 511, 512, 8191, 8192, 2**16, 2**20])
+@pytest.mark.parametrize("k", [1, 2, 15, 16, 17, 255, 256, 481, 511, 512, 3072, 3840, 4095, 8191, 8192, 2**16, 2**20])
 def test_samples_are_enough_and_within_k(k):
     period, runs = sample_period(k), sample_runs(k)
-    assert period & (period - 1) == 0
     assert period == 1 or runs * SAMPLE_RUN >= FEWEST_SAMPLES
     # The last run begins within K, and the next one would not.
     assert (runs - 1) * SAMPLE_RUN * period < k <= runs * SAMPLE_RUN * period
@@ -123,6 +126,45 @@ def test_a_line_of_small_samples_is_one_that_no_other_line_passes_with(k, real):
     assert float8_e5m2(least - 1) * most < least_bound(k, SCALE_STEPS[-1], real)
     # A magnitude some steps above may pass.
     assert float8_e5m2(least + 2) * most > least_bound(k, SCALE_STEPS[-1], real)
+
+
+def spread(rng, k, power):
+    """Numbers with a span of exponents, some zeros, and a few of the largest."""
+    line = rng.standard_normal(k) * np.exp2(rng.uniform(-power, power, k))
+    line[rng.random(k) < rng.choice([0, 0.001, 0.01])] = 0
+    line[: rng.integers(0, 3)] *= 2.0**6
+    return rng.permutation(line)
+
+
+@pytest.mark.parametrize("real", CHOICES, ids=str)
+@pytest.mark.parametrize("k", [1, 40, 1000, 4096])
+def test_lines_whose_exponents_suffice_pass_in_whatever_order_they_meet(k, real, rng):
+    """The least sum of magnitudes is that of one line upwards and the other downwards."""
+    limit, least, passed = math.sqrt(math.ldexp(*norm_limit(CHOICES[real][0]))), least_bound(k, 0, real), 0
+    for _ in range(300):
+        lines = []
+        while len(lines) < 2:
+            line = spread(rng, k, rng.choice([0, 0.5, 1, 2]))
+            scale = math.floor(math.log2(limit / np.linalg.norm(line))) if line.any() else 0
+            exponents = np.where(line == 0, -1023, np.frexp(line)[1] - 1)
+            enough = np.sum(exponents + scale) >= least_exponents(k, real) and np.max(exponents) + 1023 > MEAN_SPAN
+            if enough or rng.random() < 0.05:
+                lines.append((np.sort(np.abs(line)) * 2.0 ** (scale - MAGNITUDE_SHIFTS[real]), enough))
+        (a, one), (b, other) = lines
+        if one and other:
+            passed += 1
+            assert np.sum(a * b[::-1]) >= least
+    assert passed > 20 or k == 1
+
+
+@pytest.mark.parametrize("real", CHOICES, ids=str)
+def test_ordinary_lines_have_enough_exponents_and_long_ones_are_not_summed(real, rng):
+    limit = math.sqrt(math.ldexp(*norm_limit(CHOICES[real][0])))
+    for k in (512, 3072, 20000):
+        line = rng.standard_normal(k)
+        scale = math.log2(limit / np.linalg.norm(line)) - 1
+        assert np.sum(np.floor(np.log2(np.abs(line))) + scale) > least_exponents(k, real)
+    assert least_exponents(MOST_SUMMED, real) == least_exponents(0, real) == NO_EXPONENTS
 
 
 def test_bits_of_magnitudes_are_those_of_float8_e5m2():

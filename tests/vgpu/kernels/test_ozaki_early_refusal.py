@@ -11,7 +11,8 @@ import pytest
 import gemmule as gm
 from gemmule.compiler.cache import artifact_for
 from gemmule.core.dtype import Precision
-from gemmule.kernels.emulation.guard_words import NEVER, SHORTFALL, SHORTFALL_WORDS
+from gemmule.core.launch import ScalarParam
+from gemmule.kernels.emulation.guard_words import NEVER, SHORTFALL
 from gemmule.kernels.emulation.ozaki_gemm import first_launches
 from gemmule.vgpu import Options, VirtualGpuError, launch
 from gemmule.vgpu.arch import virtual_arch
@@ -26,8 +27,9 @@ def _checks(monkeypatch):
 
 
 def shortfall_of(ptx, problem, a, b, **options):
-    """What the first launch writes, from PTX that may not be its own."""
-    found = np.full(SHORTFALL_WORDS, 0x7F7F7F7F, np.int32)
+    """The shortfall behind pairs of lines, from PTX that may not be their own."""
+    words = first_launches.words_launch(problem, first_launches.SET_WORDS.default).params
+    found = np.array([one.value for one in words if isinstance(one, ScalarParam)], np.int32)
     arrays = {"a": a, "b": b, SHORTFALL: found}
     launch(
         ptx,
@@ -38,27 +40,72 @@ def shortfall_of(ptx, problem, a, b, **options):
     return found[0]
 
 
-@pytest.mark.parametrize(("schedule", "seed"), [("late", 0), ("eager", 0), *(("random", seed) for seed in range(4))])
-def test_no_cta_raises_the_shortfall_before_it_is_set(schedule, seed, rng):
-    """Two CTAs find small pairs: without the cluster's barrier, that the first one's 0 is earlier is luck."""
-    a, b = rng.standard_normal((64, 40)), rng.standard_normal((40, 64))
-    for line in (48, 56):
-        a[line], b[:, line] = 0, 0
-        a[line, 0], b[1, line] = 1, 1
-    problem = dataclasses.replace(problem_of(a, b, np.zeros((64, 64))), precision=Precision.OZAKI)
+def pairs_of(a, b):
+    """The first launch's problem and PTX."""
+    problem = dataclasses.replace(problem_of(a, b, np.zeros((len(a), b.shape[1]))), precision=Precision.OZAKI)
     config = first_launches.PAIRS.default
-    ptx = artifact_for(
-        first_launches.PAIRS, config, first_launches.PAIRS.signature(problem, config), virtual_arch()
-    ).ptx
+    signature = first_launches.PAIRS.signature(problem, config)
+    return problem, artifact_for(first_launches.PAIRS, config, signature, virtual_arch()).ptx
+
+
+def apart(rng, rows, columns, m=64, n=64, k=40):
+    """Numbers of like magnitude, but lines with one element each: those of rows meet those of columns with zeros."""
+    a, b = (rng.uniform(1, 2, shape) * rng.choice([-1.0, 1.0], shape) for shape in ((m, k), (k, n)))
+    for row in rows:
+        a[row], a[row, 0] = 0, 1
+    for column in columns:
+        b[:, column], b[1, column] = 0, 1
+    return a, b
+
+
+@pytest.mark.parametrize(("schedule", "seed"), [("late", 0), ("eager", 0), *(("random", seed) for seed in range(4))])
+def test_pairs_are_found_when_all_ctas_have_compared_theirs(schedule, seed, rng):
+    """Rows of two CTAs: without the cluster's barriers, that the others' columns and pairs are written is luck."""
+    a, b = apart(rng, (40, 48, 56), (7, 39, 63))
+    problem, ptx = pairs_of(a, b)
     assert shortfall_of(ptx, problem, a, b, schedule=schedule, seed=seed) == NEVER
-    # One of them may be of one line, which the native kernel computes.
-    single = a.copy()
-    single[48] = 1
-    assert shortfall_of(ptx, problem, single, b, schedule=schedule, seed=seed) == 0
     without = re.sub(r"barrier\.cluster\.\w+;", "membar.cta;", ptx)
     assert without != ptx
     with pytest.raises(VirtualGpuError, match=r"race in ozaki_pairs"):
         shortfall_of(without, problem, a, b, schedule=schedule, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "refused"),
+    [
+        # As many as there is room for, and one more.
+        ((5, 6), range(64), False),
+        ((5, 6, 50), range(64), True),
+        (range(64), (7, 40), False),
+        (range(64), (7, 40, 63), True),
+        # Pairs of a column and few rows are of these.
+        ((5, 6), (7, 40), False),
+        ((5, 6, 50), (7,), True),
+        ((), (), False),
+    ],
+)
+def test_pairs_of_more_lines_than_there_is_room_for_refuse_the_product(rows, columns, refused, rng):
+    a, b = apart(rng, rows, columns)
+    problem, ptx = pairs_of(a, b)
+    assert shortfall_of(ptx, problem, a, b) == (NEVER if refused else 0)
+
+
+@pytest.mark.parametrize("k", [9, 1100, pytest.param(18000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("order", ["CC", "FF"])
+def test_lines_that_are_compared_are_spread_over_the_matrix(order, k, rng):
+    """Of many rows and columns 32 pairs, of which two lines refuse, by samples of several rounds; not those between."""
+    m, n = 2050, 2100
+    seen = [[number // 2 * extent // 32 // 2 * 2 + number % 2 for number in range(64)] for extent in (m, n)]
+    for rows, columns, refused in (
+        (seen[0][20:22], seen[1][40:42], True),
+        (seen[0][-2:], seen[1][:2], True),
+        (seen[0][:1], seen[1][:8], False),
+        (sorted({*range(m)} - {*seen[0]}), seen[1][:8], False),
+    ):
+        a, b = apart(rng, rows, columns, m, n, k)
+        a, b = (np.asarray(x, order=kind) for x, kind in zip((a, b), order, strict=True))
+        problem, ptx = pairs_of(a, b)
+        assert shortfall_of(ptx, problem, a, b) == (NEVER if refused else 0)
 
 
 @pytest.mark.parametrize("order", ["CC", pytest.param("CF", marks=pytest.mark.slow)])

@@ -241,6 +241,31 @@ def test_long_lines_in_every_layout(order, rng, monkeypatch):
     assert ran(apart, other) == ("ieee",)
 
 
+@pytest.mark.parametrize("order", ["CC", "FC"])
+def test_geometric_means_decide_without_the_product_of_magnitudes(order, rng, monkeypatch):
+    """It would refuse everything here, and is computed where one line has a small mean."""
+    monkeypatch.setattr(first_launches, "furthest_below", lambda _k, _real: (0, 0, 0))
+    monkeypatch.setattr(first_launches, "least_share", lambda _k, _real: 0.0)
+
+    def ran(a, b):
+        layouts = (np.asarray(x, order=kind) for x, kind in zip((a, b), order, strict=True))
+        return gm.matmul.plan(*layouts, precision="ozaki", executor="vgpu").decision()
+
+    a, b = rng.standard_normal((M, 1100)), rng.standard_normal((1100, N))
+    a[3], b[:, 7] = 0, 0
+    assert ran(a, b) == ("ozaki-14",)
+    for matrix, line in ((a, (5, slice(800))), (b, (slice(300, None), 21))):
+        before = matrix[line].copy()
+        matrix[line] *= 2.0**-40
+        assert ran(a, b) == ("ieee",)
+        matrix[line] = before
+    # Of numbers near the smallest a zero would not be small.
+    assert ran(a * 2.0**-1015, b * 2.0**1000) == ("ieee",)
+    assert ran(a, b) == ("ozaki-14",)
+    monkeypatch.setattr(first_launches, "least_exponents", lambda _k, _real: 2**31 - 1)
+    assert ran(a, b) == ("ieee",)
+
+
 @pytest.mark.parametrize(("which", "value"), [("least_share", np.inf), ("least_magnitude", 0x7D)])
 def test_one_pair_of_lines_refuses_the_product_and_so_does_one_line(which, value, rng, monkeypatch):
     """Its lines are not measured then, and its residues are not computed."""
@@ -296,8 +321,8 @@ def test_a_decision_where_the_kernel_writes_into_another_form(out, rng):
         # Residues, and sums of them, are read while they are written.
         ("ozaki_products", "", "ozaki_products.*residues of"),
         ("ozaki_reconstruction", "", "ozaki_reconstruction.*residues of"),
-        # Scales raise the shortfall before it is set.
-        ("ozaki_scales", "", "ozaki_scales.*operand shortfall"),
+        # Pairs, and scales that begin with them, read words before they are set.
+        ("ozaki_pairs", "", "ozaki_scales.*operand shortfall"),
     ],
 )
 def test_grids_wait_for_what_they_read(kernel, wait, race, rng, monkeypatch):
@@ -312,8 +337,6 @@ def test_grids_wait_for_what_they_read(kernel, wait, race, rng, monkeypatch):
 
     # The guard's product of magnitudes raises the shortfall, and an element that is not finite does.
     a, b = INPUTS["a column of 2^11"][0](rng)
-    if kernel == "ozaki_scales":
-        a[3, 5] = np.nan
     gm.matmul(a, b, precision="ozaki", executor="vgpu")
     monkeypatch.setattr(execute, "program_of", changed)
     with pytest.raises(VirtualGpuError, match=f"(?s)race in {race}"):
@@ -345,6 +368,21 @@ def test_addends_layouts_and_batches(rng):
         wide_x, wide_b = x.astype(np.longdouble), b.astype(np.longdouble)
         exact, size = 0.75 * (wide_x @ wide_b) - 1.5 * y, 0.75 * np.abs(wide_x) @ np.abs(wide_b) + 1.5 * np.abs(y)
         assert np.all(np.abs(one - exact) <= (141 + 3) * FLOAT64.unit_roundoff * size)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "computed"),
+    [
+        ("float32", "bf16x6", "bf16x6"),
+        ("float64", "ozaki-15", "ozaki-15"),
+        ("float32", "tf32", "tf32"),
+        ("float32", None, "ieee"),
+        ("float64", None, "ieee"),
+    ],
+)
+def test_without_a_guard_the_precision_is_the_kernels(name, precision, computed):
+    a = np.ones((64, 64), name)
+    assert gm.matmul.plan(a, a, precision=precision, executor="vgpu").decision() == (computed,)
 
 
 def test_where_there_is_nothing_to_guard(rng):

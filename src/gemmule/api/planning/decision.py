@@ -10,6 +10,8 @@ from gemmule.core.problem import GemmProblem, outer_offsets, split_batch
 from gemmule.core.real_parts import RealParts, into_rows
 from gemmule.core.spec import Choice
 
+from .plan_lines import arithmetic_of
+
 #: ``decide(problem, choice, offsets)`` runs the guard on a part of a batch, at element offsets of A and B, and gives
 #: the words that it wrote.
 Decide = Callable[[GemmProblem, Choice, dict[str, int]], list[int]]
@@ -21,9 +23,9 @@ def is_guarded(problem: GemmProblem, choice: Choice) -> bool:
 
 
 def decided(problem: GemmProblem, choice: Choice, decide: Decide) -> tuple[str, ...]:
-    """Return the precisions with which the launches of a product compute: for each of the outer batch in order."""
+    """Return the precisions in which a product computes: of each launch of the outer batch, or one without a guard."""
     if not is_guarded(problem, choice):
-        return (Precision.IEEE.value,)
+        return (arithmetic_of(choice, problem).value,)
     from gemmule.kernels.emulation.decision import decision_choice, decision_name
 
     inner, outer, strides = split_batch(problem, choice.batch_dims)

@@ -134,7 +134,7 @@ class Plan:
         -------
         tuple of str
             ``'ozaki-14'``, ``'ozaki-15'``, ``'ozaki-16'``, ``'bf16x6'`` or ``'ieee'``, the native kernel, for each
-            matrix of a batch of float64, or for each launch of one of float32. ``('ieee',)`` where nothing is guarded.
+            matrix of a batch of float64, or for each launch of one of float32; without a guard the kernel's precision.
             ``'ozaki-14, ieee in 2 rows and 1 column'`` where the native kernel computes these alone, of a real times a
             complex matrix those of the real product.
         """

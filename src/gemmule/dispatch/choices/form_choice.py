@@ -12,6 +12,7 @@ from gemmule.core.epilogue_inputs import num_b_of
 from gemmule.core.errors import NoKernelError
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.k_parts import PARTS, KParts, has_k_parts
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.merged_batch import MergedBatch, has_merged_batch
 from gemmule.core.problem import GemmProblem, Problem, split_batch
 from gemmule.core.product_forms import (
@@ -29,7 +30,7 @@ from gemmule.core.real_parts import RealParts, has_parts
 from gemmule.core.spec import Choice, KernelSpec
 
 from ..registry import kernels_of
-from .candidates import by_name, part_of
+from .candidates import part_of
 from .config_choice import predicted_us
 
 #: ``choose(problem, registry)`` is the choice for a problem, as it is, among kernels, the best first.
@@ -67,7 +68,7 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     if not isinstance(problem, GemmProblem):
         return choose(problem, registry)
     # Where kernels are taken in their order, that of dot products is not: large results take long in it.
-    usual = [spec for spec in registry if spec.name != _DOTS] or registry
+    usual, dots = _kernels(tuple(registry))
     try:
         choice = _usual_form(problem, usual, choose, gpu)
     except NoKernelError:
@@ -76,7 +77,6 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     us = predicted_us(choice, problem)
     if gpu is None or us is None or us < _LEAST_US * gpu.launch:
         return choice
-    dots = by_name(tuple(registry)).get(_DOTS)
     best = _by_dots(problem, dots, choose)
     if best is None or _predicted(best) >= _SHARE * us:
         best = choice
@@ -91,16 +91,23 @@ def best_form(problem: Problem, registry: Sequence[KernelSpec], choose: Choose, 
     return best
 
 
+@cache_for_configs
+def _kernels(registry: tuple[KernelSpec, ...]) -> tuple[tuple[KernelSpec, ...], tuple[KernelSpec, ...]]:
+    """Return the kernels that are taken in their order, or all, and that of dot products, if it is one of them."""
+    dots = tuple(spec for spec in registry if spec.name == _DOTS)
+    return tuple(spec for spec in registry if spec.name != _DOTS) or registry, dots
+
+
 def _predicted(choice: Choice) -> float:
     return math.inf if choice.predicted_us is None else choice.predicted_us
 
 
-def _by_dots(problem: GemmProblem, spec: KernelSpec | None, choose: Choose) -> Choice | None:
+def _by_dots(problem: GemmProblem, dots: Sequence[KernelSpec], choose: Choose) -> Choice | None:
     """Return the choice of the kernel of dot products, for few rows or columns, or None where it does not take them."""
-    if spec is None or min(problem.m, problem.n) > _MOST_DOTS or part_of(problem, spec)[1] > 1:
+    if not dots or min(problem.m, problem.n) > _MOST_DOTS or part_of(problem, dots[0])[1] > 1:
         return None
     try:
-        return choose(problem, (spec,))
+        return choose(problem, dots)
     except NoKernelError:
         return None
 
@@ -108,7 +115,7 @@ def _by_dots(problem: GemmProblem, spec: KernelSpec | None, choose: Choose) -> C
 def _in_form(
     problem: GemmProblem,
     form: KParts | MergedBatch,
-    kernels: tuple[Sequence[KernelSpec], KernelSpec | None],
+    kernels: tuple[Sequence[KernelSpec], Sequence[KernelSpec]],
     choose: Choose,
     gpu: GpuRates,
 ) -> Choice | None:

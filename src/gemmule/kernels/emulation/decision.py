@@ -16,14 +16,14 @@ from .bf16x6_gemm.spec import SPEC as BF16X6
 from .guard_decision.spec import SPEC as DECISION
 from .guard_words import DECISION_WORD
 from .ozaki_complex.spec import SPEC as OZAKI_COMPLEX
-from .ozaki_gemm.first_launches import PAIRS, SCALES
+from .ozaki_gemm.first_launches import PAIRS, SCALES, SET_WORDS
 from .ozaki_gemm.spec import SPEC as OZAKI
 from .ozaki_guard.spec import SPEC as GUARD
 
 #: Words of a decision.
 WORDS = 3
 #: Launches of the guard behind the first one.
-_MEASURES = (PAIRS, SCALES, GUARD)
+_MEASURES = (SET_WORDS, PAIRS, SCALES, GUARD)
 #: By the type of A: the kernel that begins a guarded product.
 _FIRST = {FLOAT64: OZAKI, FLOAT32: BF16X6, COMPLEX64: OZAKI_COMPLEX, COMPLEX128: OZAKI_COMPLEX}
 

@@ -16,7 +16,7 @@ def decision(shortfall: cute.Tensor, most: Any):
     The shortfall may be read before ``griddepcontrol.wait``. The native kernel is the first behind the guard, and lets
     its dependent grid launch when the guard has ended.
     """
-    short = cute.arch.load(shortfall.iterator, Int32, sem="relaxed", scope="gpu")
+    short = shortfall[0]
     return Int32(select_(short < NEVER, most - (NEVER - 1) + short, Int32(0)))
 
 

@@ -30,6 +30,9 @@ INFINITE_BITS = 0x7F800000
 #: Rows of A, or columns of B, of which one may be computed natively beside an emulated product. More are refused: then
 #: most samples show them early, and a kernel that reads all of the other operand for some lines saves little.
 NATIVE_SHARE = 32
+#: Zeros count in the geometric mean of a line whose largest element is larger by so many bits at least than that; and
+#: the fewest elements of a line whose exponents 32 bits may not hold the sum of, which no sum suffices for.
+MEAN_SPAN, MOST_SUMMED, NO_EXPONENTS = 24, 2**20, 2**31 - 1
 #: Margin for the roundings of the bound itself.
 _SPARE = 17 / 16
 #: Margin for the roundings of norms and of a sum of magnitudes in float64.
@@ -41,11 +44,9 @@ PART_EXPONENTS = (127 - 110, 127 + 48)
 
 
 def sample_period(k: int) -> int:
-    """Return of how many runs along K one is sampled, a power of two."""
-    period = 1
-    while period < LARGEST_PERIOD and k >= 2 * period * FEWEST_SAMPLES:
-        period *= 2
-    return period
+    """Return of how many runs along K one is sampled: as many as leave enough samples."""
+    # The last run may be a part of one.
+    return min(max(-(-k // (FEWEST_SAMPLES - SAMPLE_RUN)) - 1, 1), LARGEST_PERIOD)
 
 
 def sample_runs(k: int) -> int:
@@ -92,6 +93,21 @@ def least_magnitude(k: int, real: DType = FLOAT64) -> int:
     most = math.sqrt(sample_runs(k) * SAMPLE_RUN * math.ldexp(fraction, exponent)) * 2.0 ** -MAGNITUDE_SHIFTS[real]
     least = least_bound(k, SCALE_STEPS[-1], real) / most / _SPARE
     return next(bits for bits in range(0x7D) if float8_e5m2(bits) >= least)
+
+
+def least_exponents(k: int, real: DType = FLOAT64) -> int:
+    """Return the least sum of exponents, of a scaled line, with which the fewest moduli suffice whatever the other one.
+
+    The arithmetic mean of the magnitudes of products is at least their geometric mean, which is the product of those of
+    both lines, in whatever order their elements meet. Exponents are logarithms rounded down.
+    """
+    if not 0 < k < MOST_SUMMED:
+        return NO_EXPONENTS
+    least = math.ldexp(least_bound(k, 0, real), 2 * MAGNITUDE_SHIFTS[real])
+    # What zeros add, which count as more: in one line, and in both.
+    square, share = math.ldexp(*norm_limit(CHOICES[real][0])), 2.0**-MEAN_SPAN
+    least += square * share * (2 * math.sqrt(k) + k * share)
+    return math.ceil(k * math.log2(least / k) / 2) + 1
 
 
 def float8_e5m2(bits: int) -> float:

@@ -15,11 +15,12 @@ SHORTFALL, DECISION_WORD = "shortfall", "products"
 #: The shortfall of what is never emulated.
 NEVER = len(GUARDED_PRODUCTS)
 #: The words: the shortfall, which is how many choices of moduli do not suffice; for each of them the guard's limit; how
-#: many rows, and columns, are listed, which the native kernel computes; how many may be; how many CTAs found a small
-#: pair of lines; how many rows, and columns, are listed of those that are measured first. Then come the lists.
+#: many rows, and columns, are listed, which the native kernel computes; how many may be; how many are listed of those
+#: that are measured first; whether the geometric mean of some line is too small to decide. Then come the lists.
 LIMITS, LISTED = 1, 1 + NEVER
-ROOM, SMALL_PAIRS, EARLY_LISTED = LISTED + 2, LISTED + 4, LISTED + 5
-SHORTFALL_WORDS = EARLY_LISTED + 2
+ROOM, EARLY_LISTED = LISTED + 2, LISTED + 4
+UNCERTAIN = EARLY_LISTED + 2
+SHORTFALL_WORDS = UNCERTAIN + 1
 #: The key of launches that read the shortfall.
 GUARDED: Signature = (("guarded", "yes"),)
 

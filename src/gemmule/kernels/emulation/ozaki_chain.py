@@ -14,7 +14,7 @@ from gemmule.core.spec import KernelSpec, NextKernel
 from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS
 from gemmule.kernels.emulation.native_lines.spec import SPEC as NATIVE_LINES
 from gemmule.kernels.emulation.ozaki_config import GROUP, LAUNCH_US, SLICE
-from gemmule.kernels.emulation.ozaki_gemm.first_launches import SCALES
+from gemmule.kernels.emulation.ozaki_gemm.first_launches import PAIRS, SCALES
 from gemmule.kernels.emulation.ozaki_guard.spec import SPEC as GUARD
 from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
 from gemmule.kernels.emulation.ozaki_products.spec import SPEC as PRODUCTS
@@ -97,7 +97,9 @@ def _guard(problem: GemmProblem, names: Sequence[str], then: NextKernel, gpu: Gp
     operands |= {"rows": "scales of rows", "columns": "scales of columns"}
     least = NextKernel(spec, config, magnitudes, operands, {}, then=then)
     scales, config, _ = choose_next(problem, (SCALES,), gpu)
-    return NextKernel(scales, config, problem, dict(zip("ab", names, strict=True)), {}, then=least)
+    lines = dict(zip("ab", names, strict=True))
+    measured = NextKernel(scales, config, problem, lines, {}, then=least)
+    return NextKernel(PAIRS, PAIRS.default, problem, lines, {}, then=measured)
 
 
 def _block(

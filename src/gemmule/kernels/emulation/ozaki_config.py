@@ -15,8 +15,12 @@ THREADS, RUN = 256, 4
 LINES = 32
 #: Stride of lines in shared memory, in elements: an odd number, so that columns are in different banks.
 PITCH = SLICE + 1
-#: CTAs, one cluster, and threads that compare lines of A and of B, and how many of each a CTA compares.
-PAIR_CTAS, PAIR_THREADS, PAIR_LINES = 8, 1024, 4
+#: CTAs, one cluster, and threads that compare lines of A and of B, and how many of each; samples of a line that a CTA
+#: has at a time, and the stride of lines in shared memory, for which columns of a product are in different banks.
+PAIR_CTAS, PAIR_THREADS, PAIR_SIDE = 8, 1024, 64
+PAIR_SAMPLES, PAIR_PITCH = 64, 68
+#: Threads of the CTA that sets the guard's words.
+WORDS_THREADS = 32
 #: One of so many CTAs of K-major lines measures first. The share of the room for listed lines that theirs may take, and
 #: the least room where that is a fair sample.
 EARLY_PERIOD, EARLY_SHARE, FEWEST_EARLY = 8, (3, 32), 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import cutlass
 from cutlass import Float64, Int32, cute
@@ -15,11 +15,11 @@ from gemmule.kernels.parts.stage_copies import MaskedCopies, MaskedOperand, Oper
 
 from .config import DmmaConfig
 from .stage import DEPTH, Float64Stage
-from .warp_products import WarpProducts
+from .warp_products import LaneRegisters, WarpProducts
 
 
 @dataclass(frozen=True)
-class _Tile:
+class _Tile(LaneRegisters):
     """A tile's operands, and a lane's registers."""
 
     #: a, b: Copies of A and of B.
@@ -28,23 +28,14 @@ class _Tile:
     #: start_a, start_b: Int32. This lane's first elements in the first stage.
     start_a: Any
     start_b: Any
-    #: fragments_a, next_a: Tensor. Fragments of the 16 rows of A that are multiplied, and of the next 16.
-    fragments_a: Any
-    next_a: Any
-    fragments_b: Any  #: Tensor. Fragments of all columns of B.
-    accumulators: Any  #: Tensor. Accumulators.
 
 
-class _Lane(NamedTuple):
+@dataclass(frozen=True)
+class _Lane(LaneRegisters):
     """Registers of a lane for all tiles of its CTA."""
 
     memory: Any  #: Pointer. The stages.
     corner: Any  #: tuple of Int32. First row and column of its warp's part of a tile.
-    #: fragments_a, next_a, fragments_b, accumulators: As of `_Tile`.
-    fragments_a: Any
-    next_a: Any
-    fragments_b: Any
-    accumulators: Any
 
     @property
     def stages(self) -> Any:
@@ -116,7 +107,7 @@ class Float64Mainloop(WarpTileMainloop, WarpProducts):
         """Return a lane's registers and its warp's corner, and the address of the stages."""
         smem = SmemAllocator().allocate(self.stages * self.stage_bytes, 1024)
         corner = self.corner()
-        return _Lane(smem, corner, *self.lane_registers())
+        return _Lane(*self.lane_registers(), smem, corner)
 
     @cute.jit
     def places(self, own, operands, origin):
@@ -152,7 +143,7 @@ class Float64Mainloop(WarpTileMainloop, WarpProducts):
             sources = sources[0] + first * strides[0], sources[1] + first * strides[1]
         a = self.operand(self.copyA, gA, m0, first, targets[0], strides[0])
         b = self.operand(self.copyB, gB, n0, first, targets[1], strides[1])
-        return _Tile(a, b, *starts, own.fragments_a, own.next_a, own.fragments_b, own.accumulators), sources
+        return _Tile(own.fragments_a, own.next_a, own.fragments_b, own.accumulators, a, b, *starts), sources
 
     def issue(self, tile: _Tile, sources: Any, stage: Any, k_tile: Any, step: int) -> None:
         for operand, source in zip((tile.a, tile.b), sources, strict=True):

@@ -7,10 +7,22 @@ from typing import Any
 import cutlass
 from cutlass import Float64, cute
 
+from gemmule.core.dataclass import dataclass
 from gemmule.kernels.parts.mma_sync import double_mma_name, mma_sync
 
 from .config import BLOCK, COLUMNS, DmmaConfig
 from .stage import DEPTH
+
+
+@dataclass(frozen=True)
+class LaneRegisters:
+    """Registers of a lane."""
+
+    #: fragments_a, next_a: Tensor. Fragments of the 16 rows of A that are multiplied, and of the next 16.
+    fragments_a: Any
+    next_a: Any
+    fragments_b: Any  #: Tensor. Fragments of all columns of B.
+    accumulators: Any  #: Tensor. Accumulators.
 
 
 class WarpProducts:

@@ -10,6 +10,8 @@ from typing import Any
 import cutlass
 from cutlass import Int32, cute
 
+from gemmule.kernels.parts.cluster_memory import cluster_address, load_shared
+
 #: Bytes that a thread moves at once.
 _BYTES = 16
 
@@ -38,7 +40,7 @@ def reduce_in_cluster(
     _store_partials(rC, stages, threads)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
-    partials = [_in_cta(stages, Int32(cta)) for cta in range(ctas)]
+    partials = [cluster_address(stages, Int32(cta)) for cta in range(ctas)]
     _reduce_part(rPart, partials, part, threads, "shared::cluster")
     # A CTA's shared memory must outlive the others' reads.
     cute.arch.cluster_arrive()
@@ -86,8 +88,8 @@ def sum_in_cluster(address, kind: cutlass.Constexpr[Any], length: cutlass.Conste
     together = cutlass.const_expr(min(length, _BYTES * 8 // kind.width))
     for first in cutlass.range_constexpr(0, length, together):
         # The loads of all CTAs are issued before the first sum.
-        addresses = [_in_cta(address + kind.width // 8 * first, Int32(cta)) for cta in range(ctas)]
-        theirs = [_load(kind, one, together, "shared::cluster") for one in addresses]
+        addresses = [cluster_address(address + kind.width // 8 * first, Int32(cta)) for cta in range(ctas)]
+        theirs = [load_shared(kind, one, together, "shared::cluster") for one in addresses]
         for v in cutlass.range_constexpr(together):
             total = theirs[0][v]
             for cta in cutlass.range_constexpr(1, ctas):
@@ -117,30 +119,10 @@ def _reduce_part(out: cute.Tensor, partials, part, threads: cutlass.Constexpr[in
     for other in cutlass.range_constexpr(len(partials)):
         there = partials[other] + place
         for number in cutlass.range_constexpr(cute.size(out) // length):
-            found = _load(out.element_type, there + number * threads * _BYTES, length, space)
+            found = load_shared(out.element_type, there + number * threads * _BYTES, length, space)
             for v in cutlass.range_constexpr(length):
                 at = cutlass.const_expr(length * number + v)
                 values[at] = found[v] if other == 0 else values[at] + found[v]
-
-
-@cute.jit
-def _in_cta(address, cta):
-    """Return the address in the cluster of what a CTA has at an address of its own."""
-    return cute.arch.inline_ptx(
-        "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[address, cta]
-    )
-
-
-def _load(kind: Any, address: Any, length: int, space: str) -> Any:
-    """Load a vector of elements from a space of shared memory."""
-    words = ", ".join(f"{{$w{v}}}" for v in range(length))
-    vector, given = (f".v{length}", f"{{{words}}}") if length > 1 else ("", words)
-    found = cute.arch.inline_ptx(
-        f"ld.{space}{vector}.b{kind.width} {given}, [{{$r0}}];",
-        write_only_types=[kind] * length,
-        read_only_args=[address],
-    )
-    return found if length > 1 else (found,)
 
 
 @cute.jit

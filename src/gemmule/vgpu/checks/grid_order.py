@@ -29,17 +29,19 @@ class Predecessors:
 
     Attributes
     ----------
-    read, written : array of bool, (bytes,)
-        The bytes.
+    read, written : array of bool, (2, bytes)
+        The bytes: those of all accesses, and of those that are not atomic.
     """
 
     def __init__(self, memory: GlobalMemory) -> None:
-        self.read = np.zeros(memory.size, np.bool_)
-        self.written = np.zeros(memory.size, np.bool_)
+        self.read = np.zeros((2, memory.size), np.bool_)
+        self.written = np.zeros((2, memory.size), np.bool_)
 
 
 class GridOrder(ClockCheck):
     """Looks for accesses that come before ``griddepcontrol.wait`` and meet those of a predecessor.
+
+    Atomic ones, relaxed loads too, may meet each other.
 
     Parameters
     ----------
@@ -82,14 +84,15 @@ class GridOrder(ClockCheck):
                 self._look(access, access.lanes[some], places, not access.write, access.write)
 
     def _look(self, access: Access | TmaGlobalAccess, index: Array, places: Array, read: bool, write: bool) -> None:
-        if read:
-            self._read[places] = True
-        if write:
-            self._written[places] = True
+        atomic = isinstance(access, Access) and access.atomic
+        for kept, happens in ((self._read, read), (self._written, write)):
+            if happens:
+                kept[: 1 if atomic else 2, places] = True
         early = self._dependent and ~self._clocks.has_waited(index // 32)
         if not np.any(early):
             return
-        for meets, did, touched in ((True, "writes", self._before.written), (write, "reads", self._before.read)):
+        read_before, written_before = (before[int(atomic)] for before in (self._before.read, self._before.written))
+        for meets, did, touched in ((True, "writes", written_before), (write, "reads", read_before)):
             found = touched[places].any(axis=1) & early if meets else np.zeros(1, np.bool_)
             if found.any():
                 memory, first = access.batch.memory, places[found.argmax()]

@@ -22,7 +22,7 @@ from gemmule.kernels.emulation.guarded_native.spec import guarded_native
 from gemmule.kernels.emulation.launch_spec import emulation_spec
 from gemmule.kernels.emulation.ozaki_chain import emulation, emulation_us, native_kernel, pays, why_not_elements
 from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, PARTS, SIDE, THREADS, RealFormsConfig
-from gemmule.kernels.emulation.ozaki_gemm.first_launches import PAIRS
+from gemmule.kernels.emulation.ozaki_gemm.first_launches import SET_WORDS
 from gemmule.kernels.emulation.product_forms import lead
 from gemmule.kernels.hopper.refusals import refuse_hopper, refuse_types
 from gemmule.kernels.parts.conjugates import why_not_conjugates
@@ -65,7 +65,7 @@ def _next_kernel(problem: GemmProblem, gpu: GpuRates) -> NextKernel:
     real, names = real_problem(problem)
     every = emulation(real, "ab", native_kernel(problem, NATIVE[problem.a.dtype][1], gpu), gpu)
     then: NextKernel | None = None
-    for one in reversed([NextKernel(PAIRS, PAIRS.default, real, {}, {}), *every.chain()]):
+    for one in reversed([NextKernel(SET_WORDS, SET_WORDS.default, real, {}, {}), *every.chain()]):
         operands = names | {name: names.get(given, given) for name, given in one.operands.items()}
         if one.problem is problem:
             # The native kernel reads the operands in place.
@@ -167,7 +167,7 @@ def faster_alternative(problem: GemmProblem, cost: float, gpu: GpuRates) -> str 
 
 SPEC = emulation_spec(
     name="ozaki_complex",
-    summary="complex types with precision='ozaki', real alpha and beta: 3M by int8 GEMMs of residues",
+    summary="complex types with precision='ozaki', real alpha and beta: three real GEMMs (3M), int8 GEMMs of residues",
     package=__package__,
     configs=(RealFormsConfig(),),
     signatures=every_signature(element=tuple(NATIVE), a_major="km", b_major="nk"),

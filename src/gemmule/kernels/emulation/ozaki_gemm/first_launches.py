@@ -1,4 +1,4 @@
-"""The first launches of Ozaki scheme II: pairs of lines, which may refuse emulation, and the scales of all lines."""
+"""The first launches of Ozaki scheme II: the guard's words, pairs of lines, which may refuse, and all lines' scales."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.core.signature import every_signature, major_keys, majors_of
 from gemmule.core.spec import Buildable, Signature
-from gemmule.kernels.emulation.guard import furthest_below, least_magnitude, least_share, sample_period
+from gemmule.kernels.emulation.guard import (
+    furthest_below,
+    least_exponents,
+    least_magnitude,
+    least_share,
+    sample_period,
+)
 from gemmule.kernels.emulation.guard_words import SHORTFALL, SHORTFALL_WORDS, word_param
 from gemmule.kernels.emulation.launch_spec import emulation_spec, launch_us
 from gemmule.kernels.emulation.ozaki_config import (
     EARLY_PERIOD,
     PAIR_CTAS,
-    PAIR_LINES,
+    PAIR_PITCH,
+    PAIR_SIDE,
     PAIR_THREADS,
     THREADS,
+    WORDS_THREADS,
     ScalesConfig,
 )
 from gemmule.kernels.emulation.ozaki_guard.spec import bound_columns, sampled_length
@@ -45,20 +53,30 @@ def signature(problem: GemmProblem, config: ScalesConfig) -> Signature:
     return (*major_keys(*majors_of(oriented)), *moduli_key(problem.precision), *forms_of(problem))
 
 
+def words_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
+    """Return the launch recipe of a thread that sets the guard's words."""
+    del config
+    room = native_room(row_result(problem)[0])
+    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0, 0, 0)
+    params: tuple[Param, ...] = (
+        TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
+        *(ScalarParam(f"word {number}", INT32, one) for number, one in enumerate(words)),
+    )
+    return Launch(grid=(1, 1, 1), block=(WORDS_THREADS, 1, 1), params=params, overlaps=True)
+
+
 def pairs_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
     """Return the launch recipe of a cluster that compares some pairs of lines."""
     del config
     lines = [TensorParam(operand, (one.cols, one.rows), (lead(one),)) for operand, _, one in _lines(problem)]
-    room = native_room(row_result(problem)[0])
-    words = (0, *furthest_below(problem.k, problem.a.dtype), 0, 0, *room, 0, 0, 0)
     sampling: tuple[Param, ...] = (
         TensorParam(SHORTFALL, (SHORTFALL_WORDS,), ()),
         ScalarParam("period", INT32, sample_period(problem.k)),
         ScalarParam("least share", FLOAT64, least_share(problem.k, problem.a.dtype)),
-        *(ScalarParam(f"word {number}", INT32, one) for number, one in enumerate(words)),
     )
     grid = (PAIR_CTAS, 1, 1)
-    shared = 3 * PAIR_THREADS // 32 * PAIR_LINES * FLOAT64.itemsize + 64
+    doubles = PAIR_SIDE * (2 * PAIR_PITCH + PAIR_SIDE + 2)
+    shared = doubles * FLOAT64.itemsize + PAIR_SIDE * PAIR_SIDE // 8 + 64
     return Launch(
         grid=grid,
         block=(PAIR_THREADS, 1, 1),
@@ -88,10 +106,11 @@ def scales_launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
         params.append(word_param(SHORTFALL))
         params.append(ScalarParam("period", INT32, sample_period(problem.k)))
         params.append(ScalarParam("least magnitude", INT32, least_magnitude(problem.k, problem.a.dtype)))
+        params.append(ScalarParam("least exponents", INT32, least_exponents(problem.k, problem.a.dtype)))
         sampled = sampled_length(problem.k)
         for name, lines in (("rows", oriented.m), ("columns", bound_columns(oriented))):
             params.append(TensorParam(f"magnitudes of {name}", (sampled, lines), (sampled,)))
-    shared = THREADS * 12 + 64
+    shared = THREADS * 16 + 64
     return Launch(grid=(ctas, 1, 1), block=(THREADS, 1, 1), params=tuple(params), shared_bytes=shared, overlaps=True)
 
 
@@ -117,27 +136,47 @@ def _guarded_signatures(arch: Arch) -> tuple[Signature, ...]:
     return (*real, *_parts_signatures(arch))
 
 
-def build_pairs(config: ScalesConfig, signature: Signature) -> Buildable:
+def build_words(config: ScalesConfig, signature: Signature) -> Buildable:
+    """Return the compiler's input for the guard's words."""
+    from .words import buildable
+
+    return buildable(config, dict(signature))
+
+
+def _build_pairs(config: ScalesConfig, signature: Signature) -> Buildable:
     """Return the compiler's input for pairs of lines."""
     from .early_refusal import buildable
 
     return buildable(config, dict(signature))
 
 
-#: Pairs of lines of the parts of complex elements.
+#: The guard's words, behind the launch that makes the parts of complex elements.
+SET_WORDS = emulation_spec(
+    name="ozaki_words",
+    summary="the words that launches of the guard read and raise",
+    package=__package__,
+    build=build_words,
+    configs=(ScalesConfig(),),
+    signatures=_parts_signatures,
+    signature=signature,
+    launch=words_launch,
+    batch_dims=0,
+    cost=launch_us,
+)
+#: Pairs of lines, behind the words.
 PAIRS = emulation_spec(
     name="ozaki_pairs",
     summary="samples of some pairs of lines, which may refuse emulation",
     package=__package__,
-    build=build_pairs,
+    build=_build_pairs,
     configs=(ScalesConfig(),),
-    signatures=_parts_signatures,
+    signatures=_guarded_signatures,
     signature=signature,
     launch=pairs_launch,
     batch_dims=0,
     cost=launch_us,
 )
-#: Scales behind the guard's first launch, and magnitudes.
+#: Scales and magnitudes, while pairs are compared.
 SCALES = emulation_spec(
     name="ozaki_scales",
     summary="powers of two that make integers of lines, and samples of these in float8_e5m2, rounded down",

@@ -7,9 +7,10 @@ Idea
     a dot product is at most the product of two norms.
 Change from the rung before
     Nothing is written for an element, one number for a line along K. The dependent launches write and read the rest.
-    With a guard each CTA encodes samples of the lines that it has measured. A line that has only small ones, or a
-    number that is not finite, is listed for the native kernel; where there is no room for it the product is refused,
-    and what is not measured yet need not be.
+    With a guard exponents are summed too: where the geometric means of all lines are large enough, the fewest moduli
+    suffice, and no product of magnitudes is needed. Each CTA encodes samples of the lines that it has measured. A line
+    that has only small ones, or a number that is not finite, is listed for the native kernel; where there is no room
+    for it the product is refused, and what is not measured yet need not be.
 Data movement
     Every element is read once, 8 bytes; with a guard up to a sixteenth of them again, from a cache.
 Limits
@@ -30,12 +31,12 @@ from cutlass.memory import SmemAllocator
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.float64_bits import BIAS, FRACTION, SPECIAL, biased_power
-from gemmule.kernels.emulation.guard import ZERO_LINE
+from gemmule.kernels.emulation.guard import MEAN_SPAN, ZERO_LINE
+from gemmule.kernels.emulation.guard_words import UNCERTAIN
 from gemmule.kernels.emulation.moduli import counts_of, real_of
 from gemmule.kernels.emulation.native_list import is_refused, list_line
 from gemmule.kernels.emulation.ozaki_config import EARLY_PERIOD, NOT_EMULATED, PARTS, THREADS, ScalesConfig
 from gemmule.kernels.emulation.residues import norm_limit
-from gemmule.kernels.parts.hopper_facts import SMS
 from gemmule.kernels.parts.tensors import major_tensor, tensor_1d
 
 from .magnitudes import Magnitudes
@@ -45,10 +46,8 @@ _MOST = 2044
 #: Rounds of loads between two looks at whether the product is refused, of K-major lines, and of MN-major ones, which
 #: take many.
 _ROUNDS, _ROUNDS_ACROSS = 4, 1
-#: Rounds before the wait for pairs of lines: about as long as these take, as a product refused by them reads in vain.
-_EARLY_ROUNDS = 2
-#: Places among the exponents in shared memory: the lines' scales, and which of them are listed.
-_SCALES, _LISTED = THREADS // 2, THREADS // 4 * 3
+#: Places among the exponents in shared memory: the lines' scales, which of them are listed, and sums of exponents.
+_SCALES, _LISTED, _LOGARITHMS = THREADS // 2, THREADS // 4 * 3, THREADS
 
 
 class OzakiScales:
@@ -61,8 +60,6 @@ class OzakiScales:
         counts, self.is_double = counts_of(types), real_of(types) == "float64"
         self.guarded = len(counts) > 1
         self.magnitudes = Magnitudes(real_of(types))
-        #: CTAs that run from the beginning.
-        self.first_wave = SMS * config.resident
         #: Columns of magnitudes for a line of A and of B.
         self.forms = (1, PARTS if "planes" in types else 1)
         self.limit, self.exponent = norm_limit(counts[0])
@@ -83,18 +80,16 @@ class OzakiScales:
         cute.arch.griddepcontrol_launch_dependents()
         smem = SmemAllocator()
         sums = smem.allocate_tensor(Float64, cute.make_layout(THREADS), 16)
-        exponents = smem.allocate_tensor(Int32, cute.make_layout(THREADS), 16)
+        exponents = smem.allocate_tensor(Int32, cute.make_layout(2 * THREADS), 16)
         cta, _, _ = cute.arch.block_idx()
         if cutlass.const_expr(self.guarded):
-            # CTAs that start with the grid read elements while pairs of lines are compared, which began when all of
-            # them had been written.
-            refused = Boolean(False)
-            if cta >= self.first_wave:
-                cute.arch.griddepcontrol_wait()
-                refused = is_refused(guard[0])
+            # Pairs of lines are compared meanwhile, which began when all elements had been written and the words set.
             # Warps of a CTA may see the flag differently while it is being set: then nothing that they write is read.
-            if not refused:
-                self.measure_line((mA, sA, guard[3]), (mB, sB, guard[4]), guard, (sums, exponents), cta)
+            if not is_refused(guard[0]):
+                self.measure_line((mA, sA, guard[4]), (mB, sB, guard[5]), guard, (sums, exponents), cta)
+            if cta == 0:
+                # A grid must not end before its predecessor.
+                cute.arch.griddepcontrol_wait()
         else:
             cute.arch.griddepcontrol_wait()
             self.measure_line((mA, sA, None), (mB, sB, None), None, (sums, exponents), cta)
@@ -149,19 +144,26 @@ class OzakiScales:
         # Contiguous threads have contiguous elements, of a K-major line or of as many others.
         inside, first = (tid // step, tid % step) if cutlass.const_expr(along) else (tid % lines, tid // lines)
         own = (cta * lines + inside, exponents.iterator + _LISTED + inside, (side, is_early))
-        total, exponent, refused = self.sum_of_squares(mS, own, guard, first, (step, along))
+        measured, refused = self.sum_of_squares(mS, own, guard, first, (step, along))
         of_warp = cutlass.const_expr(1 if along else lines)
-        total, exponent = self.warp_sum(total, exponent, of_warp)
+        total, exponent, logarithms = self.warp_sum(measured, of_warp)
         if tid % 32 < of_warp:
-            sums[tid // 32 * of_warp + tid % 32], exponents[tid // 32 * of_warp + tid % 32] = total, exponent
+            place = tid // 32 * of_warp + tid % 32
+            sums[place], exponents[place], exponents[_LOGARITHMS + place] = total, exponent, logarithms
         cute.arch.sync_threads()
         line = cta * lines + tid
         if tid < lines and line < mS.shape[1]:
             warps = cutlass.const_expr(step // 32 if along else THREADS // 32)
-            total, exponent = self.sum_of_warps(sums, exponents, tid * warps if along else tid, warps, of_warp)
+            begin = tid * warps if cutlass.const_expr(along) else tid
+            total, exponent, logarithms = self.sum_of_warps(sums, exponents, begin, warps, of_warp)
             found = self.scale(total, exponent)
             scales[line] = found
             if cutlass.const_expr(self.guarded):
+                # Of scaled elements. Zeros count as 2**-BIAS, which must be small beside others.
+                of_line = Int64(logarithms) + Int64(mS.shape[0]) * Int64(found - BIAS)
+                of_line = Int64(select_(exponent > MEAN_SPAN, of_line, Int64(-1)))
+                if found < ZERO_LINE and of_line < Int64(guard[3]):
+                    cute.arch.atomic_max(guard[0].iterator + UNCERTAIN, Int32(1), sem="relaxed", scope="gpu")
                 # Other elements than those that are read now.
                 exponents[_SCALES + tid] = found
                 self.list_once(exponent == SPECIAL, (line, exponents.iterator + _LISTED + tid, own[2]), guard[0])
@@ -196,8 +198,9 @@ class OzakiScales:
                 list_line(first + tid // forms, side, guard[0], is_early)
 
     @cute.jit
-    def warp_sum(self, total, exponent, lines: cutlass.Constexpr[int]):
-        """Return the sum, and its exponent, of the lanes that have the same of contiguous lines."""
+    def warp_sum(self, found, lines: cutlass.Constexpr[int]):
+        """Return what the lanes that have the same of contiguous lines have `found` together."""
+        total, exponent, logarithms = found
         largest = exponent
         for bit in cutlass.range_constexpr(5):
             if cutlass.const_expr(2**bit >= lines):
@@ -206,7 +209,9 @@ class OzakiScales:
         for bit in cutlass.range_constexpr(5):
             if cutlass.const_expr(2**bit >= lines):
                 total = total + cute.arch.shuffle_sync_bfly(total, offset=2**bit)
-        return total, largest
+                if cutlass.const_expr(self.guarded):
+                    logarithms = logarithms + cute.arch.shuffle_sync_bfly(logarithms, offset=2**bit)
+        return total, largest, logarithms
 
     @cute.jit
     def sum_of_warps(
@@ -217,69 +222,83 @@ class OzakiScales:
         warps: cutlass.Constexpr[int],
         of_warp: cutlass.Constexpr[int],
     ):
-        """Return the sum of the warps' sums of a line, from the `first` on, and its exponent."""
-        total, largest = Float64(0.0), Int32(1)
+        """Return what the warps have found of a line, from the `first` on, together."""
+        total, largest, logarithms = Float64(0.0), Int32(1), Int32(0)
         for warp in cutlass.range_constexpr(warps):
             largest = cutlass.max(largest, exponents[first + warp * of_warp])
         for warp in cutlass.range_constexpr(warps):
             total = total + sums[first + warp * of_warp] * ratio(exponents[first + warp * of_warp], largest)
-        return total, largest
+            logarithms = logarithms + exponents[_LOGARITHMS + first + warp * of_warp]
+        return total, largest, logarithms
 
     @cute.jit
     def sum_of_squares(self, mS: cute.Tensor, own, guard, first, form: cutlass.Constexpr[tuple[int, bool]]):
-        """Return the sum of squares of some elements of a line, the exponent of their unit, and if it was given up."""
+        """Return what is found of some elements of a line, and if it was given up.
+
+        That is the sum of their squares, the exponent of its unit, and the sum of their exponents.
+        """
         line, step, ahead = (
             own[0],
             cutlass.const_expr(form[0]),
             cutlass.const_expr(self.ahead if form[1] else self.deep),
         )
         length = mS.shape[0] if line < mS.shape[1] else Int32(0)
-        total, exponent, refused = Float64(0.0), Int32(1), Boolean(False)
-        span, begun = cutlass.const_expr(step * ahead * (_ROUNDS if form[1] else _ROUNDS_ACROSS)), 0
-        if cutlass.const_expr(self.guarded):
-            begun = cutlass.const_expr(step * ahead * _EARLY_ROUNDS)
-            until = cutlass.min(length, begun)
-            for place in cutlass.range(first, until, step * ahead):
-                total, exponent = self.add_squares(mS, line, (place, until, step, ahead), total, exponent)
-            # From here on the shortfall is set, and what is written may no longer be read.
-            cute.arch.griddepcontrol_wait()
-            refused = is_refused(guard[0])
-            length = Int32(0) if refused else length
-        for begin in cutlass.range(begun, length, span, unroll=1):
+        found, refused = (Float64(0.0), Int32(1), Int32(0)), Boolean(False)
+        span = cutlass.const_expr(step * ahead * (_ROUNDS if form[1] else _ROUNDS_ACROSS))
+        # Of MN-major lines, which take many rounds, a half of the next one is loaded when that of this one is added.
+        halves = [cute.make_rmem_tensor(cute.make_layout(ahead // 2), Float64) for _ in range(2)]
+        if cutlass.const_expr(not form[1]):
+            for half in cutlass.range_constexpr(2):
+                self.load(halves[half], mS, line, (first + half * (span // 2), length, step))
+        for begin in cutlass.range(0, length, span, unroll=1):
             if not refused:
                 seen = Boolean(False)
                 if cutlass.const_expr(self.guarded):
                     # Loaded with the elements, used after them.
                     seen = is_refused(guard[0])
-                end = cutlass.min(length, begin + span)
-                for place in cutlass.range(begin + first, end, step * ahead):
-                    total, exponent = self.add_squares(mS, line, (place, end, step, ahead), total, exponent)
+                if cutlass.const_expr(form[1]):
+                    end = cutlass.min(length, begin + span)
+                    for place in cutlass.range(begin + first, end, step * ahead):
+                        values = cute.make_rmem_tensor(cute.make_layout(ahead), Float64)
+                        self.load(values, mS, line, (place, end, step))
+                        found = self.add_squares(values, found)
+                else:
+                    for half in cutlass.range_constexpr(2):
+                        found = self.add_squares(halves[half], found)
+                        self.load(halves[half], mS, line, (begin + span + first + half * (span // 2), length, step))
                 if cutlass.const_expr(self.guarded):
                     # At once: these lines may take as long as all others.
-                    self.list_once(exponent == SPECIAL, own, guard[0])
+                    self.list_once(found[1] == SPECIAL, own, guard[0])
                     refused = seen
-        return total, exponent, refused
+        return found, refused
 
     @cute.jit
-    def add_squares(self, mS: cute.Tensor, line, places, total, exponent):
-        """Return a sum and its exponent with a round's elements added."""
-        first, end, step, ahead = places
-        values = cute.make_rmem_tensor(cute.make_layout(ahead), Float64)
+    def load(self, values: cute.Tensor, mS: cute.Tensor, line, places):
+        """Load elements of a line, zeros beyond its end; `places` are the first, the end, and the step between them."""
+        first, end, step = places
         values.fill(0.0)
-        for e in cutlass.range_constexpr(ahead):
+        for e in cutlass.range_constexpr(cute.size(values)):
             if first + e * step < end:
                 number = mS[first + e * step, line]
                 values[e] = number if cutlass.const_expr(self.is_double) else Float64(number)
+
+    @cute.jit
+    def add_squares(self, values: cute.Tensor, found):
+        """Return what was found before, with some elements added."""
+        total, exponent, logarithms = found
+        ahead = cutlass.const_expr(cute.size(values))
         words = cute.recast_tensor(values, Int32)
         largest = exponent
         for e in cutlass.range_constexpr(ahead):
-            largest = cutlass.max(largest, (words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32))
+            biased = (words[2 * e + 1] & 0x7FFFFFFF) >> (FRACTION - 32)
+            # Beyond the end there are zeros.
+            largest, logarithms = cutlass.max(largest, biased), logarithms + biased
         total = total * ratio(exponent, largest)
         unit = biased_power(2 * BIAS - 1 - cutlass.min(largest, _MOST))
         for e in cutlass.range_constexpr(ahead):
             part = values[e] * unit
             total = total + part * part
-        return total, largest
+        return total, largest, logarithms
 
     @cute.jit
     def list_once(self, is_special, own, shortfall: cute.Tensor):
@@ -319,5 +338,5 @@ def buildable(config: ScalesConfig, types: dict[str, str]) -> Buildable:
         arguments += [major_tensor(real_of(types), 0 if types[f"{name}_major"] == "k" else 1), tensor_1d("int32")]
     kernel = OzakiScales(config, types)
     magnitudes = (major_tensor("uint8", 0, vector=16) for _ in "ab")
-    guard = ((tensor_1d("int32"), Int32(1), Int32(1), *magnitudes),) if kernel.guarded else ()
+    guard = ((tensor_1d("int32"), *(Int32(1) for _ in range(3)), *magnitudes),) if kernel.guarded else ()
     return Buildable(kernel, (*arguments, Int32(1), *guard))

@@ -19,11 +19,11 @@ from gemmule.kernels.emulation.launch_spec import emulation_spec
 from gemmule.kernels.emulation.ozaki_chain import emulation, emulation_us, native_kernel, pays, why_not_elements
 from gemmule.kernels.emulation.ozaki_config import LAUNCH_US, ScalesConfig
 from gemmule.kernels.emulation.ozaki_gemm.first_launches import (
-    build_pairs,
-    pairs_launch,
+    build_words,
     scales_launch,
     scales_us,
     signature,
+    words_launch,
 )
 from gemmule.kernels.emulation.product_forms import MODULI_KEYS
 from gemmule.kernels.float64.gemm.spec import SPEC as PLAIN
@@ -67,8 +67,8 @@ def _refuses_types(types: OperandTypes, arch: Arch) -> str | None:
 
 
 def launch(problem: GemmProblem, config: ScalesConfig) -> Launch:
-    """Return the recipe of the first launch: with a guard pairs of lines, else the scales."""
-    return (pairs_launch if problem.precision is Precision.OZAKI else scales_launch)(problem, config)
+    """Return the recipe of the first launch: with a guard its words, else the scales."""
+    return (words_launch if problem.precision is Precision.OZAKI else scales_launch)(problem, config)
 
 
 def times_us(problem: GemmProblem, gpu: GpuRates) -> tuple[float, float]:
@@ -98,7 +98,7 @@ def _build(config: ScalesConfig, signature: Signature) -> Buildable:
     from .kernel import buildable
 
     return (
-        build_pairs(config, signature) if dict(signature)["moduli"] == "guarded" else buildable(config, dict(signature))
+        build_words(config, signature) if dict(signature)["moduli"] == "guarded" else buildable(config, dict(signature))
     )
 
 

@@ -27,7 +27,7 @@ from cutlass import Float32, Int32, cute, select_
 
 from gemmule.core.spec import Buildable
 from gemmule.kernels.emulation.guard import INFINITE_BITS, ZERO_LINE
-from gemmule.kernels.emulation.guard_words import LIMITS, LISTED, NEVER, ROOM, SHORTFALL_WORDS
+from gemmule.kernels.emulation.guard_words import LIMITS, LISTED, NEVER, ROOM, SHORTFALL_WORDS, UNCERTAIN
 from gemmule.kernels.emulation.native_list import is_refused, write_line
 from gemmule.kernels.emulation.ozaki_config import LISTED_LATE, ProductsConfig
 from gemmule.kernels.emulation.ozaki_products.kernel import ResidueProducts, first_matrices
@@ -92,9 +92,11 @@ class LeastMagnitude(ResidueProducts):
 
     element, accumulator = cutlass.Float8E5M2, Float32
 
+    @cute.jit
     def needed(self, mD):
-        """Return the sums, or none of them where the product is refused already."""
-        return first_matrices(mD, Int32(select_(is_refused(mD), Int32(0), Int32(1))))
+        """Return the sums, or none of them where the product is refused already, or certain to be emulated."""
+        is_certain = cute.arch.load(mD.iterator + UNCERTAIN, Int32, sem="relaxed", scope="gpu") == 0
+        return first_matrices(mD, Int32(select_(is_certain or is_refused(mD), Int32(0), Int32(1))))
 
     def factors(self, place, scales):
         """Return the scales of the tile's lines: sums are not reduced."""

@@ -121,7 +121,7 @@ def _by_tma(problem: GemmProblem, config: Float64Config, recipe: Launch) -> Laun
 SPEC = KernelSpec(
     name="float64_gemm",
     operation="gemm",
-    summary="float64, any of the four layouts: tensor cores by mma.sync, k-tiles by cp.async",
+    summary="float64, any of the four layouts: tensor cores by mma.sync, k-tiles by cp.async or TMA",
     package=__package__,
     archs=(Arch(8, 0), Arch(9, 0, True), Arch(10, 0, True)),
     configs=(

@@ -13,7 +13,7 @@ from cutlass import Int32, cute
 
 from gemmule.core.dataclass import dataclass
 from gemmule.kernels.float64.config import DmmaConfig
-from gemmule.kernels.float64.warp_products import WarpProducts
+from gemmule.kernels.float64.warp_products import LaneRegisters, WarpProducts
 from gemmule.kernels.hopper.mainloops.tma_wgmma import Mainloop
 from gemmule.kernels.parts.stage_copies import opaque
 
@@ -24,17 +24,12 @@ _WARP = 32
 
 
 @dataclass(frozen=True)
-class TmaTile:
+class TmaTile(LaneRegisters):
     """A lane's registers, and where its fragments begin."""
 
     #: starts_a, starts_b: Tuples of Int32. Addresses of fragments in the first stage.
     starts_a: Any
     starts_b: Any
-    #: fragments_a, next_a: Tensor. Fragments of the 16 rows of A that are multiplied, and of the next 16.
-    fragments_a: Any
-    next_a: Any
-    fragments_b: Any  #: Tensor. Fragments of all columns of B.
-    accumulators: Any  #: Tensor. Accumulators.
     lane: Any  #: Int32. The lane's number.
 
 
@@ -81,7 +76,7 @@ class TmaMainloop(WarpProducts, Mainloop):
         tid, _, _ = cute.arch.thread_idx()
         starts_a = self.stageA.places(smem_ab[0].iterator.toint(), corner[0])
         starts_b = self.stageB.places(smem_ab[1].iterator.toint(), corner[1])
-        return TmaTile(starts_a, starts_b, *self.lane_registers(), opaque(tid % _WARP))
+        return TmaTile(*self.lane_registers(), starts_a, starts_b, opaque(tid % _WARP))
 
     def first_place(self) -> ReadPlace:
         """Return the place of a consumer's first k-tile."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gemmule.core.gpu_rates import GpuRates
+from gemmule.core.last_call_cache import cache_for_configs
 from gemmule.core.problem import GemmProblem
 from gemmule.kernels.hopper.tile_config import MMA_M
 from gemmule.kernels.parts.clusters_at_once import clusters_at_once
@@ -39,37 +40,83 @@ class Rates(NamedTuple):
 RATES = Rates()
 
 
+class _Tile(NamedTuple):
+    """What a config's time has of numbers for every product of operands that lie in one way; times in microseconds."""
+
+    rows: int  #: Rows of a cluster's tiles.
+    cols: int  #: Columns of a tile that are written.
+    tile_m: int
+    tile_n: int
+    cluster_k: int
+    at_once: int  #: Clusters that are resident at once.
+    latency: float
+    multiply: float
+    k_tile: float  #: Of as many rows as the tile has.
+    end: float  #: The end of a tile.
+    read: int  #: Bytes of K that a cluster reads of each row and column, for a k-tile of each CTA.
+    shared_cols: float  #: Columns that a CTA reads itself.
+
+
+@cache_for_configs
+def _tiles(
+    configs: Sequence[LineClassConfig], gpu: GpuRates, rates: Rates, k_major: bool, reads_c: bool
+) -> list[_Tile]:
+    return [_tile(one, gpu, rates, k_major, reads_c) for one in configs]
+
+
+def _tile(one: LineClassConfig, gpu: GpuRates, rates: Rates, k_major: bool, reads_c: bool) -> _Tile:
+    moves = 0.0 if k_major else CLASSES / one.cluster_k + 1
+    end = moves * rates.move * one.tile_n / 100 + rates.write * one.columns * one.tile_m / 12800
+    if one.cluster_k > 1:
+        end += rates.cluster + rates.exchange * one.tile_elements / 4096 * (1 - 1 / one.cluster_k)
+    if reads_c:
+        end += rates.addend * one.tile_elements / 8192 / one.cluster_k
+    latency = (gpu.load * rates.latency / one.stages) ** rates.power
+    multiply = (gpu.multiply * rates.multiply * one.tile_elements / 2**14) ** rates.power
+    return _Tile(
+        rows=one.tile_m * one.cluster_m,
+        cols=one.tile_n if k_major else one.tile_n - CLASSES,
+        tile_m=one.tile_m,
+        tile_n=one.tile_n,
+        cluster_k=one.cluster_k,
+        at_once=max(clusters_at_once(one.cluster_size, 1) * gpu.multiprocessors // SMS, 1),
+        latency=latency,
+        multiply=multiply,
+        k_tile=_k_tile(one.tile_m + one.tile_n, latency, multiply, gpu, rates),
+        end=gpu.load * end,
+        read=one.cluster_size * TILE_K * _ITEM,
+        shared_cols=one.tile_n / one.cluster_m,
+    )
+
+
+def _k_tile(lines: int, latency: float, multiply: float, gpu: GpuRates, rates: Rates) -> float:
+    """Return the time of a k-tile of so many rows and columns."""
+    filled: float = gpu.load * (lines * TILE_K * _ITEM) / rates.fill
+    found: float = (latency + filled**rates.power + multiply) ** (1 / rates.power)
+    return found
+
+
 def times(problem: GemmProblem, configs: Sequence[LineClassConfig], gpu: GpuRates, rates: Rates = RATES) -> list[float]:
     """Return roughly the times of an oriented product, of B in classes of lines, in microseconds."""
     m, n, k = problem.m, problem.n, problem.k
     k_major, power, found = problem.b.has_contiguous_cols, rates.power, []
     # With K-major B a tile has lines of one class, else a k-tile.
     depth = k + CLASSES // 2 if k_major else -(-k // CLASSES)
-    per_class, lines = -(-depth // TILE_K), -(-n // CLASSES)
+    per_class = -(-depth // TILE_K)
     memory = gpu.moved_us((m + n) * k * _ITEM, rates.memory)
     scattered = m * n / rates.scattered if k_major and problem.d.is_row_major else 0.0
     least = memory**power + (gpu.l2 * scattered) ** power
-    for one in configs:
-        if k_major:
-            tiles, k_tiles = CLASSES * -(-lines // one.tile_n), -(-per_class // one.cluster_k)
-            moves = 0.0
+    lines, classes, k_tiles = (-(-n // CLASSES), CLASSES, per_class) if k_major else (n, 1, per_class * CLASSES)
+    launched, inverse = gpu.launch * rates.launch, 1 / power
+    for one in _tiles(configs, gpu, rates, k_major, problem.c is not None):
+        tile_m = one.tile_m
+        clusters, parts = classes * -(-lines // one.cols) * -(-m // one.rows), -(-k_tiles // one.cluster_k)
+        if m < tile_m:
+            rows, k_tile = m, _k_tile(m + one.tile_n, one.latency, one.multiply, gpu, rates)
         else:
-            tiles, k_tiles = -(-n // (one.tile_n - CLASSES)), -(-per_class * CLASSES // one.cluster_k)
-            moves = CLASSES / one.cluster_k + 1
-        clusters = tiles * -(-m // (one.tile_m * one.cluster_m))
-        at_once = max(clusters_at_once(one.cluster_size, 1) * gpu.multiprocessors // SMS, 1)
-        rows = min(one.tile_m, m)
-        filled = (rows + one.tile_n) * TILE_K * _ITEM
-        fill, multiply = gpu.load * filled / rates.fill, gpu.multiply * rates.multiply * one.tile_elements / 2**14
-        k_tile = ((gpu.load * rates.latency / one.stages) ** power + fill**power + multiply**power) ** (1 / power)
-        end = moves * rates.move * one.tile_n / 100 + rates.write * one.columns * one.tile_m / 12800
-        if one.cluster_k > 1:
-            end += rates.cluster + rates.exchange * one.tile_elements / 4096 * (1 - 1 / one.cluster_k)
-        if problem.c is not None:
-            end += rates.addend * one.tile_elements / 8192 / one.cluster_k
-        body = -(-clusters // at_once) * (k_tiles * k_tile + gpu.load * end)
-        read = clusters * one.cluster_size * k_tiles * TILE_K * _ITEM * (rows + one.tile_n / one.cluster_m)
-        l2 = gpu.l2 * read / rates.l2
-        factor = _UNTIMED if (one.tile_m == MMA_M) != (m <= MMA_M) else 1.0
-        found.append(factor * (gpu.launch * rates.launch + (body**power + l2**power + least) ** (1 / power)))
+            rows, k_tile = tile_m, one.k_tile
+        body = -(-clusters // one.at_once) * (parts * k_tile + one.end)
+        l2 = gpu.l2 * (clusters * parts * one.read * (rows + one.shared_cols)) / rates.l2
+        factor = _UNTIMED if (tile_m == MMA_M) != (m <= MMA_M) else 1.0
+        found.append(factor * (launched + (body**power + l2**power + least) ** inverse))
     return found

@@ -10,6 +10,7 @@ from gemmule.core.last_call_cache import cache_last_call
 from gemmule.core.launch import Launch, TensorParam
 from gemmule.core.layout import StridedMatrix
 from gemmule.core.problem import GemmProblem
+from gemmule.core.problem_kind import CachedForKinds
 from gemmule.core.spec import NextKernel
 from gemmule.kernels.hopper.gemm_line_classes.config import CLASSES, TILE_K
 from gemmule.kernels.hopper.gemm_unaligned_a.spec import SPEC as UNALIGNED_A
@@ -73,6 +74,21 @@ def why_not_smaller(problem: GemmProblem, arch: Arch) -> str | None:
         if why_not_tma(name, matrix, ()) is None:
             return f"TMA can load {name.upper()} as it is"
     return _PRODUCT.why_not(problem)
+
+
+def _takes(problem: GemmProblem, arch: Arch) -> bool:
+    return why_not_smaller(problem, arch) is None
+
+
+#: By whether A is the larger operand, of which the result depends besides the kind of the product.
+_TAKES = CachedForKinds(_takes), CachedForKinds(_takes)
+
+
+def takes_smaller(problem: GemmProblem, arch: Arch) -> bool:
+    """Return whether the smaller operand may be repacked alone: one look-up for a product of a known kind."""
+    if min(problem.m, problem.n, problem.k) < CLASSES:
+        return False
+    return _TAKES[problem.m >= problem.n](problem, arch)
 
 
 def product_us(problem: GemmProblem, gpu: GpuRates) -> float:

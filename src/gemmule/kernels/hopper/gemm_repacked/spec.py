@@ -128,8 +128,8 @@ def next_kernel(problem: GemmProblem, config: PackingConfig, gpu: GpuRates = H20
 
 def why_not(problem: GemmProblem, arch: Arch, config: PackingConfig) -> str | None:
     """Say why the kernel cannot take `problem` with `config`, or None where it can."""
-    if config.packs == 1 and (reason := smaller_operand.why_not_smaller(problem, arch)):
-        return reason
+    if config.packs == 1 and not smaller_operand.takes_smaller(problem, arch):
+        return smaller_operand.why_not_smaller(problem, arch)
     return why_not_copied(_to_pack(inner_problem(problem, SPEC.batch_dims)), config, "repack")
 
 
@@ -295,7 +295,7 @@ def _smaller_us(problem: GemmProblem, gpu: GpuRates) -> list[float]:
         for least, largest, least_k, times, most in _TIMED
     ):
         return [math.inf] * len(_BYTES)
-    if smaller_operand.why_not_smaller(problem, HOPPER) is not None:
+    if not smaller_operand.takes_smaller(problem, HOPPER):
         return [math.inf] * len(_BYTES)
     (copy, order), result = smaller_operand.to_pack(problem), problem.d.distinct_bytes(problem.batch)
     nbytes, factor = copy.nbytes, _PERMUTING if order == smaller_operand.K_ELEMENTS else 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gemmule.core.gpu_rates import GpuRates
 from gemmule.core.last_call_cache import cache_for_configs
@@ -67,11 +67,16 @@ class _Orientation(NamedTuple):
     copy: StridedMatrix  #: The other one.
     kept_bytes: int
     k_tiles: int
+    k_major: bool  #: Whether lines of what is loaded as it is are along K.
 
 
 @cache_for_configs
-def _splits(configs: Sequence[UnalignedAConfig], gpu: GpuRates) -> list[_Split | None]:
-    return [_split(one, gpu) if one.cluster_k > 1 else None for one in configs]
+def _terms(configs: Sequence[UnalignedAConfig], gpu: GpuRates) -> list[list[tuple[int, UnalignedAConfig, Any]]]:
+    """Return the configs without swap_ab and those with it, by their numbers, with what their times have of numbers."""
+    found: list[list[tuple[int, UnalignedAConfig, Any]]] = [[], []]
+    for number, one in enumerate(configs):
+        found[one.swap_ab].append((number, one, _split(one, gpu) if one.cluster_k > 1 else _whole(one, gpu)))
+    return found
 
 
 def _split(one: UnalignedAConfig, gpu: GpuRates) -> _Split:
@@ -92,7 +97,7 @@ def _split_us(given: _Orientation, one: UnalignedAConfig, split: _Split, gpu: Gp
     """Return roughly the microseconds of a product of which clusters split K: tiles, or what they read from L2."""
     columns = -(-given.copy.rows // one.tile_n)
     # Of a K-major operand a part of K has one k-tile more, for what is carried.
-    k_tiles = -(-given.k_tiles // one.cluster_k) + given.kept.has_contiguous_rows
+    k_tiles = -(-given.k_tiles // one.cluster_k) + given.k_major
     tiles = -(-given.kept.rows // one.tile_m) * columns
     k_tile = split.k_tiles[not given.copy.has_contiguous_rows]
     body = -(-tiles // split.clusters) * (k_tiles * k_tile + split.end + split.write * (2 if reads_c else 1))
@@ -102,47 +107,68 @@ def _split_us(given: _Orientation, one: UnalignedAConfig, split: _Split, gpu: Gp
     return us
 
 
-def _orientation(problem: GemmProblem, swap_ab: bool) -> _Orientation | None:
+def _orientation(problem: GemmProblem, swap_ab: int) -> _Orientation | None:
     """Return the product as configs have it, or None where these refuse it, since TMA cannot load the other operand."""
     operands = problem.a, problem.b.transposed()
     kept, copy = operands[::-1] if problem.d.is_row_major == swap_ab else operands
     if why_not_tma("b", copy, ()) is not None:
         return None
-    k_tiles = -(-(problem.k + 7 * kept.has_contiguous_rows) // TILE_K)
-    return _Orientation(kept, copy, kept.distinct_bytes(()), k_tiles)
+    k_major = kept.has_contiguous_rows
+    return _Orientation(kept, copy, kept.distinct_bytes(()), -(-(problem.k + 7 * k_major) // TILE_K), k_major)
+
+
+class _Whole(NamedTuple):
+    """Times of a config that splits no K for every product, in microseconds."""
+
+    rows: int  #: Rows of a cluster's tiles, of the operand that is loaded as it is.
+    cols: int  #: Columns, of the other one.
+    clusters: int  #: Clusters that are resident at once.
+    pingpong: int
+    k_tiles: tuple[float, float]  #: A k-tile of K-major lines, and of others.
+    write: float  #: Writing a tile.
+    write_adding: float  #: Reading C and writing a tile.
+
+
+def _whole(one: UnalignedAConfig, gpu: GpuRates) -> _Whole:
+    load_b = _LOAD_B * one.tile_n / 256 * _shared(one.cluster_m)
+    multiply = gpu.multiply * _MULTIPLY * one.tile_m * (one.tile_n + _MORE_COLUMNS) / 2**14
+    loads = [gpu.load * (load_a * one.tile_m / 128 * _shared(one.cluster_n) + load_b) for load_a in _LOAD_A]
+    k_major, others = ((multiply**_OVERLAP + load**_OVERLAP) ** (1 / _OVERLAP) for load in loads)
+    share = one.tile_elements / 2**14
+    return _Whole(
+        rows=one.tile_m * one.cluster_m,
+        cols=one.tile_n * one.cluster_n,
+        clusters=max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1),
+        pingpong=one.pingpong,
+        k_tiles=(k_major, others),
+        write=gpu.load * share * _WRITE,
+        write_adding=gpu.load * share * (_WRITE + _READ_C),
+    )
 
 
 def costs(problem: GemmProblem, configs: Sequence[UnalignedAConfig], gpu: GpuRates) -> list[float]:
     """Return roughly the times in microseconds: tiles that an SM computes one after another, and their cost."""
-    orientations = [_orientation(problem, swap_ab) for swap_ab in (False, True)]
-    launched, reads_c = gpu.launch * _LAUNCH, problem.c is not None
+    launched, reads_c, following = gpu.launch * _LAUNCH, problem.c is not None, gpu.load * _NEXT
     least = (launched + gpu.moved_us(problem.m * problem.n * problem.d.dtype.itemsize, _BYTES)) ** _BOUND
-    found = []
-    for one, split in zip(configs, _splits(configs, gpu), strict=True):
-        given = orientations[one.swap_ab]
+    found = [math.inf] * len(configs)
+    for swap_ab, numbered in enumerate(_terms(configs, gpu)):
+        given = _orientation(problem, swap_ab)
         if given is None:
-            found.append(math.inf)
             continue
-        if split is not None:
-            found.append((_split_us(given, one, split, gpu, reads_c) ** _BOUND + least) ** (1 / _BOUND))
-            continue
-        tiles = -(-given.kept.rows // (one.tile_m * one.cluster_m)) * -(
-            -given.copy.rows // (one.tile_n * one.cluster_n)
-        )
-        clusters = max(min(gpu.multiprocessors // one.cluster_size, one.max_active_clusters), 1)
-        load_a = _LOAD_A[not given.kept.has_contiguous_rows] * one.tile_m / 128 * _shared(one.cluster_n)
-        load_b = _LOAD_B * one.tile_n / 256 * _shared(one.cluster_m)
-        multiply = gpu.multiply * _MULTIPLY * one.tile_m * (one.tile_n + _MORE_COLUMNS) / 2**14
-        k_tile = (multiply**_OVERLAP + (gpu.load * (load_a + load_b)) ** _OVERLAP) ** (1 / _OVERLAP)
-        products, share = k_tile * given.k_tiles, one.tile_elements / 2**14
-        write = gpu.load * share * (_WRITE + (_READ_C if reads_c else 0))
-        waves, following = -(-tiles // clusters), gpu.load * _NEXT
-        if one.pingpong:
-            tile = (products**_OVERLAP + ((products + write + following) / 2) ** _OVERLAP) ** (1 / _OVERLAP)
-            total = launched + waves * (tile + following) + write
-        else:
-            total = launched + waves * (products + write * _SHARED + following)
-        found.append((total**_BOUND + least) ** (1 / _BOUND))
+        kept, copied, k_tiles, others = given.kept.rows, given.copy.rows, given.k_tiles, not given.k_major
+        for number, one, terms in numbered:
+            if isinstance(terms, _Split):
+                total = _split_us(given, one, terms, gpu, reads_c)
+            else:
+                waves = -(-(-(-kept // terms.rows) * -(-copied // terms.cols)) // terms.clusters)
+                products = terms.k_tiles[others] * k_tiles
+                write = terms.write_adding if reads_c else terms.write
+                if terms.pingpong:
+                    tile = (products**_OVERLAP + ((products + write + following) / 2) ** _OVERLAP) ** (1 / _OVERLAP)
+                    total = launched + waves * (tile + following) + write
+                else:
+                    total = launched + waves * (products + write * _SHARED + following)
+            found[number] = (total**_BOUND + least) ** (1 / _BOUND)
     return found
 
 

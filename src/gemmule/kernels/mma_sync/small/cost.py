@@ -83,62 +83,38 @@ class SmallRates(NamedTuple):
     memory: float
 
 
-#: By bytes of an element, fitted to records 20261129T023120, 20261129T180210 and 20261129T182414, and to 625 products
-#: with few rows, epilogues, C, a shared matrix, short and long K (interleaved, not recorded). TF32 has `addend` of 16
-#: bits.
+#: Of elements of 2 and of 4 bytes, fitted to records 20261129T023120, 20261129T180210 and 20261129T182414, and to 625
+#: products with few rows, epilogues, C, a shared matrix, short and long K (interleaved, not recorded). TF32 has
+#: `addend` of 16 bits.
+_RATES = {
+    "launch": (0.3, 0.5042),
+    "instruction": (6.981e-4, 1.487e-3),
+    "output": (1.692e-4, 1.931e-4),
+    "wait": (0.4136, 0.07534),
+    "longer": (0.2306, 0.2177),
+    "later": (0.3325, 0.274),
+    "reduction": (0.9132, 0.9059),
+    "partials": (3.996e-3, 4.576e-3),
+    "cta": (0.332, 0.1522),
+    "front": (4.802e-4, 6.499e-4),
+    "large": (0.2508, 0.1595),
+    "waiting": (0.3731, 0.4499),
+    "empty": (0.07857, 0.5032),
+    "issued": (0.5, 0.7889),
+    "round": (0.5439, 0.2059),
+    "word": (24.78, 0.0),
+    "copy": (18.17, 5.924),
+    "step": (96.95, 45.51),
+    "rounding": (0.0, 1.76),
+    "outside": (0.5474, 0.221),
+    "addend": (0.5275, 0.52),
+    "cached": (8.843e4, 7.664e4),
+    "farthest": (4.642, 4.454),
+    "memory": (5.992e6, 5.723e6),
+}
 RATES = {
-    2: SmallRates(
-        launch=0.3,
-        instruction=6.981e-4,
-        output=1.692e-4,
-        wait=0.4136,
-        longer=0.2306,
-        later=0.3325,
-        reduction=0.9132,
-        partials=3.996e-3,
-        cta=0.332,
-        front=4.802e-4,
-        large=0.2508,
-        waiting=0.3731,
-        empty=0.07857,
-        issued=0.5,
-        round=0.5439,
-        word=24.78,
-        copy=18.17,
-        step=96.95,
-        rounding=0.0,
-        outside=0.5474,
-        addend=0.5275,
-        cached=8.843e4,
-        farthest=4.642,
-        memory=5.992e6,
-    ),
-    4: SmallRates(
-        launch=0.5042,
-        instruction=1.487e-3,
-        output=1.931e-4,
-        wait=0.07534,
-        longer=0.2177,
-        later=0.274,
-        reduction=0.9059,
-        partials=4.576e-3,
-        cta=0.1522,
-        front=6.499e-4,
-        large=0.1595,
-        waiting=0.4499,
-        empty=0.5032,
-        issued=0.7889,
-        round=0.2059,
-        word=0.0,
-        copy=5.924,
-        step=45.51,
-        rounding=1.76,
-        outside=0.221,
-        addend=0.52,
-        cached=7.664e4,
-        farthest=4.454,
-        memory=5.723e6,
-    ),
+    itemsize: SmallRates(**{name: by_type[number] for name, by_type in _RATES.items()})
+    for number, itemsize in enumerate((2, 4))
 }
 #: Counted (`gemmule explain`, PTX): instructions of a warp for its start and end, for each k-tile that is loaded with
 #: others, and each element of D that it writes; then wavefronts of a CTA's end, and of a warp's element, word, copy,

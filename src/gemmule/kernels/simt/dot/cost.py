@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from gemmule.core.dtype import Kind
 from gemmule.core.gpu_rates import GpuRates
@@ -21,22 +22,27 @@ _LOAD, _FMA, _CYCLES = 6, {4: 1, 8: 2}, 1755.0
 _WARP, _SCHEDULERS, _RESIDENT = 32, 4, 6
 
 
-def cost(problem: GemmProblem, config: DotConfig, gpu: GpuRates) -> float:
-    """Return roughly the time in microseconds."""
-    batch = math.prod(problem.batch)
-    tiles_m, tiles_n = -(-problem.m // config.tile_m), -(-problem.n // config.tile_n)
-    clusters = tiles_m * tiles_n * batch
-    part = -(-problem.k // config.cluster_k)
-    rounds, rest = divmod(part, config.threads * config.unroll)
-    loads = rounds + -(-rest // config.threads)
-    waves = max(clusters * config.cluster_k / (gpu.multiprocessors * _RESIDENT), 1.0)
-    read = _bytes(problem.a.transposed(), config.tile_m) * tiles_n + _bytes(problem.b, config.tile_n) * tiles_m
-    work = _LOAD * (config.tile_m + config.tile_n) + _fma(problem) * config.tile_elements
-    warps = clusters * config.cluster_k * part / _WARP
-    issue = warps * work / (_CYCLES * _SCHEDULERS * gpu.multiprocessors)
-    busy = max(waves * loads * _ROUND, gpu.moved_us(read * batch, _MEMORY), issue)
-    exchange = _CLUSTER if config.cluster_k > 1 else 0.0
-    return _LAUNCH * gpu.launch + busy + _ELEMENT * config.tile_elements * waves + exchange
+def costs(problem: GemmProblem, configs: Sequence[DotConfig], gpu: GpuRates) -> list[float]:
+    """Return roughly the times in microseconds."""
+    batch, a, fma = math.prod(problem.batch), problem.a.transposed(), _fma(problem)
+    bytes_a = {tile: _bytes(a, tile) for tile in {one.tile_m for one in configs}}
+    bytes_b = {tile: _bytes(problem.b, tile) for tile in {one.tile_n for one in configs}}
+    found = []
+    for one in configs:
+        tiles_m, tiles_n = -(-problem.m // one.tile_m), -(-problem.n // one.tile_n)
+        clusters = tiles_m * tiles_n * batch
+        part = -(-problem.k // one.cluster_k)
+        rounds, rest = divmod(part, one.threads * one.unroll)
+        loads = rounds + -(-rest // one.threads)
+        waves = max(clusters * one.cluster_k / (gpu.multiprocessors * _RESIDENT), 1.0)
+        read = bytes_a[one.tile_m] * tiles_n + bytes_b[one.tile_n] * tiles_m
+        work = _LOAD * (one.tile_m + one.tile_n) + fma * one.tile_elements
+        warps = clusters * one.cluster_k * part / _WARP
+        issue = warps * work / (_CYCLES * _SCHEDULERS * gpu.multiprocessors)
+        busy = max(waves * loads * _ROUND, gpu.moved_us(read * batch, _MEMORY), issue)
+        exchange = _CLUSTER if one.cluster_k > 1 else 0.0
+        found.append(_LAUNCH * gpu.launch + busy + _ELEMENT * one.tile_elements * waves + exchange)
+    return found
 
 
 def _fma(problem: GemmProblem) -> int:

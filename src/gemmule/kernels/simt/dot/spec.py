@@ -16,7 +16,7 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 
 from .config import DotConfig
-from .cost import cost
+from .cost import costs
 
 _TYPES = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16, COMPLEX64, COMPLEX128)
 
@@ -123,6 +123,6 @@ SPEC = KernelSpec(
     launch=launch,
     refuses=refuses,
     refuses_types=_refuses_types,
-    cost=cost,
+    costs=costs,
     cost_in_us=True,
 )
