@@ -228,7 +228,9 @@ def copy_step(
         Source and target, and their names.
     """
     source, target = matrices
-    nothing = dataclasses.replace(_of_nothing(problem, target, batch), c=source, beta=1)
+    # Accumulators of the operands' types may not hold what the target does.
+    types = (problem.a.dtype, problem.b.dtype) if problem.accumulator.holds(source.dtype) else (target.dtype,) * 2
+    nothing = dataclasses.replace(_of_nothing(types, target, batch), c=source, beta=1)
     by_product = Step(nothing, {"c": names[0], "d": names[1]}, is_last)
     if source.dtype != target.dtype or source.conj != target.conj:
         return by_product
@@ -306,13 +308,14 @@ def epilogue_of_sums(problem: GemmProblem) -> tuple[GemmProblem, dict[str, str]]
     """Return the epilogue of a product's sums as a product with K = 0, whose C they are, and the operands' names."""
     lowered_problem, names = with_inputs(problem)
     beta = problem.alpha if _scales_later(problem) else 1
-    ending = dataclasses.replace(_of_nothing(problem, problem.d, problem.batch), c=sums_of(problem), beta=beta)
+    types = problem.a.dtype, problem.b.dtype
+    ending = dataclasses.replace(_of_nothing(types, problem.d, problem.batch), c=sums_of(problem), beta=beta)
     return dataclasses.replace(ending, epilogue=lowered_problem.epilogue), {**names, "c": _SUMS}
 
 
-def _of_nothing(problem: GemmProblem, d: StridedMatrix, batch: tuple[int, ...]) -> GemmProblem:
-    """Return a product with K = 0 into a matrix, of operands of a product's types."""
+def _of_nothing(types: tuple[DType, DType], d: StridedMatrix, batch: tuple[int, ...]) -> GemmProblem:
+    """Return a product with K = 0 into a matrix, of operands of those types."""
     none = (0,) * len(batch)
-    a = StridedMatrix(problem.a.dtype, d.rows, 0, 0, 0, none)
-    b = StridedMatrix(problem.b.dtype, 0, d.cols, 0, 0, none)
+    a = StridedMatrix(types[0], d.rows, 0, 0, 0, none)
+    b = StridedMatrix(types[1], 0, d.cols, 0, 0, none)
     return GemmProblem(d.rows, d.cols, 0, batch, a, b, None, d, 0, 0)

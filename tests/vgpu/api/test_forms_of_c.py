@@ -20,6 +20,7 @@ from support.kernel_kinds import (
     rounded,
     whole_numbers,
 )
+from support.oracle import assert_product, poisoned, random_matrix
 from support.vgpu.kernel_products import size_of
 
 pytest.importorskip("cutlass", reason="the kernel compiler is not installed")
@@ -141,6 +142,16 @@ def test_a_product_of_nothing_leaves_beta_c(name, layout, shape, rng):
     nothing = gm.gemm.plan(*given[:2], np.full_like(c, 77), alpha=0, beta=0, out=out, executor="vgpu", chip="h200")
     nothing.execute()
     np.testing.assert_array_equal(out, np.zeros_like(c))
+
+
+@pytest.mark.parametrize("k", [21, 0])
+@pytest.mark.parametrize("other", ["complex64", "float32"])
+def test_a_real_c_that_the_accumulators_do_not_hold(other, k, rng):
+    a, b = random_matrix(rng, dtype_named("complex64"), (37, k)), random_matrix(rng, dtype_named(other), (k, 24))
+    c = random_matrix(rng, dtype_named("float64"), (37, 24))
+    d = poisoned(dtype_named("complex128"), (37, 24))
+    gm.gemm.plan(a, b, c, alpha=0.5j, beta=2, out=d, executor="vgpu", chip="h200").execute()
+    assert_product(d, a.astype("complex128"), b.astype("complex128"), c, 0.5j, 2)
 
 
 @pytest.mark.parametrize(

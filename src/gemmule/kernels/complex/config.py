@@ -7,7 +7,7 @@ from typing import ClassVar
 from gemmule.core.dataclass import dataclass
 from gemmule.core.dtype import COMPLEX64, COMPLEX128
 from gemmule.core.errors import ArgumentError
-from gemmule.kernels.float64.config import SharedTilesConfig
+from gemmule.kernels.float64.config import TmaTilesConfig
 from gemmule.kernels.simt.config import SimtConfig
 
 
@@ -19,8 +19,8 @@ class Complex64Config(SimtConfig):
 
 
 @dataclass(frozen=True)
-class Complex128Config(SharedTilesConfig):
-    """A tile of complex128; fields as of `SharedTilesConfig`, but `tile_k`, 8 or 16; `stream_k` is without clusters."""
+class Complex128Config(TmaTilesConfig):
+    """A tile of complex128; fields as of `TmaTilesConfig`, but `tile_k`, 8 or 16; `stream_k` is without clusters."""
 
     tile_k: int = 8
     mma_k: int = 8
@@ -32,3 +32,7 @@ class Complex128Config(SharedTilesConfig):
         super().__post_init__()
         if self.split_k:
             raise ArgumentError(f"config {self}: a tile is shared along K by a cluster or by stream_k, not by both")
+
+    @property
+    def whole_from(self) -> float:
+        return 0.9 if self.tma else super().whole_from

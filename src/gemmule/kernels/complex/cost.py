@@ -45,9 +45,18 @@ FACTORS: dict[tuple[int, ...], float] = {
     (64, 64, 8, 4, 1, 4): 1.009,
     # With stream-K: of squares from 1024 to 8192, and 110 products (records 20261129T080521 and 20261129T055156).
     (128, 64, 8, 8, 0, 8): 0.838,
+    # By TMA: of 45 products (record 20261201T034458, an H200).
+    (128, 64, 8, 16, 0, 8, 1): 0.75,
+    (64, 128, 8, 16, 0, 8, 1): 0.74,
+    (64, 64, 8, 16, 0, 8, 1): 0.73,
 }
 #: Microseconds beside for each tile of an SM, which computes nothing else while the tile is written.
-WRITTEN_ALONE: dict[tuple[int, ...], float] = {(128, 64, 8, 8, 0, 8): 3.0}
+WRITTEN_ALONE: dict[tuple[int, ...], float] = {
+    (128, 64, 8, 8, 0, 8): 3.0,
+    (128, 64, 8, 16, 0, 8, 1): 1.0,
+    (64, 128, 8, 16, 0, 8, 1): 1.0,
+    (64, 64, 8, 16, 0, 8, 1): 1.0,
+}
 #: Rates of the fit of complex64, with the factors below: those of float32 at that time.
 COMPLEX64_RATES = SimtRates(
     launch=2.348,

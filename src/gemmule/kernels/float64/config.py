@@ -19,8 +19,8 @@ COPIES = (16, 8)
 BLOCK, COLUMNS = 16, 8
 #: Rows and elements of K of the products that tensor cores know: Ampere's, and those of Hopper.
 SHAPES = ((8, 4), (16, 4), (16, 8), (16, 16))
-#: Elements of K of the lines that TMA loads, 128 bytes, and bytes before the stages for their barriers.
-TMA_DEPTH, BARRIER_BYTES = 16, 1 << 10
+#: Bytes of the lines that TMA loads, and bytes before the stages for their barriers.
+TMA_BYTES, BARRIER_BYTES = 128, 1 << 10
 #: The architecture that the kernel by TMA is for.
 HOPPER = Arch(9, 0, True)
 #: Most accumulators of a thread: 192 of its 255 registers.
@@ -138,6 +138,16 @@ class SharedTilesConfig(DmmaConfig):
         """CTAs that run at once on the whole GPU, where clusters leave some SMs of a GPC free."""
         return int(self.ctas * self.resident * (1.0 if self.cluster_k <= _PAIR else _REACHED))
 
+    @property
+    def whole_from(self) -> float:
+        """Share of a wave from which on tiles are not shared: CTAs without a tile lose less than the fix-up takes."""
+        return 1.0
+
+    def persistent(self, tiles: int, k_tiles: int) -> int:
+        """Return the CTAs that share so many tiles with `stream_k`: of a k-tile each at least."""
+        most = self.ctas * self.resident
+        return tiles if self.whole_from * most <= tiles <= most else min(tiles * k_tiles, most)
+
     def splits(self, tiles: int, k_tiles: int) -> int:
         """Return how many clusters share each of so many tiles with `split_k`."""
         by_running, by_k = self.running // (tiles * self.cluster_k), k_tiles // (self.cluster_k * LEAST_K_TILES)
@@ -146,19 +156,18 @@ class SharedTilesConfig(DmmaConfig):
 
 
 @dataclass(frozen=True)
-class Float64Config(SharedTilesConfig):
-    """A tile of float64; fields as of `SharedTilesConfig`, and another one."""
+class TmaTilesConfig(SharedTilesConfig):
+    """A tile whose k-tiles TMA may load; fields as of `SharedTilesConfig`, and another one."""
 
-    #: 1: TMA loads k-tiles of 16, with stream-K by persistent CTAs, which have a warpgroup more for that.
+    #: 1: TMA loads k-tiles of 128 bytes a line, with stream-K by persistent CTAs, which have a warpgroup more for that.
     tma: int = 0
     switches: ClassVar[frozenset[str]] = SharedTilesConfig.switches | {"tma"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tma and (not self.stream_k or self.cluster_k > 1 or (self.mma_m, self.tile_k) != (BLOCK, TMA_DEPTH)):
-            raise ArgumentError(
-                f"config {self}: tma=1 takes stream_k=1, cluster_k=1, mma_m={BLOCK} and tile_k={TMA_DEPTH}"
-            )
+        depth = TMA_BYTES // self.itemsize
+        if self.tma and (not self.stream_k or self.cluster_k > 1 or (self.mma_m, self.tile_k) != (BLOCK, depth)):
+            raise ArgumentError(f"config {self}: tma=1 takes stream_k=1, cluster_k=1, mma_m={BLOCK} and tile_k={depth}")
         # Of others an SM has not the registers that warps ask for, or more at the launch already.
         if self.tma and self.threads != CONSUMERS * WARPGROUP:
             raise ArgumentError(f"config {self}: tma=1 takes {CONSUMERS * WARPGROUP} threads that multiply")
@@ -181,3 +190,8 @@ class Float64Config(SharedTilesConfig):
     @property
     def shared_bytes(self) -> int:
         return super().shared_bytes + BARRIER_BYTES * self.tma
+
+
+@dataclass(frozen=True)
+class Float64Config(TmaTilesConfig):
+    """A tile of float64; fields as of `TmaTilesConfig`."""

@@ -16,7 +16,7 @@ from gemmule.core.problem import GemmProblem
 from gemmule.core.row_major import row_result
 from gemmule.kernels.parts.clusters_at_once import ClusterPlaces
 
-from .config import DmmaConfig, Float64Config
+from .config import DmmaConfig, Float64Config, TmaTilesConfig
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -289,7 +289,7 @@ def key_of(config: DmmaConfig) -> tuple[int, ...]:
     """
     shared = 1 - config.cluster_k if getattr(config, "stream_k", 0) else config.cluster_k
     key = config.tile_m, config.tile_n, config.tile_k, config.mma_k, shared, config.threads // 32
-    return (*key, config.tma) if isinstance(config, Float64Config) and config.tma else key
+    return (*key, config.tma) if isinstance(config, TmaTilesConfig) and config.tma else key
 
 
 def limits(problem: GemmProblem, configs: Sequence[DmmaConfig], gpu: GpuRates, rates: Float64Rates) -> Limits:

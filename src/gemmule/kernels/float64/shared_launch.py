@@ -33,8 +33,7 @@ def shared_launch(problem: GemmProblem, config: SharedTilesConfig, recipe: Launc
         # The last cluster of a tile adds, and writes no partial sums.
         writing, grid = max(ctas * (splits - 1), 1), (ctas, splits, 1)
     else:
-        # Shares have a k-tile at least.
-        writing = ctas = min(recipe.grid[0] * k_tiles, config.ctas * config.resident)
+        writing = ctas = config.persistent(recipe.grid[0], k_tiles)
         outputs, grid, division = (
             config.tile_elements,
             (ctas, 1, 1),

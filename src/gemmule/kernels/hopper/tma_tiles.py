@@ -112,6 +112,22 @@ def operand_params(
     return described, ExtentsParam(operand, (matrix.rows, matrix.cols, *batch))
 
 
+def part_params(
+    operand: str, matrix: StridedMatrix, batch: tuple[int, ...], tile: int, *, k_major: bool
+) -> tuple[Param, Param]:
+    """Describe complex A, or B as (N, K), by its parts, of which TMA loads k-tiles with lines of 128 bytes."""
+    parts = 2
+    steps = tuple(parts * step for step in matrix.batch_strides)
+    lines = matrix if k_major else matrix.transposed()
+    described = StridedMatrix(
+        matrix.dtype.part, lines.rows, parts * lines.cols, parts * lines.row_stride, 1, steps, matrix.alignment
+    )
+    item = matrix.dtype.part.itemsize
+    box = (K_BYTES // item, tile if k_major else K_BYTES // matrix.dtype.itemsize)
+    extents = (matrix.rows, parts * matrix.cols) if k_major else (parts * matrix.rows, matrix.cols)
+    return _tensor_map(operand, described, batch, box), ExtentsParam(operand, (*extents, *batch))
+
+
 def result_params(
     operand: str, matrix: StridedMatrix, batch: tuple[int, ...], box: tuple[int, int], *, swap_ab: bool = False
 ) -> tuple[Param, Param]:

@@ -26,7 +26,7 @@ from gemmule.kernels.float64.config import COLUMNS
 from gemmule.kernels.parts.cluster_reduction import reduce_in_cluster
 from gemmule.kernels.parts.complex_parts import fake_scalars, is_used
 from gemmule.kernels.parts.schedulers.data_parallel import RasterTileScheduler
-from gemmule.kernels.parts.tensors import major_tensor
+from gemmule.kernels.parts.tensors import PARTS, major_tensor
 from gemmule.kernels.parts.tile_gemm import TileGemm
 
 from .mainloop import Complex128Mainloop
@@ -87,6 +87,12 @@ def buildable(
     elements = (types["element"], types["element"], out, out)
     tensors = tuple(major_tensor(element, unit, batch=1) for element, unit in zip(elements, units, strict=True))
     arguments = (*tensors, *fake_scalars(Float64))
+    if config.tma:
+        from .tma.gemm import TmaComplex128Gemm
+
+        part = PARTS[types["element"]]
+        parts = tuple(major_tensor(part, unit, batch=1, vector=2) for unit in units[:2])
+        return Buildable(TmaComplex128Gemm(config, types), (*parts, *arguments[2:], fake_shares()))
     if config.stream_k:
         return Buildable(StreamKComplex128Gemm(config, types), (*arguments, fake_shares()))
     return Buildable(Complex128Gemm(config, types, scheduler), (*arguments, *scheduler.fake_args()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 from gemmule.core.arch import Arch
@@ -15,6 +16,8 @@ from gemmule.core.spec import KernelSpec, Signature
 from gemmule.kernels.complex.config import Complex128Config
 from gemmule.kernels.complex.cost import complex128_costs
 from gemmule.kernels.float64.shared_launch import shared_launch, why_not_shared
+from gemmule.kernels.hopper.refusals import refuse_matrices
+from gemmule.kernels.hopper.tma_tiles import part_params
 from gemmule.kernels.parts.batched_launch import copies_signature, tile_grid, tile_launch, tiles_divide, tiles_signature
 from gemmule.kernels.parts.conjugates import conj_key, why_not_conjugates
 from gemmule.kernels.parts.leading_dimension import LeadingDimension, leading_dimension
@@ -48,6 +51,8 @@ def why_not(problem: GemmProblem, arch: Arch, config: Complex128Config) -> str |
     oriented, _, _ = row_result(inner)
     if reason := config.why_not_on(arch) or why_not_shared(problem, config):
         return reason
+    if config.tma and (reason := refuse_matrices(problem, "abcd", tma="ab")):
+        return reason
     return why_not_grid(tile_grid(oriented, config.tile_m, config.tile_n, config.cluster_k))
 
 
@@ -80,7 +85,20 @@ def signatures(arch: Arch) -> tuple[Signature, ...]:
 
 def launch(problem: GemmProblem, config: Complex128Config) -> Launch:
     """Return the launch recipe: one CTA for each tile of C and matrix of the batch, or with stream-K those resident."""
-    return shared_launch(problem, config, tile_launch(problem, config, _ld, config.shared_bytes))
+    recipe = tile_launch(problem, config, _ld, config.shared_bytes)
+    return shared_launch(problem, config, _by_tma(problem, config, recipe) if config.tma else recipe)
+
+
+def _by_tma(problem: GemmProblem, config: Complex128Config, recipe: Launch) -> Launch:
+    """Return the recipe with tensor maps of the parts of A and B."""
+    oriented, first, second = row_result(problem)
+    batch, major = oriented.batch or (1,), dict(signature(problem, config))
+    params = (
+        *part_params(first, oriented.a, batch, config.tile_m, k_major=major["a_major"] == "k"),
+        *part_params(second, oriented.b.transposed(), batch, config.tile_n, k_major=major["b_major"] == "k"),
+        *recipe.params[2:],
+    )
+    return dataclasses.replace(recipe, block=(config.block_threads, 1, 1), params=params)
 
 
 SPEC = KernelSpec(
@@ -97,6 +115,9 @@ SPEC = KernelSpec(
         Complex128Config(tile_m=32, tile_n=32, tile_k=16, cluster_k=4),
         Complex128Config(stages=3, mma_m=8, mma_k=4),
         Complex128Config(tile_m=128, warps_m=8, warps_n=1, stages=3, stream_k=1),
+        Complex128Config(tile_m=128, warps_m=4, mma_k=16, stages=8, stream_k=1, tma=1),
+        Complex128Config(tile_n=128, warps_n=4, mma_k=16, stages=8, stream_k=1, tma=1),
+        Complex128Config(warps_m=4, mma_k=16, stages=10, stream_k=1, tma=1),
     ),
     signatures=signatures,
     why_not=why_not,

@@ -38,6 +38,10 @@ class _Warpgroup(NamedTuple):
 class TmaFloat64Gemm:
     """D = alpha * A @ B + beta * C for A (M, K, L), B (N, K, L), row-major C and D (M, N, L)."""
 
+    operands: Any
+    mainloop: Any
+    epilogue: Any
+
     def __init__(self, config: Float64Config, types: dict[str, str]) -> None:
         k_major = types["a_major"] == "k", types["b_major"] == "k"
         self.threads, self.warps = config.threads, config.threads // 32
@@ -112,4 +116,9 @@ class TmaFloat64Gemm:
             if self.shares.fixup(workspaces, flat, tiles, k_range, tiles.k_tiles, ctx):
                 first = coord[0] * self.mainloop.tile_m + corner[0], coord[1] * self.mainloop.tile_n + corner[1]
                 gC, gD = mC[None, None, coord[2]], mD[None, None, coord[2]]
-                self.epilogue.write(gD, gC, tile.accumulators, *first, *factors)
+                self.write_tile((gD, gC), tile.accumulators, first, factors)
+
+    @cute.jit
+    def write_tile(self, results, accumulators: cute.Tensor, first, factors):
+        """Write a warp tile that begins at `first`; `results` are D and C, `factors` alpha and beta."""
+        self.epilogue.write(*results, accumulators, *first, *factors)

@@ -56,11 +56,15 @@ class TmaMainloop(WarpProducts, Mainloop):
     """
 
     releasing = _WARP
+    #: Real elements of K for each of an operand.
+    parts = 1
+    stage_type: type[TmaStage] = TmaStage
 
     def __init__(self, config: DmmaConfig, k_major: tuple[bool, bool]) -> None:
-        self.set_products(config, (TmaStage(config.tile_m, k_major[0]), TmaStage(config.tile_n, k_major[1])))
+        stages = self.stage_type(config.tile_m, k_major[0]), self.stage_type(config.tile_n, k_major[1])
+        self.set_products(config, stages)
         super().__init__(config.stages, self.stageA.bytes + self.stageB.bytes)
-        self.steps = self.tile_k // (self.words * DEPTH) * self.blocks
+        self.steps = self.parts * self.tile_k // (self.words * DEPTH) * self.blocks
 
     def corner_of(self, warp: Any) -> tuple[Any, Any]:
         """Return the first row and column of a warp's part of the tile."""
@@ -91,7 +95,8 @@ class TmaMainloop(WarpProducts, Mainloop):
     def read_first(self, tile, barriers, place):
         """Read the first fragments of a consumer's first k-tile."""
         cute.arch.mbarrier_wait(barriers.full + place.stage, place.phase)
-        self.read_rows(tile.fragments_a, (tile.starts_a, place.offset_a), 0)
+        self.read_rows(tile.next_a, (tile.starts_a, place.offset_a), 0)
+        self.take_rows(tile)
         for j in cutlass.range_constexpr(self.columns):
             self.read_column(tile.fragments_b, (tile.starts_b, place.offset_b), j, 0)
 
@@ -121,4 +126,9 @@ class TmaMainloop(WarpProducts, Mainloop):
                     cute.arch.mbarrier_arrive(empty)
             if cutlass.const_expr(i == self.blocks - 1):
                 self.read_column(tile.fragments_b, start_b, j, after)
+        self.take_rows(tile)
+
+    @cute.jit
+    def take_rows(self, tile):
+        """Replace the fragments of A that are multiplied by those that were read."""
         tile.fragments_a.store(tile.next_a.load())
