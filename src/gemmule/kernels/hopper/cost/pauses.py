@@ -58,6 +58,9 @@ _SCALED_US = {"blocks": 0.10, "halves": 0.055, "whole": 0.30, "columns": 0.16}
 _TWO_LOOPS_US = 0.06
 #: Less than that with a scale for each column, for each column beyond 128.
 _HIDDEN_US = 0.0012
+#: Microseconds more of a cooperative k-tile with scales by blocks where CTAs share loads. Fitted to 92 times of drawn
+#: products of 36 k-tiles or more on an H200.
+_SHARED_SCALED_US = 0.06
 #: Less for the tile whose next stage is tested ahead; fitted as the tall tiles' times.
 _AHEAD_US = 0.017
 #: Microseconds more of a k-tile of 256 rows with a scale for each column, and of each beyond a number of k-tiles:
@@ -151,6 +154,7 @@ def scaled_us(operation: Operation, rates: TileRates, lines: tuple[int, int]) ->
     columns_scaled = np.array(lines)[1 - rates.side] == 1
     each = np.where(columns_scaled, by_columns, by_blocks) * columns - _PAIR_US * _is_wide_pair(operation, rates)
     each -= _SQUARE_US * _is_square(operation, rates)
+    each += _SHARED_SCALED_US * ((rates.cluster_size > rates.cluster_k) & (rates.pingpong == 0))
     tall = columns_scaled & (rates.tile[0] > BLOCK)
     extents = rates.of_sides(operation.rows, operation.cols) / rates.cluster_tile
     fits = (extents[0] % 1 == 0) & (_waves(operation, rates) >= _SEVERAL)
